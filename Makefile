@@ -8,28 +8,42 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 PYSPARKS ?= 4.0 4.1 4.2 4.3
+# Tests start hundreds of Python processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts surface docs clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
 test: java $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
+	$(PYTEST) --durations=40 --durations-min=5 tests
 
-# Without Spark, servers and other processes, and without the matrices and the random runs: about three minutes.
+# Without Spark, servers and other processes, and without the matrices and the random runs.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
+	$(PYTEST) -m "not slow" tests
 
-# Ten thousand random tables, 2,000 queries, 1,000 histories, 50,000 predicates; all cells of the matrices of
+# All tests that start Spark.
+test-spark: java $(VENV)/.test
+	$(PYTEST) -m spark tests
+
+# All tests that start a server in place of a store.
+test-stores: $(VENV)/.test
+	$(PYTEST) -m stores tests
+
+# Ten thousand random tables, 2,000 queries, 1,000 histories, 50,000 predicates, 2,000 sequences of changes, a thousand
+# damages to each page; all cells of the matrices of
 # types; all changes of tables of all releases; 2 GiB of blobs through a small executor;
 # all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop/predicates
+	LANCE_SPARK_TEST_FLIPS=1000 LANCE_SPARK_SEQUENCES=2000 $(PYTEST) tests/encoding tests/file/v0_1 tests/mutations/test_random_changes.py
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
@@ -82,13 +96,21 @@ format: $(VENV)/.dev
 proto: $(VENV)/.dev
 	$(BIN)/python protos/generate.py
 
-# Writes docs/compatibility.md, which the tests hold to what is so.
+# Writes docs/reference/compatibility.md, which the tests hold to what is so.
 compatibility: $(VENV)/.test
 	$(BIN)/python -m tests.interop.compatibility
 
-# Writes docs/conflicts.md, which the tests hold to what is so.
+# Writes docs/reference/conflicts.md, which the tests hold to what is so.
 conflicts: java $(VENV)/.test
 	$(BIN)/python -W ignore -m tests.interop.conflicts
+
+# Builds the documentation site into build/site. A broken link is an error.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+# Writes tests/public_surface.txt: the names, signatures and options of the public API.
+surface: $(VENV)/.test
+	$(BIN)/python -m tests.support.public_surface
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
@@ -113,6 +135,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test

@@ -1,59 +1,66 @@
 """A PySpark data source for the Lance table and file format.
 
-`open_dataset` and `write_dataset` are the handle on tables without Spark; `spark.read.format("lance")` needs no import.
-`enable(spark)` has Spark push columns, filters, limits and counts down to it. `LanceTable` changes tables, by jobs of Spark.
+`spark.read.format("lance")` needs no import. This package exports the rest of the public API:
+
+- `open_dataset`, `write_dataset`, `Dataset`: tables without Spark (`lance_spark.dataset`)
+- `LanceTable`, `MergeBuilder`, `ChangeResult`: changes of tables by Spark jobs
+- `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
+- `BasePath`, `ManifestStore`, `ManifestEntry`: arguments of the above
+- `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
+
+Modules, packages and names that no `__all__` of these packages lists are internal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from lance_spark._lazy import lazy_exports
+from lance_spark._version import __version__
+
+if TYPE_CHECKING:
+    from lance_spark import errors
+    from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.write import write_dataset
+    from lance_spark.errors import LanceError
+    from lance_spark.spark.pushdown.enable import enable, is_enabled
+    from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
+    from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
+    from lance_spark.table.paths import BasePath
+
 __all__ = [
     "BasePath",
+    "ChangeResult",
     "Dataset",
     "LanceError",
     "LanceTable",
+    "ManifestEntry",
+    "ManifestStore",
+    "MergeBuilder",
     "__version__",
     "enable",
+    "errors",
     "is_enabled",
     "open_dataset",
     "write_dataset",
 ]
 
-if TYPE_CHECKING:
-    from lance_spark.dataset.dataset import Dataset, open_dataset
-    from lance_spark.dataset.write import write_dataset
-    from lance_spark.errors import LanceError
-    from lance_spark.spark.pushdown.enable import enable, is_enabled
-    from lance_spark.spark.table import LanceTable
-    from lance_spark.table.paths import BasePath
-
-
-def __getattr__(name: str) -> Any:
-    # Executors and the planning worker import this package for one of its rooms; the others wait until asked for.
-    if name == "LanceError":
-        from lance_spark.errors import LanceError
-
-        return LanceError
-    if name == "BasePath":
-        from lance_spark.table.paths import BasePath
-
-        return BasePath
-    if name == "write_dataset":
-        from lance_spark.dataset.write import write_dataset
-
-        return write_dataset
-    if name == "LanceTable":
-        from lance_spark.spark.table import LanceTable
-
-        return LanceTable
-    if name in ("enable", "is_enabled"):
-        from lance_spark.spark.pushdown import enable
-
-        return getattr(enable, name)
-    if name in __all__:
-        from lance_spark.dataset import dataset
-
-        return getattr(dataset, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        globals(),
+        {
+            "BasePath": "lance_spark.table.paths",
+            "ChangeResult": "lance_spark.spark.table",
+            "Dataset": "lance_spark.dataset.dataset",
+            "LanceError": "lance_spark.errors",
+            "LanceTable": "lance_spark.spark.table",
+            "ManifestEntry": "lance_spark.storage.commit.manifest_store",
+            "ManifestStore": "lance_spark.storage.commit.manifest_store",
+            "MergeBuilder": "lance_spark.spark.table",
+            "enable": "lance_spark.spark.pushdown.enable",
+            "errors": "lance_spark.errors",
+            "is_enabled": "lance_spark.spark.pushdown.enable",
+            "open_dataset": "lance_spark.dataset.dataset",
+            "write_dataset": "lance_spark.dataset.write",
+        },
+    )

@@ -1,15 +1,15 @@
-"""Arguments of public calls: values of another type than the signature says are refused by the argument's name.
+"""Checks the types of arguments of public calls against the signature.
 
-| annotation | what is taken |
+| annotation | accepted values |
 | --- | --- |
-| `int` | whole numbers, those of numpy too, and no `bool` |
+| `int` | whole numbers, also of numpy, but not `bool` |
 | `float` | numbers |
-| `str`, `bool` | themselves |
+| `str`, `bool` | exactly this type |
 | `Mapping[...]` | mappings |
-| `Sequence[str]` | several strings, and not one string |
-| `Sequence[...]`, `Collection[...]`, `Iterable[...]` | what can be iterated over, and no string |
+| `Sequence[str]` | several strings, but not a single string |
+| `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables other than strings |
 
-`| None` may follow. Arguments with any other annotation are left to the call.
+`| None` may follow. Arguments with other annotations are not checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _is_list(value: object) -> bool:
 
 
 def _is_list_of_strings(value: object) -> bool:
-    # What can be iterated over once is left to the call.
+    # An iterator is not checked, as that would consume it.
     return _is_list(value) and not (
         isinstance(value, list | tuple) and any(not isinstance(item, str) for item in value)
     )
@@ -57,21 +57,21 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
     "Collection": (_is_list, "a list"),
     "Iterable": (_is_list, "a list"),
 }
-#: Arguments that mean the same in every call, and must not be less.
+#: Least values of arguments with one meaning in all calls.
 _LEAST = {"conflict_retries": 0, "max_retries": 0}
-#: Values of these types are shown in errors. Others can be long, or have secrets in them.
+#: Errors show values of these types. Others can be long, or contain secrets.
 _SHOWN = (bool, int, float)
 
 
 def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function refuse arguments of another type than its signature says; see the module.
+    """Make a function check the types of its arguments; see the module.
 
-    The annotations have to be strings, as ``from __future__ import annotations`` makes them.
+    Annotations must be strings, as with ``from __future__ import annotations``.
 
     Raises
     ------
     InvalidInputError
-        From the function: names the argument.
+        Raised by the decorated function; names the argument.
     """
     signature = inspect.signature(function)
     checks = {
@@ -79,7 +79,7 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         for name, parameter in signature.parameters.items()
         if (check := _check_of(parameter)) is not None
     }
-    # What comes after the named arguments is for `*args`, which is left to the call.
+    # Further positional arguments belong to `*args`, which is not checked.
     places = tuple(
         name
         for name, parameter in signature.parameters.items()

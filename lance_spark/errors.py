@@ -1,7 +1,7 @@
-"""The errors of lance_spark: one root, and one class for each thing the caller can do about it.
+"""The errors of lance_spark: one root, and one class for each reaction of the caller.
 
-Every message names the thing at fault (table, file, column, page, option), says what was expected and, where there is
-one, the way out.
+Every message names what is wrong (table, file, column, page, option), says what was expected and,
+where possible, what to do.
 """
 
 from __future__ import annotations
@@ -9,22 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = [
+    "AlreadyCommittedError",
+    "AmbiguousMergeError",
+    "CommitConflictError",
+    "CorruptError",
+    "CorruptFileError",
+    "CorruptTableError",
+    "EvaluationError",
+    "InvalidInputError",
+    "InvalidOptionError",
+    "LanceError",
+    "MissingFileError",
+    "SchemaMismatchError",
+    "StorageError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "UncertainCommitError",
+    "UnsupportedEncodingError",
+    "UnsupportedError",
+    "UnsupportedFeatureError",
+    "UnsupportedTypeError",
+    "VersionNotFoundError",
+]
+
 
 class LanceError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Root of all errors that this package raises deliberately."""
 
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Put the name of a table before the message of each `LanceError` that does not have it.
+    """Prefix the message of each `LanceError` with the name of the table, unless it has it.
 
-    The error stays the same object, with its class, attributes and cause. Errors of the store and of files have full paths, which
-    begin with the table's. Others are raised where only a part of the table is known: a page, a column, a fragment.
+    The error object stays the same, with its class, attributes and cause. Errors of stores and
+    files contain full paths, which begin with that of the table. Other errors are raised where only
+    a part of the table is known: a page, a column, a fragment.
 
     Parameters
     ----------
     table : str
-        The root of the table as messages show it (`ObjectStore.display`), without secrets.
+        The root of the table in errors (`ObjectStore.display`), without secrets.
     """
     try:
         yield
@@ -36,19 +61,19 @@ def naming(table: str) -> Iterator[None]:
 
 
 class TableNotFoundError(LanceError):
-    """There is no table at the path: create it, or correct the path."""
+    """The path has no table: create it, or correct the path."""
 
 
 class TableExistsError(LanceError):
-    """A table already stands where a new one was asked for: append, overwrite, or choose another path."""
+    """The path of a new table has a table already: append, overwrite, or choose another path."""
 
 
 class VersionNotFoundError(LanceError):
-    """The table has no such version, tag or timestamp: choose one that it has."""
+    """A version, tag or timestamp was not found: choose an existing version."""
 
 
 class SchemaMismatchError(LanceError):
-    """The data's schema does not fit the table's: change the data, or overwrite the table."""
+    """The schema of the data does not match the table: change the data, or overwrite the table."""
 
 
 class InvalidOptionError(LanceError, ValueError):
@@ -60,19 +85,21 @@ class InvalidInputError(LanceError, ValueError):
 
 
 class EvaluationError(InvalidInputError):
-    """An expression of a filter has no value for a row: it overflows, divides by zero, or a cast fails."""
+    """An expression fails for a row: it overflows, divides by zero, or a cast is impossible."""
 
 
 class UnsupportedError(LanceError):
-    """The table is sound, but needs something this release does not do: use another client, or a newer release."""
+    """The table is valid, but this release lacks a feature: use another client or a newer
+    release.
+    """
 
 
 class UnsupportedFeatureError(UnsupportedError):
-    """A feature flag or a kind of transaction that this release does not know."""
+    """A feature flag or an operation that this release does not support."""
 
 
 class UnsupportedEncodingError(UnsupportedError):
-    """A page is encoded in a way that this release does not read."""
+    """The encoding of a page is not supported by this release."""
 
 
 class UnsupportedTypeError(UnsupportedError):
@@ -92,28 +119,30 @@ class CorruptTableError(CorruptError):
 
 
 class StorageError(LanceError):
-    """The store refused or failed a request: check path, credentials and endpoint, then try again."""
+    """The store refused or failed a request: check path, credentials and endpoint, then try
+    again.
+    """
 
 
 class MissingFileError(StorageError):
-    """A file is not there: cleanup or somebody else removed it, or the path is wrong."""
+    """A file is missing: cleanup or another client removed it, or the path is wrong."""
 
 
 class UncertainCommitError(StorageError):
-    """The store failed while a commit was under way, and nobody knows whether it happened.
+    """The store failed during a commit, and it is unknown whether the commit happened.
 
-    Keep what was written, and look whether the table's newest versions carry the transaction.
+    Keep the written files, and check whether one of the newest versions has the transaction.
     """
 
 
 class CommitConflictError(LanceError):
-    """Another writer committed first, and this change cannot be placed on top of it.
+    """Another client committed first, and this change cannot follow its change.
 
     Attributes
     ----------
     retryable : bool
-        True if the same change, planned anew against the newest version, can succeed; False if the two changes
-        contradict one another.
+        True if the change can succeed when it is planned again on the newest version; False if the
+        two changes contradict each other.
     """
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -129,16 +158,16 @@ def _rebuild_conflict(message: str, retryable: bool) -> CommitConflictError:
 
 
 class AmbiguousMergeError(LanceError):
-    """Several source rows of a merge would change one row of the table: make the source's keys unique."""
+    """Several source rows of a merge match one row of the table: make the source keys unique."""
 
 
 class AlreadyCommittedError(LanceError):
-    """A change that must be made once only has been made before: nothing is left to do.
+    """A change that must happen only once was committed before: nothing is left to do.
 
     Attributes
     ----------
     version : int
-        The version that has it.
+        The version that has the change.
     """
 
     def __init__(self, message: str, *, version: int) -> None:

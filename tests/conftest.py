@@ -16,11 +16,19 @@ from tests.support.memory_folder import memory_folder
 settings.register_profile("lance_spark", deadline=None)
 settings.load_profile("lance_spark")
 
+TESTS = Path(__file__).parent
 #: Folders of tests that need Spark, or try thousands of tables, schedules or inputs.
 SLOW_FOLDERS = frozenset({"crash", "faults", "hostile", "interop", "soak", "spark"})
-#: Fixtures and names of modules by which tests start Spark, a server or another process.
-SLOW_FIXTURES = frozenset({"spark", "aws", "azurite", "gcs"})
-SLOW_NAMES = frozenset({"subprocess", "multiprocessing", "serving", "keyed_s3"})
+#: A part of the names of modules whose tests damage thousands of inputs.
+SLOW_MODULES = "hostile"
+#: Names in a module whose tests start a process.
+PROCESSES = frozenset({"subprocess", "multiprocessing"})
+#: The folder, the module and the fixture of tests that start Spark.
+SPARK = frozenset({"spark", "test_examples.py"})
+#: Fixtures of tests that start a server in place of a store, and names in modules that start one.
+STORES = frozenset({"aws", "azurite", "gcs", "keyed_s3", "serving", "spoiling"})
+#: The selection of `make test-fast`, which does not import tests that it leaves out.
+FAST = "not slow"
 
 #: The root of pytest's temporary folders.
 TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"
@@ -33,20 +41,39 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[TEMPORARY_ROOT] = str(folder)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave folders of slow tests out of a run of fast tests, which import other packages."""
+    slow = collection_path.parent == TESTS and collection_path.name in SLOW_FOLDERS
+    return True if slow and config.option.markexpr == FAST else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test-fast` leaves out."""
+    """Mark the tests that need Spark, a server, another process or many inputs.
+
+    Those that need Spark come first: one worker of xdist begins with them and the others with other
+    tests, so that most of them share one session, and the last tests are short.
+    """
     for item in items:
-        if is_slow(item):
-            item.add_marker(pytest.mark.slow)
+        for name in markers(item):
+            item.add_marker(name)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
-def is_slow(item: pytest.Item) -> bool:
-    """Tell whether a test needs Spark, a server, another process or many inputs."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+def markers(item: pytest.Item) -> set[str]:
+    """Return the names of the markers of a test."""
+    folder = item.path.relative_to(TESTS).parts[0]
     module = item.getparent(pytest.Module)
     names = set(vars(module.obj)) if module else set()
     fixtures = set(getattr(item, "fixturenames", ()))
-    return bool(folder in SLOW_FOLDERS or fixtures & SLOW_FIXTURES or names & SLOW_NAMES)
+    found = set()
+    if folder in SPARK or fixtures & SPARK:
+        found.add("spark")
+    if (fixtures | names) & STORES:
+        found.add("stores")
+    slow = folder in SLOW_FOLDERS or SLOW_MODULES in item.path.stem or names & PROCESSES
+    if found or slow:
+        found.add("slow")
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -15,8 +15,7 @@ import pytest
 from tests.support.spark.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-#: For short runs: no time for the best code, and none to compile plans that run once.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: For short runs: no time to compile plans that run once.
 CONF = """
 spark.driver.host             localhost
 spark.driver.bindAddress      127.0.0.1
@@ -36,7 +35,7 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, folder: Path, conf: Path | None = None) -> str:
     """Run an example as its text says; return what it prints."""
-    settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf), "JAVA_TOOL_OPTIONS": JAVA}
+    settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
     ran = subprocess.run(
         [sys.executable, EXAMPLES / name, folder],
         env=environment(**settings),

@@ -1,6 +1,6 @@
 """Imports point one way: a package never imports a package above it, and no modules import in a circle.
 
-docs/design.md has the same order.
+docs/explanation/architecture.md has the same order.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ PACKAGES = [
     "lance_spark.proto",
     "lance_spark.arguments",
     "lance_spark.errors",
+    "lance_spark._version",
 ]
 #: Modules side by side in one folder, besides `__init__.py` and generated ones.
 MOST_MODULES = 15

@@ -1,4 +1,5 @@
-"""Which rows a version inserted, updated and deleted, told from its manifest, the one before it and its transaction.
+"""Which rows a version inserted, updated and deleted, told from its manifest, the one before it and
+its transaction.
 
 | fragment | rows |
 | --- | --- |
@@ -7,13 +8,15 @@
 | in both, with other deletions | those that are new ones are deleted; those that are gone (restore) inserted |
 | in both, with other files or overlays for columns that both versions have | rows that changed are updated |
 
-Versions that only rearrange rows, or change columns, indexes or settings, change no row: compactions give none, and new columns
-give none for the rows that there were.
+Versions that only rearrange rows, or change columns, indexes or settings, change no row:
+compactions give none, and new columns give none for the rows that there were.
 
-With stable row ids, a row that is gone at one place and has come at another with the same id is updated, and after a restore only
-if its last change is another one. Without them nobody knows which row became which: updates that move rows are deletions and
-insertions. Rows that are updated where they are (`Update` of columns, replaced files, overlays) are told by the offsets that the
-transaction notes, else by their versions of last change, else all rows of the fragment count as updated.
+With stable row ids, a row that is gone at one place and has come at another with the same id is
+updated, and after a restore only if its last change is another one. Without them nobody knows which
+row became which: updates that move rows are deletions and insertions. Rows that are updated where
+they are (`Update` of columns, replaced files, overlays) are told by the offsets that the
+transaction notes, else by their versions of last change, else all rows of the fragment count as
+updated.
 
 Specification: table/row_id_lineage.md, table/commit/transaction.md.
 """
@@ -48,7 +51,7 @@ from lance_spark.table.rows.deletions import (
     offsets_of,
     read_deletions,
 )
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 Kind = Literal["insert", "update_preimage", "update_postimage", "delete"]
 
@@ -84,7 +87,8 @@ class ChangedRows:
     kind : str
         "insert", "update_preimage", "update_postimage" or "delete".
     fragment : Fragment
-        As it was in the version before for deleted rows and preimages, as it is in the version for the others.
+        As it was in the version before for deleted rows and preimages, as it is in the version for
+        the others.
     rows : bytes or None
         Roaring bitmap of physical offsets, none of them deleted in `fragment`. None: all live rows.
     num_rows : int
@@ -135,7 +139,7 @@ class VersionChanges:
     @property
     def num_rows(self) -> int:
         """Rows of all changes; an update counts twice."""
-        return sum(one.num_rows for one in self.changes)
+        return sum(change.num_rows for change in self.changes)
 
 
 def changes_of(
@@ -146,7 +150,8 @@ def changes_of(
     Parameters
     ----------
     paths : TablePaths
-        Of the table, with the base paths of `after`: deletion files are read, and row ids where rows moved.
+        Of the table, with the base paths of `after`: deletion files are read, and row ids where
+        rows moved.
     before : Manifest or None
         The version before; None if there was none.
     after : Manifest
@@ -179,8 +184,8 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
     Raises
     ------
     VersionNotFoundError
-        One of the versions, or the one before the first, is not there (any more). The message names the first one that
-        changes can be told from.
+        One of the versions, or the one before the first, is not there (any more). The message names
+        the first one that changes can be told from.
     CorruptTableError, CorruptFileError, StorageError
     """
     if first > last:
@@ -199,7 +204,8 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
 
 
 def manifest_before(table: OpenTable, version: int) -> Manifest | None:
-    """Return the manifest of the version before; None if the version is the first of the table, or of its branch.
+    """Return the manifest of the version before; None if the version is the first of the table, or
+    of its branch.
 
     Raises
     ------
@@ -223,15 +229,17 @@ def _read(table: OpenTable, version: int) -> Manifest:
         return read_version(table.store, version)
     except VersionNotFoundError:
         there = list_manifests(table.store)
-        numbers = [one.version for one in there]
+        numbers = [item.version for item in there]
         known = set(numbers)
         start = numbers[-1]
         while start - 1 in known:
             start -= 1
         usable = "1" if start == 1 else f"{start + 1}" if start < numbers[-1] else "none yet"
         raise VersionNotFoundError(
-            f"{table.store.display}: version {version}, which is needed to tell what changed, is not there: the table has "
-            f"{describe(there)}; the first version whose changes can be told, with those of all after it, is {usable}"
+            f"{table.store.display}: version {version}, which is needed to tell what changed, is "
+            "not there: the table has "
+            f"{describe(there)}; the first version whose changes can be told, with those of all "
+            f"after it, is {usable}"
         ) from None
 
 
@@ -258,8 +266,8 @@ class _Diff:
         self._operation = operation
         self._kind = "" if operation is None else operation.kind
         old = () if before is None else counted_fragments(self._old_paths, before)
-        self._old = {one.id: one for one in old}
-        self._new = {one.id: one for one in counted_fragments(paths, after)}
+        self._old = {item.id: item for item in old}
+        self._new = {item.id: item for item in counted_fragments(paths, after)}
         self._stable = after.flags.stable_row_ids
         if before is not None:
             own = {field.id for field in before.schema.walk()}
@@ -267,7 +275,7 @@ class _Diff:
 
     def changes(self) -> Iterator[ChangedRows]:
         """Yield all changes, old rows first."""
-        gone = [_Place(one, None) for one in self._old.values() if not self._kept(one)]
+        gone = [_Place(item, None) for item in self._old.values() if not self._kept(item)]
         came = [
             _Place(new, None)
             for number, new in self._new.items()
@@ -280,7 +288,8 @@ class _Diff:
                 continue
             if new.physical_rows != old.physical_rows:
                 raise CorruptTableError(
-                    f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the version before"
+                    f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the "
+                    "version before"
                 )
             was, now = self._deletions(old, self._old_paths), self._deletions(new, self._new_paths)
             if old.deletion_file != new.deletion_file:
@@ -295,11 +304,11 @@ class _Diff:
         moves = self._stable and self._kind not in _NO_MOVES and gone and came
         paired = self._paired(gone, came) if moves else _unpaired(gone, came)
         later: list[ChangedRows] = []
-        for one in paired:
-            if one.is_before:
-                yield one
+        for item in paired:
+            if item.is_before:
+                yield item
             else:
-                later.append(one)
+                later.append(item)
         for old, new, rows in changed:
             data, count = rows.serialize(), len(rows)
             yield ChangedRows("update_preimage", old, data, count)
@@ -337,32 +346,32 @@ class _Diff:
             was = row_ids.updated_versions_of(old, self._old_paths)
             now = row_ids.updated_versions_of(new, self._new_paths)
             if was is not None and now is not None and len(was) == len(now):
-                found: Offsets = np.flatnonzero(was != now)
-                if len(found) or self._kind == "update":
-                    return bitmap_of(found)
+                result: Offsets = np.flatnonzero(was != now)
+                if len(result) or self._kind == "update":
+                    return bitmap_of(result)
         return BitMap(range(new.physical_rows))
 
     def _paired(self, gone: list[_Place], came: list[_Place]) -> Iterator[ChangedRows]:
         """Yield rows that moved as updates, all others as deleted and inserted."""
         known = [self._known(place, self._old_paths) for place in gone]
-        ids = np.concatenate([one for _, one, _ in known])
-        updated = np.concatenate([one for _, _, one in known])
+        ids = np.concatenate([item for _, item, _ in known])
+        updated = np.concatenate([item for _, _, item in known])
         order = np.argsort(ids, kind="stable")
         ids, updated = ids[order], updated[order]
         met, same = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         for place in came:
             offsets, own, changed_at = self._known(place, self._new_paths)
-            at = np.minimum(np.searchsorted(ids, own), max(len(ids) - 1, 0))
-            found: _Mask = ids[at] == own if len(ids) else np.zeros(len(own), np.bool_)
-            unchanged = found.copy()
+            position = np.minimum(np.searchsorted(ids, own), max(len(ids) - 1, 0))
+            result: _Mask = ids[position] == own if len(ids) else np.zeros(len(own), np.bool_)
+            unchanged = result.copy()
             if self._kind == "update":
                 unchanged[:] = False
             else:
-                unchanged[found] = updated[at[found]] == changed_at[found]
-            met[at[found]] = True
-            same[at[unchanged]] = True
-            yield from _some("insert", place, offsets, ~found)
-            yield from _some("update_postimage", place, offsets, found & ~unchanged)
+                unchanged[result] = updated[position[result]] == changed_at[result]
+            met[position[result]] = True
+            same[position[unchanged]] = True
+            yield from _some("insert", place, offsets, ~result)
+            yield from _some("update_postimage", place, offsets, result & ~unchanged)
         # Back to the order of the places.
         met_at, same_at = np.empty_like(met), np.empty_like(same)
         met_at[order], same_at[order] = met, same
@@ -373,7 +382,7 @@ class _Diff:
             yield from _some("delete", place, offsets, ~met_at[rows])
             yield from _some("update_preimage", place, offsets, met_at[rows] & ~same_at[rows])
 
-    def _known(self, place: _Place, paths: TablePaths) -> tuple[Offsets, Words, Words]:
+    def _known(self, place: _Place, paths: TablePaths) -> tuple[Offsets, UInt64Array, UInt64Array]:
         """Return offsets, row ids, and versions of the last change of some rows."""
         fragment = place.fragment
         offsets = place.offsets
@@ -416,19 +425,21 @@ def _changed(kind: Kind, place: _Place) -> ChangedRows:
 
 def _layout(fragment: Fragment, fields: Collection[int]) -> dict[int, tuple[object, ...]]:
     """Return where the values of some fields are."""
-    found: dict[int, tuple[object, ...]] = {}
+    results: dict[int, tuple[object, ...]] = {}
     for file in fragment.files:
-        found.update({one: (file.base_id, file.path) for one in file.fields if one in fields})
+        results.update(
+            {field: (file.base_id, file.path) for field in file.fields if field in fields}
+        )
     for overlay in fragment.overlays:
-        for one in overlay.data_file.fields:
-            if one in fields:
-                found[one] = (*found.get(one, ()), overlay.data_file.path)
-    return found
+        for field in overlay.data_file.fields:
+            if field in fields:
+                results[field] = (*results.get(field, ()), overlay.data_file.path)
+    return results
 
 
 def _overlaid(old: Fragment, new: Fragment) -> BitMap:
     """Return the rows that have cells in overlays which only the second has."""
-    known = {one.data_file.path for one in old.overlays}
+    known = {item.data_file.path for item in old.overlays}
     rows = BitMap()
     for overlay in new.overlays:
         if overlay.data_file.path not in known:

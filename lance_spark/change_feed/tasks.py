@@ -6,10 +6,11 @@
 | `_commit_version` | int64 | the version that changed the row |
 | `_commit_timestamp` | timestamp of microseconds in UTC | when it was committed |
 
-Columns are those of one version, the last one that is told of. Within the same life of a table a column is known by its field id,
-so that a renamed one is itself in older versions too, and one that there was not yet is null. Overwrites and restores start
-another life, in which field ids mean other columns: from there on a column is known by its name. A column that has another type
-in a version cannot be told of.
+Columns are those of one version, the last one that is told of. Within the same life of a table a
+column is known by its field id, so that a renamed one is itself in older versions too, and one that
+there was not yet is null. Overwrites and restores start another life, in which field ids mean other
+columns: from there on a column is known by its name. A column that has another type in a version
+cannot be told of.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class ChangeTask:
     @property
     def num_rows(self) -> int:
         """Rows that are read, about."""
-        return sum(one.num_rows for one in self.pieces)
+        return sum(piece.num_rows for piece in self.pieces)
 
     def batches(self, batch_size: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in batches of at most `batch_size`.
@@ -130,8 +131,8 @@ class ChangeTask:
     def _told(self, batch: pa.RecordBatch, kind: str, side: Side) -> pa.RecordBatch:
         rows = batch.num_rows
         columns = [
-            nulls(rows, wanted) if at is None else batch.column(at)
-            for wanted, at in zip(self.schema, side.columns, strict=False)
+            nulls(rows, wanted) if position is None else batch.column(position)
+            for wanted, position in zip(self.schema, side.columns, strict=False)
         ]
         told = (kind, self.version, self.timestamp_us)
         for wanted, value in zip(CHANGE_FIELDS, told, strict=True):
@@ -167,10 +168,11 @@ class FeedColumns:
         InvalidInputError
             There is no such column, or the table has one of the name of a feed's.
         """
-        own = {one.name: one for one in manifest.schema.fields}
-        if taken := [one.name for one in CHANGE_FIELDS if one.name in own]:
+        own = {item.name: item for item in manifest.schema.fields}
+        if taken := [item.name for item in CHANGE_FIELDS if item.name in own]:
             raise InvalidInputError(
-                f"{manifest.name}: the table has a column {taken[0]!r}, as a change feed has; rename it to read the feed"
+                f"{manifest.name}: the table has a column {taken[0]!r}, as a change feed has; "
+                "rename it to read the feed"
             )
         known = {**META_FIELDS, **own}
         if ROW_OFFSET.name not in own:
@@ -179,17 +181,22 @@ class FeedColumns:
         for name in names or ():
             if name not in known:
                 raise InvalidInputError(
-                    f"{manifest.name}: a change feed has no column {name!r}; there are {', '.join(known)}"
+                    f"{manifest.name}: a change feed has no column {name!r}; there are "
+                    f"{', '.join(known)}"
                 )
         wanted = list(own) if names is None else names
         fields = tuple(known[name] for name in wanted)
-        kept = tuple(one for one in fields if _handled(Schema((one,)), manifest, handling).fields)
+        kept = tuple(
+            item for item in fields if _handled(Schema((item,)), manifest, handling).fields
+        )
         return cls(manifest, kept, handling)
 
     def to_arrow(self) -> pa.Schema:
-        """Return the columns as batches have them: nullable, as older versions may not have had them; the feed's own at the end."""
+        """Return the columns as batches have them: nullable, as older versions may not have had
+        them; the feed's own at the end.
+        """
         schema = _handled(Schema(self.fields), self.manifest, self.blob_handling).to_arrow()
-        return pa.schema([*(one.with_nullable(True) for one in schema), *CHANGE_FIELDS])
+        return pa.schema([*(item.with_nullable(True) for item in schema), *CHANGE_FIELDS])
 
     def side(self, manifest: Manifest, *, same_life: bool) -> Side:
         """Return how the columns are read from a version.
@@ -205,15 +212,15 @@ class FeedColumns:
         SchemaMismatchError
             A column has another type there.
         """
-        found: list[Field] = []
+        results: list[Field] = []
         columns: list[int | None] = []
         for wanted in self.fields:
             one = self._field(manifest, wanted, same_life)
-            columns.append(None if one is None else len(found))
+            columns.append(None if one is None else len(results))
             if one is not None:
-                found.append(one)
-        check_columns(manifest, found)
-        schema = _handled(Schema(tuple(found)), manifest, self.blob_handling)
+                results.append(one)
+        check_columns(manifest, results)
+        schema = _handled(Schema(tuple(results)), manifest, self.blob_handling)
         return Side(schema, tuple(columns), manifest.base_paths)
 
     def _field(self, manifest: Manifest, wanted: Field, same_life: bool) -> Field | None:
@@ -230,8 +237,10 @@ class FeedColumns:
             return None
         if not _alike(named.to_arrow().type, wanted.to_arrow().type):
             raise SchemaMismatchError(
-                f"column {wanted.name!r} is {named.to_arrow().type} in version {manifest.version}, but "
-                f"{wanted.to_arrow().type} in version {self.manifest.version}: changes cannot be told across the two; start "
+                f"column {wanted.name!r} is {named.to_arrow().type} in version {manifest.version}, "
+                "but "
+                f"{wanted.to_arrow().type} in version {self.manifest.version}: changes cannot be "
+                "told across the two; start "
                 "at a later version, or leave the column out"
             )
         return replace(named, nullable=True)
@@ -260,7 +269,8 @@ def plan_changes(
     target_rows : int
         Rows of a task, about.
     same_life : bool
-        Whether there was no overwrite or restore between the last version that is told of and the one that the columns are of.
+        Whether there was no overwrite or restore between the last version that is told of and the
+        one that the columns are of.
 
     Returns
     -------
@@ -274,28 +284,28 @@ def plan_changes(
     """
     schema = columns.to_arrow()
     tasks: list[ChangeTask] = []
-    for one in reversed(told):
+    for item in reversed(told):
         after_life = same_life
-        if starts_life(one.operation):
+        if starts_life(item.operation):
             same_life = False
-        if not one.changes:
+        if not item.changes:
             continue
         before = None
-        if one.before is not None and any(rows.is_before for rows in one.changes):
-            before = columns.side(one.before, same_life=same_life)
-        after = columns.side(one.after, same_life=after_life)
+        if item.before is not None and any(rows.is_before for rows in item.changes):
+            before = columns.side(item.before, same_life=same_life)
+        after = columns.side(item.after, same_life=after_life)
         some = [
             ChangeTask(
                 uri,
                 schema,
-                one.version,
-                one.timestamp_us,
+                item.version,
+                item.timestamp_us,
                 pieces,
                 before,
                 after,
                 dict(storage_options or {}),
             )
-            for pieces in _pack(one.changes, target_rows)
+            for pieces in _pack(item.changes, target_rows)
         ]
         tasks[:0] = some
     return tasks
@@ -309,12 +319,12 @@ def starts_life(kind: str | None) -> bool:
 def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Piece, ...]]:
     current: list[Piece] = []
     rows = 0
-    for one in changes:
-        physical = one.fragment.physical_rows
-        parts = max(1, round(one.num_rows / target_rows))
+    for change in changes:
+        physical = change.fragment.physical_rows
+        parts = max(1, round(change.num_rows / target_rows))
         size = -(-physical // parts)
         for start in range(0, physical, max(size, 1)):
-            current.append(Piece(one, start, min(start + size, physical)))
+            current.append(Piece(change, start, min(start + size, physical)))
             rows += current[-1].num_rows
             if rows >= target_rows:
                 yield tuple(current)
@@ -330,8 +340,8 @@ def _rows(reader: FragmentReader, piece: Piece) -> Iterator[pa.RecordBatch]:
         yield from reader.live(rows)
         return
     window = reader.window_rows()
-    for at in range(0, len(wanted), window):
-        yield reader.read(wanted[at : at + window])
+    for position in range(0, len(wanted), window):
+        yield reader.read(wanted[position : position + window])
 
 
 def _handled(schema: Schema, manifest: Manifest, handling: str | None) -> Schema:
@@ -343,15 +353,15 @@ def _alike(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(_nullable(one) == _nullable(other))
 
 
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _nullable(one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_nullable(kind.value_type), kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_nullable(kind.value_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_type))
-    return kind
+def _nullable(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(item.name, _nullable(item.type)) for item in dtype])
+    if pa.types.is_map(dtype):
+        return pa.map_(_nullable(dtype.key_type), _nullable(dtype.item_type))
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(_nullable(dtype.value_type), dtype.list_size)
+    if pa.types.is_large_list(dtype):
+        return pa.large_list(_nullable(dtype.value_type))
+    if pa.types.is_list(dtype):
+        return pa.list_(_nullable(dtype.value_type))
+    return dtype

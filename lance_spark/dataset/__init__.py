@@ -1,7 +1,75 @@
-"""The handle on a Lance table without Spark: open, scan, take, change and write."""
+"""Tables without Spark: open, scan, take, change and write them.
+
+`open_dataset` and `write_dataset` return a `Dataset`. The other names are the types of its
+arguments and results.
+"""
 
 from __future__ import annotations
 
-from lance_spark.dataset.dataset import Dataset, open_dataset
+from typing import TYPE_CHECKING
 
-__all__ = ["Dataset", "open_dataset"]
+from lance_spark._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.branches import Branches, BranchInfo
+    from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.tags import TagInfo, Tags
+    from lance_spark.dataset.write import write_dataset
+    from lance_spark.mutations.compaction.task import CompactionMetrics
+    from lance_spark.mutations.indices import IndexDescription, IndexSegment
+    from lance_spark.scan.blobs.file import BlobFile
+    from lance_spark.scan.task import ScanTask
+    from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
+    from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.manifest.history import VersionInfo
+    from lance_spark.table.refs.branch_repair import BranchRepair
+    from lance_spark.table.refs.resolve import Reference
+
+__all__ = [
+    "BlobFile",
+    "BranchInfo",
+    "BranchRepair",
+    "Branches",
+    "CleanupStats",
+    "CompactionMetrics",
+    "Dataset",
+    "Fragment",
+    "IndexDescription",
+    "IndexSegment",
+    "Reference",
+    "RemovedFile",
+    "ScanTask",
+    "TagInfo",
+    "Tags",
+    "Transaction",
+    "VersionInfo",
+    "open_dataset",
+    "write_dataset",
+]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        globals(),
+        {
+            "BlobFile": "lance_spark.scan.blobs.file",
+            "BranchInfo": "lance_spark.dataset.branches",
+            "BranchRepair": "lance_spark.table.refs.branch_repair",
+            "Branches": "lance_spark.dataset.branches",
+            "CleanupStats": "lance_spark.table.cleanup.run",
+            "CompactionMetrics": "lance_spark.mutations.compaction.task",
+            "Dataset": "lance_spark.dataset.dataset",
+            "Fragment": "lance_spark.table.fragments.fragment",
+            "IndexDescription": "lance_spark.mutations.indices",
+            "IndexSegment": "lance_spark.mutations.indices",
+            "Reference": "lance_spark.table.refs.resolve",
+            "RemovedFile": "lance_spark.table.cleanup.run",
+            "ScanTask": "lance_spark.scan.task",
+            "TagInfo": "lance_spark.dataset.tags",
+            "Tags": "lance_spark.dataset.tags",
+            "Transaction": "lance_spark.table.commit.transaction",
+            "VersionInfo": "lance_spark.table.manifest.history",
+            "open_dataset": "lance_spark.dataset.dataset",
+            "write_dataset": "lance_spark.dataset.write",
+        },
+    )

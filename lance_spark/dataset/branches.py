@@ -1,4 +1,4 @@
-"""`Dataset.branches`: the branches of a table, as pylance's handle has them."""
+"""`Dataset.branches`: the branches of a table. Names and results are those of pylance."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.table.open import OpenTable
 from lance_spark.table.refs.branch_store import Branch, read_branches
 
-# Named here because `Branches.list` hides the built-in inside the class.
+# Named outside of the class because `Branches.list` hides the built-in there.
 _Steps = list[tuple[int, str]]
 
 
 class BranchInfo(TypedDict):
-    """A branch: what it was made from, when (seconds since 1970), bytes of that version's manifest, metadata.
+    """A branch, as `Branches.list` returns it.
 
-    `branch_identifier` has the version of the parent and a random id for each branch on the way from the main one.
+    Attributes
+    ----------
+    parent_branch : str or None
+        The branch that it was made from; None for the main branch.
+    branch_identifier : list of (int, str)
+        Parent version and random id of each branch from the main branch to this one.
+    parent_version : int
+        The version that it was made from.
+    create_at : int
+        Time of its creation, in seconds since 1970.
+    manifest_size : int
+        Bytes of the manifest of the parent version.
+    metadata : dict of str to str
     """
 
     parent_branch: str | None
@@ -33,18 +45,13 @@ _Ordered = list[tuple[str, BranchInfo]]
 
 @names_table
 class Branches:
-    """The branches of a table but for the main one. Made by `Dataset.branches`.
-
-    Parameters
-    ----------
-    table : OpenTable
-    """
+    """The branches of a table except the main one. Made by `Dataset.branches`."""
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
 
     def list(self) -> dict[str, BranchInfo]:
-        """Return all branches.
+        """Return all branches by name.
 
         Raises
         ------
@@ -53,19 +60,19 @@ class Branches:
         return {name: _info(branch) for name, branch in read_branches(self._table.main).items()}
 
     def list_ordered(self, order: str | None = None) -> _Ordered:
-        """Return all branches by the versions they were made from, those of one version by their names.
+        """Return all branches, sorted by parent version and then by name.
 
         Parameters
         ----------
         order : str, optional
-            ``desc`` (the newest first; the default) or ``asc``.
+            ``desc`` (newest parent version first; the default) or ``asc``.
 
         Raises
         ------
         InvalidInputError, CorruptTableError, StorageError
         """
         if order not in (None, "asc", "desc"):
-            raise InvalidInputError(f"{order!r} is no order: choose asc or desc")
+            raise InvalidInputError(f"order must be 'asc' or 'desc', not {order!r}")
         sign = 1 if order == "asc" else -1
         return sorted(
             self.list().items(), key=lambda entry: (sign * entry[1]["parent_version"], entry[0])
@@ -77,11 +84,12 @@ class Branches:
         Raises
         ------
         VersionNotFoundError
-            There is no such branch.
+            The branch does not exist.
         InvalidInputError
-            Tags name versions of it, or other branches were made from it.
+            The branch has tags, or other branches were made from it.
         UncertainCommitError
-            The store failed, and nobody knows whether the branch is there; or it is deleted, and some of its files are left.
+            The store failed, and it is unknown whether the branch still exists; or the branch is
+            deleted, but not all of its files are.
         CorruptTableError, StorageError
         """
         from lance_spark.table.refs.branches import delete_branch
@@ -89,11 +97,12 @@ class Branches:
         delete_branch(self._table.main, branch)
 
     def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
-        """Give a branch other metadata instead of what it has.
+        """Replace the metadata of a branch.
 
         Raises
         ------
-        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError, StorageError
+        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError,
+        StorageError
         """
         from lance_spark.table.refs.branches import replace_branch_metadata
 

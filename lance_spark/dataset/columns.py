@@ -1,4 +1,4 @@
-"""A table that can be changed: its columns, configuration and metadata; older versions are brought back."""
+"""Methods of `Dataset` that change columns, metadata and base paths, and `restore`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ Values = Mapping[str, str | None]
 
 
 class ColumnMethods(HistoryMethods):
-    """One version of a table, and ways to make another.
+    """Methods of `Dataset` that change columns and metadata.
 
-    Each method commits, and returns the version that was committed; the object itself stays as it is.
+    Each method commits a new version and returns it. Common parameters:
 
-    All take `commit_message` and `transaction_properties`, which are kept with the transaction, and the number of times that the
-    commit is started again after other writers were faster, `max_retries`. Those that look at the columns are planned anew on the
-    newest version, up to `conflict_retries` times, if others commit what they do not fit.
+    - `commit_message`, `transaction_properties`: stored in the transaction.
+    - `max_retries`: maximum number of times to retry the commit after other clients committed
+      first.
+    - `conflict_retries`: maximum number of times to replan the change on the newest version after
+      another client committed a conflicting change.
     """
 
     def config(self) -> dict[str, str]:
@@ -38,8 +40,8 @@ class ColumnMethods(HistoryMethods):
     @property
     def schema_metadata(self) -> dict[str, str]:
         """Metadata of the schema."""
-        found = self._table.manifest.schema_metadata
-        return {key: value.decode(errors="replace") for key, value in found.items()}
+        metadata = self._table.manifest.schema_metadata
+        return {key: value.decode(errors="replace") for key, value in metadata.items()}
 
     def add_columns(
         self,
@@ -53,31 +55,47 @@ class ColumnMethods(HistoryMethods):
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
-        """Add columns to the rows that there are.
+        """Add columns to the existing rows, in one commit.
 
         Parameters
         ----------
         transforms : mapping, callable, pa.Field, list of pa.Field, or pa.Schema
-            A mapping of names to constants (Python values or `pa.Scalar`) or functions, which get a record batch of rows and return
-            as many values. A function on its own returns a record batch with all new columns. Fields, or a schema, are columns
-            without values yet: null everywhere, without any new file; a struct that is there gets the children it lacks.
+            The new columns, in one of these forms:
+
+            - a mapping of names to constants (Python values or `pa.Scalar`) or to functions, which
+              receive a record batch and return one value per row;
+            - a function that receives a record batch and returns a record batch with all new
+              columns;
+            - fields or a schema: columns with only nulls, for which no file is written. For an
+              existing struct, its missing children are added.
         read_columns : sequence of str, optional
-            The columns that functions get; all by default, blobs as bytes. Deleted rows are left out.
+            The columns that functions receive; all by default. Blobs are passed as bytes. Deleted
+            rows are not passed.
         output_schema : pa.Schema, optional
-            The new columns. By default they can be null, and have the type of their values; those of functions are told by
-            the first rows.
+            Types of the new columns. By default they are nullable and have the type of their
+            values; the first rows decide for functions.
         batch_size : int, optional
-            Rows that functions get at once, at most; 65,536 by default.
+            Maximum number of rows of a batch; 65,536 by default.
         commit_message, transaction_properties, conflict_retries, max_retries
-            See the class. Values are computed again only for what changed meanwhile.
+            As in `drop_columns`. After a conflict, values are computed again only for changed
+            fragments.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         InvalidInputError
-            There is such a column, or the values are not what they should be.
+            A column exists already, or the values do not fit the rows or types.
         UnsupportedFeatureError, UnsupportedTypeError
-            The table, or a type, needs more than this release writes.
+            This release cannot write a feature of the table, or a type.
         CommitConflictError, CorruptFileError, CorruptTableError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.add_columns({"source": "import", "n": lambda batch: batch["id"]})
         """
         from lance_spark.mutations.columns.add import add_columns
 
@@ -102,19 +120,30 @@ class ColumnMethods(HistoryMethods):
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
-        """Drop columns, and the indexes on them. Data files are not rewritten.
+        """Drop columns and the indexes on them, in one commit. Data files are not rewritten.
 
         Parameters
         ----------
         columns : sequence of str
-            Names, or dotted paths of children of structs. A struct goes with the last of its children.
-        commit_message, transaction_properties, conflict_retries, max_retries
-            See the class.
+            Names, or dotted paths of children of structs. A struct is dropped with its last child.
+            An empty sequence commits a version with the same columns, as in pylance.
+        commit_message, transaction_properties
+            Stored in the transaction.
+        conflict_retries : int
+            Maximum number of times to replan the change on the newest version after another client
+            committed a conflicting change.
+        max_retries : int
+            Maximum number of times to retry a commit after other clients committed first.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or none would be left.
+            A column does not exist, or no column would remain.
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.columns.alter import drop_columns
@@ -136,22 +165,35 @@ class ColumnMethods(HistoryMethods):
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
-        """Rename columns, cast them to other types, or let them be null or not, in one commit.
+        """Rename columns, change their types or nullability, in one commit.
 
         Parameters
         ----------
         *alterations : mapping
-            ``path`` (name, or dotted path of a child), and one or more of ``name``, ``nullable`` and ``data_type``. Renaming and
-            nullability change the schema alone. A column is cast to a type of the same kind: integers to integers, floats to floats,
-            strings to strings, and so on; its values are written anew.
+            ``path`` (name of a column, or dotted path of a child), and one or more of ``name``,
+            ``nullable`` and ``data_type``. A new name or nullability changes only the schema. A new
+            type must belong to the same family (integers, floats, strings, ...); the values of the
+            column are rewritten.
         commit_message, transaction_properties, conflict_retries, max_retries
-            See the class.
+            As in `drop_columns`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, it has nulls, a value does not fit the type, or an index is made of its values.
-        UnsupportedFeatureError, CommitConflictError, CorruptFileError, CorruptTableError, StorageError
+            A column does not exist, a column that becomes non-nullable has nulls, a value does not
+            fit the new type, or a column with a new type has an index.
+        UnsupportedFeatureError, CommitConflictError, CorruptFileError, CorruptTableError,
+        StorageError
+
+        Examples
+        --------
+        >>> alterations = {"path": "x", "name": "y"}, {"path": "n", "data_type": pa.int64()}
+        >>> dataset = dataset.alter_columns(*alterations)
         """
         from lance_spark.mutations.columns.alter import alter_columns
 
@@ -173,21 +215,29 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Set configuration of the table.
+        """Set keys of the table's configuration.
 
         Parameters
         ----------
         values : mapping of str to str or None
-            None deletes a key.
+            The new values; None deletes a key. An empty mapping commits a version with the same
+            configuration, as in pylance.
         replace : bool
-            Whether keys that are not named go.
-        commit_message, transaction_properties, max_retries
-            See the class.
+            Whether to delete all other keys.
+        commit_message, transaction_properties
+            Stored in the transaction.
+        max_retries : int
+            Maximum number of times to retry the commit after other clients committed first.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         CommitConflictError
-            Others set or deleted the same keys.
+            Another client set or deleted the same keys.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
         return self._update(
@@ -215,7 +265,7 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Set metadata of the table; see `update_config`."""
+        """Set keys of the table's metadata; see `update_config`."""
         return self._update(
             commit_message,
             transaction_properties,
@@ -233,7 +283,10 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Set metadata of the schema; see `update_config`. Two such changes at the same time contradict one another."""
+        """Set keys of the schema's metadata; see `update_config`.
+
+        Concurrent changes of the schema's metadata are conflicts, even if their keys differ.
+        """
         return self._update(
             commit_message,
             transaction_properties,
@@ -243,7 +296,7 @@ class ColumnMethods(HistoryMethods):
         )
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> Self:
-        """Set the metadata of the schema in place of what there is; see `update_schema_metadata`."""
+        """Replace the metadata of the schema; see `update_schema_metadata`."""
         return self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
@@ -255,23 +308,29 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Set metadata of columns.
+        """Set keys of the metadata of columns.
 
         Parameters
         ----------
         field_updates : mapping of str to mapping of str to str or None
-            By name of a column, or dotted path of a child of a struct.
+            The new values by the name of a column, or the dotted path of a child of a struct; None
+            deletes a key.
         replace : bool
-            Whether keys of these columns that are not named go.
+            Whether to delete all other keys of these columns.
         commit_message, transaction_properties, max_retries
-            See the class.
+            As in `update_config`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         CommitConflictError
-            Others changed the metadata of the same columns.
+            Another client changed the metadata of the same columns.
         InvalidInputError
-            There is no such column.
+            A column does not exist.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
         return self._update(
@@ -283,7 +342,7 @@ class ColumnMethods(HistoryMethods):
         )
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
-        """Set the metadata of a column in place of what there is; see `update_field_metadata`."""
+        """Replace the metadata of a column; see `update_field_metadata`."""
         return self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     def add_bases(
@@ -294,21 +353,28 @@ class ColumnMethods(HistoryMethods):
         commit_message: str | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Add base paths: other places where files of the table may lie.
+        """Add base paths: folders outside the table's root for files of the table.
 
         Parameters
         ----------
         new_bases : iterable of BasePath
-            pylance's `DatasetBasePath` does too. Those without an id, or of the id 0, are given one.
+            pylance's `DatasetBasePath` is accepted as well. A base path without an id, or with the
+            id 0, gets a new id. An empty iterable commits a version with the same base paths, as in
+            pylance.
         transaction_properties, commit_message, max_retries
-            See the class.
+            As in `update_config`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         InvalidInputError
-            The table has one of that name, path or id.
+            The table has a base path with the same name, path or id.
         CommitConflictError
-            Others added such a one meanwhile.
+            Another client added such a base path.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.metadata_updates import add_bases
@@ -326,29 +392,36 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Give a base path another path, after its files were copied there.
+        """Change the path of a base path, after its files were copied to the new path.
 
-        Only the new version of this branch looks there: older versions and other branches keep the path that they have. Nobody should
-        write to the base path meanwhile: pylance does not notice that files which it has just written belong elsewhere now.
+        Only the new version and its successors on this branch use the new path: older versions and
+        other branches keep the old one. No client should write to the base path meanwhile: pylance
+        does not notice that its new files belong to the new path.
 
         Parameters
         ----------
         base : int or str
             Id or name of the base path.
         path : str
-            The new path or URI. Its store has the settings that `base_store_params` or ``base_<id>.<name>`` gave when the table was
-            opened, or those of the table.
+            The new path or URI. Its store uses the options given by `base_store_params` or
+            ``base_<id>.<name>`` when the table was opened, or else those of the table.
         commit_message, transaction_properties, max_retries
-            See the class.
+            As in `update_config`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         InvalidInputError
-            There is no such base path, or another one has that path.
+            The base path does not exist, or another one has the new path.
         MissingFileError
-            A data file, deletion file or index of this version is not there, or a data file has another size.
+            A data file, deletion file or index of this version does not exist at the new path, or a
+            data file has another size.
         CommitConflictError
-            Others changed base paths, or the table again and again.
+            Another client changed base paths, or changed the table repeatedly.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.metadata_updates import repoint_base
@@ -366,12 +439,22 @@ class ColumnMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Make this version the newest again, whatever was committed since.
+        """Commit the content of this version as the newest version, in place of all later changes.
+
+        Parameters
+        ----------
+        commit_message, transaction_properties, max_retries
+            As in `update_config`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         VersionNotFoundError
-            It has been cleaned up.
+            A cleanup removed this version or is removing it.
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.metadata_updates import restore

@@ -1,4 +1,4 @@
-"""Errors of public methods name the table, whatever raises them."""
+"""Decorators of the public API: errors name the table, and arguments are checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _R = TypeVar("_R")
 
 
 def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_T]]:
-    """Make the public methods and properties of a class name the table in the errors that they raise.
+    """Return a class decorator for public methods and properties that concern one table.
 
-    See `lance_spark.errors.naming`. Arguments of a wrong type are refused before; see `lance_spark.arguments`.
+    Errors that they raise name the table (`lance_spark.errors.naming`). Arguments of a wrong type
+    are rejected first (`lance_spark.arguments`).
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_
     """
 
     def decorate(cls: type[_T]) -> type[_T]:
-        # Inherited methods too: those of a mixin do not know which class they end up in.
+        # Inherited methods as well, since mixins are not decorated themselves.
         members: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             members.update(vars(base))
@@ -45,7 +46,7 @@ def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_
 
 
 def names_table_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function name the table at its argument ``uri`` in the errors that it raises; see `names_table`."""
+    """Make errors of a function name the table at its argument ``uri``; see `names_table_by`."""
     checked = checks_arguments(function)
     signature_of = signature(function)
 
@@ -76,5 +77,5 @@ def _named(method: Callable[..., Any], name_of: Callable[[Any], str]) -> Callabl
     return call
 
 
-#: For classes whose objects have the open table as ``_table``.
+#: Decorator of classes whose objects have the open table as ``_table``.
 names_table = names_table_by(lambda handle: handle._table.store.display)

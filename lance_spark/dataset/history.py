@@ -1,7 +1,4 @@
-"""What a handle on a version does without reading rows: history, tags, branches, clones.
-
-The names, arguments and results are those of pylance's `LanceDataset`, where it has them.
-"""
+"""Methods of `Dataset` for history, tags, branches, clones, and commits of user operations."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HistoryMethods:
-    """One version of a table. Immutable.
+    """Base of `Dataset`: its identity, and the methods that read no rows.
 
     Parameters
     ----------
@@ -40,6 +37,7 @@ class HistoryMethods:
     """
 
     def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
+        # Internal: other modules of this project use it as well, users must not.
         self._table = table
         self._storage_options = dict(storage_options or {})
 
@@ -48,7 +46,7 @@ class HistoryMethods:
 
     @property
     def uri(self) -> str:
-        """Root of the table, or of the branch."""
+        """URI or path of the root of the table, or of the branch."""
         return self._table.store.uri
 
     @property
@@ -58,33 +56,37 @@ class HistoryMethods:
 
     @property
     def branch(self) -> str | None:
-        """Name of the branch that the version is on; None for the main one."""
+        """Name of the branch of the version; None for the main branch."""
         return self._table.branch
 
     @property
     def latest_version(self) -> int:
-        """Number of the newest version of the branch that there is now."""
+        """Number of the branch's newest version, which is looked up."""
         return versions.latest(self._table.store).version
 
     @property
     def tags(self) -> Tags:
-        """The tags of the table: list, make, move and delete them."""
+        """The tags of the table: list, create, move and delete them."""
         from lance_spark.dataset.tags import Tags
 
         return Tags(self._table)
 
     @property
     def branches(self) -> Branches:
-        """The branches of the table: list and delete them. `create_branch` makes one."""
+        """The branches of the table: list and delete them. `create_branch` creates one."""
         from lance_spark.dataset.branches import Branches
 
         return Branches(self._table)
 
     def versions(self) -> list[VersionInfo]:
-        """Return all versions of the branch that there still are, oldest first.
+        """Return all existing versions of the branch, oldest first.
 
-        Each tells when it was committed. Its `metadata` (numbers of fragments, files, rows and bytes), `operation`,
-        `message` and `transaction_properties` are read when they are asked for.
+        Returns
+        -------
+        list of VersionInfo
+            Number and commit time of each version. The attributes `metadata` (numbers of fragments,
+            files, rows and bytes), `operation`, `message` and `transaction_properties` are read on
+            first access.
 
         Raises
         ------
@@ -93,23 +95,23 @@ class HistoryMethods:
         return history.list_versions(self._table.store)
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """Return what made a version of the branch; None if its writer left nothing behind.
+        """Return the transaction that created a version of the branch; None if it is not recorded.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such version.
+            The version does not exist.
         CorruptTableError, StorageError
         """
         return history.transaction_of(self._table.store, version)
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """Return what made this version and those before it, newest first.
+        """Return the transactions of this version and of its predecessors, newest first.
 
         Parameters
         ----------
         recent_transactions : int
-            How many at most.
+            Maximum number of transactions.
 
         Raises
         ------
@@ -119,7 +121,7 @@ class HistoryMethods:
         return history.transactions(self._table.store, self.version, recent_transactions)
 
     def base_paths(self) -> dict[int, BasePath]:
-        """Return the other places that files of the version can lie in, by id."""
+        """Return the base paths of the version, by id."""
         return dict(self._table.manifest.base_paths)
 
     def with_target_bases(
@@ -128,28 +130,35 @@ class HistoryMethods:
         *,
         target_all_bases: bool | None = None,
     ) -> Self:
-        """Return the same version, with other places for the data files of changes that are made from it.
+        """Return the same version, with the base paths that its mutations write new data files to.
 
         Parameters
         ----------
         target_bases : sequence of str, optional
-            Names or paths of base paths; the path of the table stands for the table itself. New data files go to them one after the
-            other. None: rows and columns of a fragment stay in its base path, and new rows go to the table itself.
+            Names or paths of base paths; the path of the table stands for its own root. New data
+            files go to them in turn. By default, rewritten rows and columns of a fragment stay in
+            its base path, and new rows go to the table's root.
         target_all_bases : bool, optional
-            True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+            True: new data files go to the table's root and all base paths in turn; False: to all
+            base paths in turn.
+
+        Returns
+        -------
+        Dataset
 
         Raises
         ------
         InvalidInputError, InvalidOptionError
-            Both are given, or one has another type. A change raises it too if the table has no such base path.
+            Both arguments are given, or one has a wrong type. Mutations raise it if a base path
+            does not exist.
         """
         names = (
             target_bases
             if target_bases is None or isinstance(target_bases, str)
             else tuple(target_bases)
         )
-        wish = TargetBases(names, target_all_bases)  # type: ignore[arg-type]
-        return type(self)(replace(self._table, target_bases=wish), self._storage_options)
+        targets = TargetBases(names, target_all_bases)  # type: ignore[arg-type]
+        return type(self)(replace(self._table, target_bases=targets), self._storage_options)
 
     def checkout_version(self, version: Reference) -> Self:
         """Open another version.
@@ -157,13 +166,17 @@ class HistoryMethods:
         Parameters
         ----------
         version : int, str or (str or None, int or None)
-            A version of this branch, a tag, or (branch, version), where no branch, or ``main``, is the main one and no version
-            the newest.
+            Number of a version of this branch, a tag, or (branch, number), where branch None or
+            ``main`` is the main branch and number None the newest version.
+
+        Returns
+        -------
+        Dataset
 
         Raises
         ------
         VersionNotFoundError
-            There is no such version, tag or branch.
+            The version, tag or branch does not exist.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
         options = self._storage_options
@@ -173,7 +186,7 @@ class HistoryMethods:
     @checks_arguments
     def commit(
         cls,
-        base_uri: str | os.PathLike[str] | HistoryMethods,
+        base_uri: str | os.PathLike[str] | Self,
         operation: Operation | Transaction,
         read_version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -184,37 +197,45 @@ class HistoryMethods:
         transaction_properties: Mapping[str, str] | None = None,
         enable_stable_row_ids: bool = False,
     ) -> Self:
-        """Make a change that was planned by hand a version of a table, and open it.
+        """Commit an operation that the caller planned, and open the new version.
 
-        Nobody checks that files fit the table: this is for jobs that share out the work themselves.
+        For jobs that distribute the work themselves. The content of the operation's files is not
+        checked.
 
         Parameters
         ----------
-        base_uri : str, path or handle
+        base_uri : str, path or Dataset
             Root of the table, or of a branch.
         operation : Operation or Transaction
-            The change. A transaction brings its read version and its properties along.
+            The operation. A transaction has its own read version and properties.
         read_version : int, optional
-            The version that the change was planned on; may be a detached one, if this is to be one. An operation
-            that leaves nothing of it behind (overwrite, restore) can do without.
+            The version that the operation was planned on; it may be detached if `detached` is true.
+            Not needed for operations that keep nothing of it (overwrite, restore).
         storage_options : mapping, optional
-            Settings of the store; by default those of the handle, if one is given.
+            Settings of the store; by default those of the `Dataset`, if one is given.
         detached : bool
-            Make a version outside of the history, with a random number, which `checkout_version` opens.
+            Whether to commit a detached version, with a random number. `checkout_version` opens it.
         max_retries : int
-            How often to start again after other writers were faster.
+            Maximum number of times to retry the commit after other clients committed first.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
         enable_stable_row_ids : bool
-            For a table that is created.
+            Whether a table that is created has stable row ids.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
 
         Raises
         ------
         CommitConflictError
-            Another change was committed that this one does not hold on top of.
+            Another client committed an incompatible operation.
         InvalidInputError
-            The read version is missing, or the change does not fit the table.
-        TableExistsError, VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, StorageError
+            The read version is missing, or the operation does not fit the table.
+        TableExistsError, VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError,
+        StorageError
         """
         from lance_spark.table.commit.user_operation import commit_user_operation
 
@@ -241,25 +262,31 @@ class HistoryMethods:
         reference: Reference | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a branch of a version, and open it.
+        """Create a branch from a version, and open it.
 
         Parameters
         ----------
         branch : str
-            Letters, digits, ".", "-", "_", with "/" between parts; ``main`` is taken.
+            Name of the branch: letters, digits, ".", "-" and "_", with "/" between parts; not
+            ``main``.
         reference : int, str or (str or None, int or None), optional
-            The version, as in `checkout_version`; by default the one that is open.
+            The version, as in `checkout_version`; by default the open version.
         storage_options : mapping, optional
-            Settings of the store; by default those of this handle.
+            Settings of the store; by default those of this `Dataset`.
+
+        Returns
+        -------
+        Dataset
+            The first version of the branch.
 
         Raises
         ------
         InvalidInputError
-            There is a branch of that name, or there can be none.
+            The name is not valid, or the branch exists already.
         VersionNotFoundError
-            There is no such version, tag or branch.
+            The version, tag or branch does not exist.
         UncertainCommitError
-            The store failed, and nobody knows whether the branch was made.
+            The store failed, and it is unknown whether the branch was created.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
         from lance_spark.table.refs.branches import create_branch
@@ -267,26 +294,29 @@ class HistoryMethods:
         options = self._options(storage_options)
         source = self._at(reference, options)
         manifest = create_branch(source, branch)
-        # Not by a look at the store: if that failed, the branch would be there all the same.
+        # Opened without reading from the store: an error of the store would hide that the branch
+        # exists.
         store = branch_store(ObjectStore.from_uri(source.main.uri, options), branch)
         paths = TablePaths(store, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
 
     def repair_branches(self) -> list[BranchRepair]:
-        """Have the branches of a table that was copied or moved find its files where it is now.
+        """Repair the branches of a table that was copied or moved.
 
-        A branch refers to files of the main line, or of other branches, by an absolute path. In a copy of the table it is the
-        original's, and the branch is refused until it is repaired. Only the newest version of each branch is; older ones stay refused.
+        A branch refers to files of the main branch, or of other branches, by an absolute path. In a
+        copy of the table, this is the path of the original, and such a branch cannot be read until
+        it is repaired. Only the newest version of each branch is repaired.
 
         Returns
         -------
         list of BranchRepair
-            For each branch: its new version, if it was changed, and why it could not be repaired, if it could not.
+            For each branch, the version that was committed, or the reason why it could not be
+            repaired.
 
         Raises
         ------
         CommitConflictError
-            Somebody changes a branch at the same time.
+            Another client changed the same branch.
         UnsupportedFeatureError, CorruptTableError, StorageError
 
         Examples
@@ -304,27 +334,32 @@ class HistoryMethods:
         reference: Reference | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a table of the rows of a version, whose files stay where they are, and open it.
+        """Create a table that shares the files of a version, and open it.
 
-        The clone needs the files of this table: tag the version, so that cleanup leaves them alone.
+        The clone needs the files of this table: tag the version, so that cleanup keeps them.
 
         Parameters
         ----------
         target_path : str or path
-            Where there is no table yet.
+            Path of the new table.
         reference : int, str or (str or None, int or None), optional
-            The version, as in `checkout_version`; by default the one that is open.
+            The version, as in `checkout_version`; by default the open version.
         storage_options : mapping, optional
-            Settings of the clone's store; by default those of this handle.
+            Settings of the clone's store; by default those of this `Dataset`.
+
+        Returns
+        -------
+        Dataset
+            The first version of the clone.
 
         Raises
         ------
         TableExistsError
-            There is a table at that path.
+            A table exists at that path.
         VersionNotFoundError
-            There is no such version, tag or branch.
+            The version, tag or branch does not exist.
         UncertainCommitError
-            The store failed, and nobody knows whether the clone was made.
+            The store failed, and it is unknown whether the clone was created.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
         from lance_spark.table.refs.clones import shallow_clone
@@ -332,7 +367,8 @@ class HistoryMethods:
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
         manifest = shallow_clone(self._at(reference, self._storage_options), target)
-        # Not by a look at the store: if that failed, the clone would be there all the same.
+        # Opened without reading from the store: an error of the store would hide that the clone
+        # exists.
         paths = TablePaths(target, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
 
@@ -342,12 +378,17 @@ class HistoryMethods:
         reference: Reference | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a table of copies of all files of a version, and open it.
+        """Create a table with copies of all files of a version, and open it.
 
         Parameters
         ----------
         target_path, reference, storage_options
             As in `shallow_clone`.
+
+        Returns
+        -------
+        Dataset
+            The first version of the clone.
 
         Raises
         ------
@@ -360,14 +401,16 @@ class HistoryMethods:
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
         manifest = deep_clone(self._at(reference, self._storage_options), target)
-        # Not by a look at the store: if that failed, the clone would be there all the same.
+        # Opened without reading from the store: an error of the store would hide that the clone
+        # exists.
         paths = TablePaths(target, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
 
     def migrate_manifest_paths_v2(self) -> None:
-        """Give the manifests of a table of early releases the names that new tables have.
+        """Rename the manifests of a table of an early release to the names of the V2 naming scheme.
 
-        Nobody should write to the table meanwhile; reading goes on. After a crash, call it again.
+        No client may write to the table meanwhile; reading is possible. After a crash, call it
+        again.
 
         Raises
         ------
@@ -382,5 +425,5 @@ class HistoryMethods:
 
         return open_reference(self._table, reference, options)
 
-    def _options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        return self._storage_options if given is None else dict(given)
+    def _options(self, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+        return self._storage_options if storage_options is None else dict(storage_options)

@@ -1,7 +1,4 @@
-"""What a handle on a version does to keep a table fast and small: compaction, indexes that there are, cleanup.
-
-The names, arguments and results are those of pylance's `LanceDataset`, where it has them.
-"""
+"""Methods of `Dataset` for maintenance: compaction, validation, existing indexes, cleanup."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MaintenanceMethods(HistoryMethods):
-    """One version of a table, and what keeps it fast. Immutable."""
+    """Methods of `Dataset` for maintenance."""
 
     def compact_files(
         self,
@@ -39,47 +36,52 @@ class MaintenanceMethods(HistoryMethods):
         conflict_retries: int = 0,
         max_retries: int = 20,
     ) -> tuple[Self, CompactionMetrics]:
-        """Put few large fragments in the place of many small ones, without the rows that are deleted.
+        """Rewrite small fragments to large ones, without their deleted rows.
 
         Parameters
         ----------
         target_rows_per_fragment : int
-            Fragments with fewer rows are put together with such ones next to them.
+            Adjacent fragments with fewer rows are merged.
         max_bytes_per_file : int, optional
-            A new data file is closed once it has so many bytes; 90 GiB by default.
+            Size at which a new data file is closed; 90 GiB by default.
         materialize_deletions : bool
-            Whether deleted rows are a reason to rewrite a fragment.
+            Whether to rewrite fragments because of their deleted rows.
         materialize_deletions_threshold : float
-            Part of a fragment's rows that has to be deleted for that, 0 to 1.
+            Fraction of deleted rows, 0 to 1, above which a fragment is rewritten for that reason.
         num_threads : int, optional
-            Groups of fragments that are rewritten at the same time; 1 in local stores by default, 4 in others.
+            Number of groups of fragments that are rewritten at the same time; by default 1 in local
+            stores, 4 in others.
         defer_index_remap : bool, optional
-            Whether the fragment reuse index tells indexes where rows have gone: by default it does if there are indexes that
-            need it. Without it BTREE indexes are written anew, and others do not find the rows any more, which are searched one
-            by one then. Tables with stable row ids do without.
+            Whether to record the new row addresses in the fragment reuse index; by default, if an
+            index needs it. Otherwise BTREE indexes are rewritten, and other indexes no longer cover
+            the moved rows, so that these are searched without the index. Not used in tables with
+            stable row ids.
         max_source_fragments, max_source_rows, max_source_bytes : int, optional
-            Leaves the rest for another time.
+            Limits of one call. The rest remains for a later call.
         excluded_fragment_ids : iterable of int
-            Fragments that stay as they are.
+            Ids of fragments that are not rewritten. An id that this version does not have is an
+            error, unlike in pylance.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
-            Kept with the transaction.
+            Stored in the transaction.
         conflict_retries : int
-            How often to start again because others changed some of the same fragments. In the second half of these attempts, what they
-            change while it is committed is left out.
+            Maximum number of times to replan after another client changed some of the fragments. In
+            the second half of these attempts, fragments that change during the commit are left out.
         max_retries : int
-            How often to start a commit again after other writers were faster.
+            Maximum number of times to retry a commit after other clients committed first.
 
         Returns
         -------
         (Dataset, CompactionMetrics)
-            The version that was committed, this one if there was nothing to do; and what was done.
+            The version that was committed, or this version if nothing had to be rewritten; and
+            numbers of fragments and files.
 
         Raises
         ------
         InvalidOptionError
+            A number is out of range.
         CommitConflictError
-            Others changed the same fragments.
+            Another client changed the same fragments.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.compaction.plan import CompactionOptions
@@ -117,38 +119,39 @@ class MaintenanceMethods(HistoryMethods):
         conflict_retries: int = 0,
         max_retries: int = 20,
     ) -> tuple[Self, CompactionMetrics]:
-        """Move fragments to a base path, or back to the table itself, by writing their rows there.
+        """Move fragments to a base path, or to the table's root, by rewriting their rows there.
 
-        Fragments whose data files are all there already stay as they are. The old files stay for older versions: cleanup removes
-        those in the table itself, and none in base paths.
+        Fragments whose data files are all there already are not rewritten. The old files stay for
+        older versions: cleanup removes them from the table's root, but not from base paths.
 
         Parameters
         ----------
         base : str
-            Name or path of the base path; the path of the table stands for the table itself.
+            Name or path of the base path; the path of the table stands for its own root.
         fragment_ids : collection of int, optional
-            Ids of the fragments that move; all by default.
+            Ids of the fragments to move; all by default.
         num_threads, commit_message, transaction_properties, conflict_retries, max_retries
-            As for `compact_files`.
+            As in `compact_files`.
 
         Returns
         -------
         (Dataset, CompactionMetrics)
-            The version that was committed, this one if there was nothing to do; and what was done.
+            The version that was committed, or this version if nothing had to be moved; and numbers
+            of fragments and files.
 
         Raises
         ------
         InvalidInputError
-            There is no such fragment.
+            A fragment does not exist.
         InvalidOptionError
-            The table has no such base path, or it is the root of another table.
+            The base path does not exist, or is the root of another table.
         CommitConflictError
-            Others changed the same fragments.
+            Another client changed the same fragments.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
 
         Examples
         --------
-        >>> old = [one.id for one in dataset.fragments][:100]
+        >>> old = [fragment.id for fragment in dataset.fragments][:100]
         >>> dataset, metrics = dataset.move_fragments("cold", old)
         """
         from lance_spark.mutations.move_fragments import move_fragments
@@ -165,37 +168,38 @@ class MaintenanceMethods(HistoryMethods):
         return type(self)(table, self._storage_options), metrics
 
     def validate(self) -> None:
-        """Check the version: what its manifest says against itself and against the files that it names.
+        """Check that the manifest of the version is consistent, and that its files fit it.
 
-        The ends of all data files are read, the deletion files, and the ids and versions of rows; the values of columns are not.
-        Nothing is changed. `lance_spark.scan.validate` lists what is checked.
+        Reads the ends of all data files, the deletion files, and row ids and row versions, but no
+        values of columns. Changes nothing. `lance_spark.scan.validate` lists the checks.
 
         Raises
         ------
         CorruptTableError
-            Lists the first problems, with the fragments and files that have them.
+            The version is damaged; the message lists the first problems with their fragments and
+            files.
         UnsupportedFeatureError, UnsupportedEncodingError
-            A file is of a newer version, and cannot be checked.
+            A file has a version that this release does not know, so it cannot be checked.
         StorageError
 
         Examples
         --------
         >>> open_dataset("/data/t.lance").validate()
-        Traceback (most recent call last):
-        lance_spark.errors.CorruptTableError: /data/t.lance/_versions/18446744073709551612.manifest: fragment id 0 occurs twice, ...
+        Traceback (most recent call last): lance_spark.errors.CorruptTableError:
+        /data/t.lance/_versions/18446744073709551612.manifest: fragment id 0 occurs twice, ...
         """
         from lance_spark.scan.validate import validate
 
         validate(self._table)
 
     def list_indices(self) -> list[dict[str, Any]]:
-        """Return what there is to say of each segment of the indexes, as pylance does.
+        """Return the segments of all indexes, in the form of pylance.
 
         Returns
         -------
         list of dict
-            name, type, uuid, fields (names), version (that it was built on), fragment_ids (a set of those that
-            it covers; None if nobody knows), base_id.
+            Keys: name, type, uuid, fields (names), version (on which it was built), fragment_ids
+            (set of the covered fragments; None if unknown), base_id.
 
         Raises
         ------
@@ -206,7 +210,7 @@ class MaintenanceMethods(HistoryMethods):
         return list_indices(self._table)
 
     def describe_indices(self) -> list[IndexDescription]:
-        """Return the indexes with their segments, and how many rows each covers.
+        """Return all indexes with their segments and the numbers of rows that they cover.
 
         Raises
         ------
@@ -224,16 +228,17 @@ class MaintenanceMethods(HistoryMethods):
         transaction_properties: Mapping[str, str] | None = None,
         max_retries: int = 20,
     ) -> Self:
-        """Take an index away. Its files stay until versions that have it are cleaned up.
+        """Drop an index. Its files stay until the versions that have it are cleaned up.
 
         Parameters
         ----------
         name : str
+            Name of the index.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
-            Kept with the transaction.
+            Stored in the transaction.
         max_retries : int
-            How often to start the commit again after other writers were faster.
+            Maximum number of times to retry the commit after other clients committed first.
 
         Returns
         -------
@@ -243,9 +248,9 @@ class MaintenanceMethods(HistoryMethods):
         Raises
         ------
         InvalidInputError
-            There is no such index, or it is one that others rely on.
+            The index does not exist, or other indexes depend on it.
         CommitConflictError
-            Others changed it.
+            Another client changed the index.
         CorruptTableError, StorageError
         """
         from lance_spark.mutations.indices import drop_index
@@ -270,43 +275,49 @@ class MaintenanceMethods(HistoryMethods):
     ) -> CleanupStats:
         """Remove old versions, and the files that only they refer to.
 
-        The newest version, this one and those between them stay, and so do versions with a tag, versions that a branch was
-        made from and needs, and whatever files they and all branches refer to. Versions that clones elsewhere need cannot
-        be known: give them tags.
+        A version is removed only if it meets all conditions that are given. The newest version,
+        this version and versions between them are never removed, nor are versions with a tag,
+        versions that a branch was made from and needs, and files that remaining versions or
+        branches refer to. Clones in other folders are unknown: tag the versions that they need.
 
         Parameters
         ----------
         older_than : timedelta, optional
-            Remove versions that were committed so long ago; two weeks if nothing else is given.
+            Remove only versions that were committed at least this long ago; two weeks if no other
+            condition is given.
         retain_versions : int, optional
-            Keep so many of the newest versions.
+            Keep this number of newest versions.
         versions : iterable of int, optional
-            Remove these versions only.
+            Remove only these versions. Numbers that are not versions of the table are ignored, as
+            in pylance: an earlier cleanup may have removed them.
         before_version : int, optional
-            Remove versions of lower number only.
+            Remove only versions with a lower number.
         delete_unverified : bool
-            Remove files that no version refers to whatever their age, instead of those older than 7 days only. Nobody may
-            be writing to the table.
+            Whether to remove files that no version refers to regardless of their age, instead of
+            only those older than 7 days. No client may be writing to the table.
         error_if_tagged_old_versions : bool
-            Whether it is an error if versions with tags could go; else they are kept.
+            Whether it is an error if a version that meets the conditions has a tag; otherwise it is
+            kept.
         delete_rate_limit : int, optional
-            Files deleted per second at most.
+            Maximum number of files deleted per second.
         delete_concurrency : int, optional
-            Requests under way at once; 16 by default, on local disks always one.
+            Maximum number of concurrent requests; 16 by default. Local files are deleted one by
+            one.
         dry_run : bool
-            Only tell what would be removed.
+            Remove nothing; only return what would be removed.
 
         Returns
         -------
         CleanupStats
-            Numbers and names of what was removed. A version goes only if everything that is given allows it.
+            Numbers and names of the removed versions and files.
 
         Raises
         ------
         InvalidInputError
-            A limit is out of range, or versions with tags could go, and that is an error. Nothing is removed.
+            A limit is out of range, or a version that meets the conditions has a tag, and that is
+            an error. Nothing is removed.
         CorruptTableError, UnsupportedFeatureError
-            A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
+            A version cannot be read, so its references are unknown. Nothing is removed.
         StorageError
         """
         from lance_spark.table.cleanup.run import cleanup, policy_for

@@ -1,7 +1,4 @@
-"""What a handle on a version does to its rows: deletes and updates.
-
-The names are those of pylance's `LanceDataset`; rows are chosen by filters, ids, addresses or positions.
-"""
+"""Methods of `Dataset` that delete and update rows."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from lance_spark.table.commit.transaction import with_message
 
 
 class RowMethods(HistoryMethods):
-    """One version of a table, and changes of its rows. Immutable: each returns the version that was committed."""
+    """Methods of `Dataset` that change rows. Each returns the version that it committed."""
 
     def delete(
         self,
@@ -27,35 +24,38 @@ class RowMethods(HistoryMethods):
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
-        """Delete rows in one commit. Files stay as they are: deletion files say which of their rows are gone.
+        """Delete rows in one commit, by writing deletion files. Data files do not change.
 
         Parameters
         ----------
         filters : str, or iterable of (column, operator, value), optional
-            A condition as in ``WHERE``, read by Spark's defaults (docs/options.md), or conditions as in `to_batches`; an empty
-            list stands for all rows.
+            The text of a ``WHERE`` clause with Spark's default settings
+            (docs/reference/predicates.md), or conditions as in `to_batches`; an empty list selects
+            all rows.
         ids, addresses, indices : sequence of int, optional
-            Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
-            order; one of the three. Rows that are deleted already are passed over. An address and a position are those of this version: they
-            do not follow a row that others move.
+            Delete only rows among these: at most one of row ids, row addresses (fragment id << 32 |
+            offset) and positions in the table's order. Deleted rows are ignored. Addresses and
+            positions refer to this version: they do not follow a row that another client moved.
         commit_message, transaction_properties
-            Kept with the transaction.
+            Stored in the transaction.
         conflict_retries : int
-            How often the rows are looked for again, in the newest version, because others changed some of the same.
+            Maximum number of times to search the rows again in the newest version after another
+            client changed some of them.
         max_retries : int
-            How often to start a commit again after other writers were faster.
+            Maximum number of times to retry a commit after other clients committed first.
 
         Returns
         -------
-        Self
-            The version that was committed, even if no row was found.
+        Dataset
+            The version that was committed, even if no row matched.
 
         Raises
         ------
         InvalidInputError
-            Nothing says which rows, a filter makes no sense, or there is no such row.
+            No rows are given, a filter is not valid, or a row does not exist.
         CommitConflictError
-            Others committed what this change cannot follow: they moved rows that it names by where they are, for example.
+            Another client committed an incompatible change; for example, it moved rows that are
+            given by address.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.rows.delete import delete_rows
@@ -85,37 +85,41 @@ class RowMethods(HistoryMethods):
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
-        """Give rows new values in one commit.
+        """Update the values of rows in one commit.
 
         Parameters
         ----------
         updates : mapping of str to value, pa.Scalar or callable
-            New values by column, or by child of a struct, ``s.child``, with backticks around names with other characters. A
-            callable gets the rows that change, as a record batch with all columns, and returns as many values. A struct that was
-            null is not null once a child is set; its other children are null.
+            New values by the name of a column, or of a child of a struct (``s.child``). Put
+            backticks around names with special characters. A callable receives the rows to update
+            as a record batch with all columns, and returns one value per row. If a child of a null
+            struct is set, the struct becomes non-null and its other children are null.
         filters : str, or iterable of (column, operator, value), optional
-            As in `delete`; all rows are updated if there are none.
+            As in `delete`; all rows by default.
         mode : str
-            ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
-            columns only, with all rows of each fragment that has some to change, which stay where they are.
+            ``rows`` writes the updated rows to new fragments and deletes them in the old ones.
+            ``columns`` keeps the rows in place: for each fragment with a row to update, it writes a
+            new file with all values of the updated columns.
         commit_message, transaction_properties
-            Kept with the transaction.
+            Stored in the transaction.
         conflict_retries : int
-            How often the update is planned again, on the newest version, because others changed some of the same rows.
+            Maximum number of times to replan the update on the newest version after another client
+            changed some of the rows.
         max_retries : int
-            How often to start a commit again after other writers were faster.
+            Maximum number of times to retry a commit after other clients committed first.
 
         Returns
         -------
-        Self
-            The version that was committed, even if no row was found.
+        Dataset
+            The version that was committed, even if no row matched.
 
         Raises
         ------
         InvalidInputError, SchemaMismatchError
-            A filter makes no sense, there is no such column, or a value is none of its type.
+            A filter is not valid, a column does not exist, or a value does not fit the type of its
+            column.
         CommitConflictError
-            Others committed what this change cannot follow: they moved rows that it names by where they are, for example.
+            Another client committed an incompatible change.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.mutations.rows.update import update_rows

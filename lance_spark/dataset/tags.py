@@ -1,4 +1,4 @@
-"""`Dataset.tags`: the tags of a table, as pylance's handle has them."""
+"""`Dataset.tags`: the tags of a table. Names and results are those of pylance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ from lance_spark.table.refs.resolve import Reference, resolve_version
 
 
 class TagInfo(TypedDict):
-    """A tag: the version it names, when it was made and last moved (UTC), bytes of the manifest, metadata."""
+    """A tag, as `Tags.list` returns it.
+
+    Attributes
+    ----------
+    branch : str or None
+        The branch of the version; None for the main branch.
+    version : int
+    created_at, updated_at : datetime or None
+        Times in UTC at which the tag was created and last moved; None if they are not recorded.
+    manifest_size : int
+        Bytes of the version's manifest; 0 if unknown.
+    metadata : dict of str to str
+    """
 
     branch: str | None
     version: int
@@ -25,27 +37,23 @@ class TagInfo(TypedDict):
     metadata: dict[str, str]
 
 
-# Named here because `Tags.list` hides the built-in inside the class.
+# Named outside of the class because `Tags.list` hides the built-in there.
 _Ordered = list[tuple[str, TagInfo]]
 
 
 @names_table
 class Tags:
-    """The tags of a table, of all its branches. Made by `Dataset.tags`.
+    """The tags of all branches of a table. Made by `Dataset.tags`.
 
-    Changes raise UnsupportedFeatureError if the open version needs a writer that does more than this release.
-
-    Parameters
-    ----------
-    table : OpenTable
-        The version that is named if no reference is given.
+    Methods that change tags raise `UnsupportedFeatureError` if the open version has features that
+    this release cannot write.
     """
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
 
     def list(self) -> dict[str, TagInfo]:
-        """Return all tags.
+        """Return all tags by name.
 
         Raises
         ------
@@ -54,103 +62,110 @@ class Tags:
         return {name: _info(tag) for name, tag in tag_store.read_tags(self._table.main).items()}
 
     def list_ordered(self, order: str | None = None) -> _Ordered:
-        """Return all tags by their versions, tags of one version by their names.
+        """Return all tags, sorted by version and then by name.
 
         Parameters
         ----------
         order : str, optional
-            ``desc`` (the newest first; the default) or ``asc``.
+            ``desc`` (newest version first; the default) or ``asc``.
 
         Raises
         ------
         InvalidInputError, CorruptTableError, StorageError
         """
         if order not in (None, "asc", "desc"):
-            raise InvalidInputError(f"{order!r} is no order: choose asc or desc")
+            raise InvalidInputError(f"order must be 'asc' or 'desc', not {order!r}")
         sign = 1 if order == "asc" else -1
         return sorted(self.list().items(), key=lambda entry: (sign * entry[1]["version"], entry[0]))
 
     def get_version(self, tag: str) -> int:
-        """Return the version that a tag names.
+        """Return the version of a tag.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such tag.
+            The tag does not exist.
         InvalidInputError, CorruptTableError, StorageError
         """
         return tag_store.read_tag(self._table.main, tag).version
 
     def create(self, tag: str, reference: Reference | None = None) -> None:
-        """Name a version.
+        """Create a tag on a version.
 
         Parameters
         ----------
         tag : str
+            Name of the tag: letters, digits, ``.``, ``-`` and ``_``.
         reference : int, str or (str or None, int or None), optional
-            The version: its number on the branch that is open, another tag, or (branch, number), where no branch is the main
-            one and no number the newest. By default the version that is open.
+            The version: its number on the open branch, another tag, or (branch, number), where
+            branch None is the main branch and number None the newest version. By default the open
+            version.
 
         Raises
         ------
         InvalidInputError
-            No tag can have that name, or there is one already.
+            The name is not valid, or the tag exists already.
         VersionNotFoundError
-            There is no such version, a cleanup is removing it, or its branch has been deleted meanwhile.
+            The version does not exist, a cleanup is removing it, or its branch was deleted
+            meanwhile.
         UncertainCommitError
-            The store failed, and nobody knows whether the tag was made.
+            The store failed, and it is unknown whether the tag was created.
         CorruptTableError, StorageError
         """
         self._check_writable()
         branch, version = resolve_version(self._table, reference)
-        known = self._known(branch, version)
-        tag_store.create_tag(self._table.main, tag, version, branch, manifest=known)
+        manifest = self._manifest_of(branch, version)
+        tag_store.create_tag(self._table.main, tag, version, branch, manifest=manifest)
 
     def update(self, tag: str, reference: Reference | None = None) -> None:
-        """Put a tag on another version; see `create`.
+        """Move a tag to another version; see `create`.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such tag or version.
+            The tag or version does not exist.
         UncertainCommitError
-            The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
+            The store failed, and it is unknown which version has the tag; or the old version was
+            removed meanwhile.
         InvalidInputError, CorruptTableError, StorageError
         """
         self._check_writable()
         branch, version = resolve_version(self._table, reference)
-        known = self._known(branch, version)
-        tag_store.update_tag(self._table.main, tag, version, branch, manifest=known)
+        manifest = self._manifest_of(branch, version)
+        tag_store.update_tag(self._table.main, tag, version, branch, manifest=manifest)
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
-        """Give a tag other metadata instead of what it has.
+        """Replace the metadata of a tag.
 
         Raises
         ------
-        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError, StorageError
+        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError,
+        StorageError
         """
         self._check_writable()
         tag_store.replace_tag_metadata(self._table.main, tag, metadata)
 
     def delete(self, tag: str) -> None:
-        """Take a name from its version.
+        """Delete a tag. Its version stays.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such tag.
+            The tag does not exist.
         UncertainCommitError
-            The store failed, and nobody knows whether the tag is there.
+            The store failed, and it is unknown whether the tag still exists.
         InvalidInputError, StorageError
         """
         self._check_writable()
         tag_store.delete_tag(self._table.main, tag)
 
     def _check_writable(self) -> None:
-        # pylance does not ask, but a client that must not write must not change what cleanup keeps either.
+        # pylance does not check this. But tags decide what cleanup keeps, so only a client that may
+        # write may change them.
         self._table.manifest.check_writable(self._table.store.display)
 
-    def _known(self, branch: str | None, version: int) -> Manifest | None:
+    def _manifest_of(self, branch: str | None, version: int) -> Manifest | None:
+        """Return the manifest of a version if it is the open one."""
         table = self._table
         return table.manifest if (branch, version) == (table.branch, table.version) else None
 

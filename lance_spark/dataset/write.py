@@ -1,9 +1,10 @@
-"""Writing a table in one commit, without Spark."""
+"""`write_dataset`: writes rows to a table in one commit, without Spark."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -50,50 +51,62 @@ def write_dataset(
     Parameters
     ----------
     data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
+        The rows.
     uri : str or path
         A path, or a URI of any scheme that fsspec knows.
     mode : str
-        ``create`` (there must be no table), ``append`` or ``overwrite`` (both create a missing table).
+        ``create`` (the table must not exist), ``append`` or ``overwrite`` (both create a missing
+        table).
     schema : pa.Schema, optional
-        Of an iterable that may be empty; otherwise the first batch tells.
+        Schema of an iterable; by default that of its first batch. Needed if the iterable may be
+        empty.
     data_storage_version : str, optional
-        ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2), which is the default for new tables. An append keeps the
-        table's. Version 2.0 stores neither maps nor null structs; ``0.1`` or ``legacy`` stores no nulls but those of strings and
-        bytes, and refuses all others.
+        File version: ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2, the default for new tables), or
+        ``0.1`` (``legacy``). An append uses the version of the table. Version 2.0 cannot store maps
+        and null structs. Version 0.1 can store nulls only in strings and binary columns, and
+        refuses other nulls.
     max_rows_per_file, max_bytes_per_file : int, optional
-        A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
+        Size at which a data file is closed; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool
-        Of a new table: row ids that survive compaction.
+        Whether a new table has stable row ids, which survive compaction.
     external_blob_mode : str
-        What becomes of blobs that are given as URIs: ``reference`` keeps the URI, ``ingest`` stores what it names.
+        Handling of blobs that are given as URIs: ``reference`` stores the URI, ``ingest`` copies
+        the bytes.
     allow_external_blob_outside_bases : bool
-        References are refused unless this is true: nobody watches over what they name.
+        Whether stored URIs may refer to files outside of base paths. Nothing protects such files
+        from being deleted.
     blob_pack_file_size_threshold : int, optional
-        A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
+        Size in bytes at which a file of packed blobs is closed; by default 1 GiB.
     commit_retries : int, optional
-        How often the commit starts again after other writers were faster; by default 20 times.
+        Maximum number of times to retry the commit after other clients committed first; by default
+        20.
     commit_message : str, optional
-        Kept with the version; see `Dataset.versions`.
+        Stored in the transaction; see `Dataset.versions`.
     transaction_properties : mapping of str to str, optional
-        Kept with the version.
+        Stored in the transaction.
     txn_app_id, txn_version : str and int, optional
-        Who writes, and which of its writes this is: if the table has that write, or a later one of the same, nothing is written
-        again, and the version that has it is returned.
+        Id of the writing application, and number of its write. If the table already has this write
+        or a later one of the same application, nothing is written, and the version with that write
+        is returned.
     branch : str, optional
-        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
+        The existing branch to write to, ``main`` for the main branch. By default, the branch that
+        `uri` is the root of.
     initial_bases : sequence of BasePath, optional
-        Other places where files of a new table can lie. pylance's `DatasetBasePath` does too. A table that exists must have them
-        already; see `Dataset.add_bases`.
+        Base paths of a new table. pylance's `DatasetBasePath` is accepted as well. An existing
+        table must have them already; see `Dataset.add_bases`.
     target_bases : sequence of str, optional
-        Names or paths of the base paths that new data files go to, one after the other; the path of the table stands for the table.
+        Names or paths of the base paths that new data files go to in turn; the path of the table
+        stands for its own root.
     target_all_bases : bool, optional
-        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+        True: new data files go to the table's root and all base paths in turn; False: to all base
+        paths in turn.
     base_store_params : mapping of str to mapping, optional
-        Storage options of base paths, by their paths; as for `open_dataset`.
+        Storage options of base paths, by their paths; as in `open_dataset`. Each path must be a
+        base path of the table or of `initial_bases`.
     storage_options : mapping, optional
         Settings of the store.
     manifest_store : ManifestStore or str, optional
-        As for `open_dataset`.
+        As in `open_dataset`.
 
     Returns
     -------
@@ -103,14 +116,19 @@ def write_dataset(
     Raises
     ------
     TableExistsError
-        The mode is ``create`` and there is a table.
+        The mode is ``create`` and the table exists.
     SchemaMismatchError
-        The columns are not those of the table.
+        The schema of the data does not fit that of the table.
     CommitConflictError
-        Others committed what this write cannot follow.
+        Another client committed an incompatible change.
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
+
+    Examples
+    --------
+    >>> dataset = lance_spark.write_dataset(pa.table({"id": [1, 2]}), "/data/t.lance")
+    >>> dataset = lance_spark.write_dataset(pa.table({"id": [3]}), "/data/t.lance", mode="append")
     """
-    # Readers need none of it.
+    # Imported here: readers need none of these modules.
     from lance_spark.file.blobs.writer import blob_options
     from lance_spark.table.commit.idempotency import write_of
     from lance_spark.table.commit.transaction import with_message
@@ -123,10 +141,10 @@ def write_dataset(
     storage_options = with_base_params(
         with_store(storage_options, manifest_store), base_store_params
     )
-    # Before any file is written: what is refused must leave none behind.
+    # All arguments are checked before any file is written.
     properties = with_message(transaction_properties, commit_message)
     once = write_of(txn_app_id, txn_version)
-    found, batches = _batches(data, schema)
+    data_schema, batches = _schema_and_batches(data, schema)
     given = {
         "max_rows_per_file": max_rows_per_file,
         "max_bytes_per_file": max_bytes_per_file,
@@ -135,7 +153,7 @@ def write_dataset(
     limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
     job = begin_write(
         os.fspath(uri),
-        found,
+        data_schema,
         mode=mode,
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
@@ -162,13 +180,15 @@ def write_dataset(
     return Dataset(table, storage_options)
 
 
-def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+def _schema_and_batches(
+    data: Any, schema: pa.Schema | None
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if schema is not None and not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"schema must be a pyarrow schema, not {type(schema).__name__}")
-    own = getattr(data, "schema", None)
-    if schema is not None and isinstance(own, pa.Schema) and not own.equals(schema):
+    data_schema = getattr(data, "schema", None)
+    if schema is not None and isinstance(data_schema, pa.Schema) and not data_schema.equals(schema):
         raise InvalidInputError(
-            f"schema is not that of the data, which is not cast: the data has {own}"
+            f"schema must be equal to the schema of the data, which is not cast: {data_schema}"
         )
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches()
@@ -178,30 +198,31 @@ def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[p
         return data.schema, data
     if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
         raise InvalidInputError(
-            f"data must be a Table, a RecordBatch or an iterator of batches, not {type(data).__name__}"
+            "data must be a Table, a RecordBatch, a RecordBatchReader or an iterable of "
+            f"RecordBatch, not {type(data).__name__}"
         )
     batches = iter(data)
     if schema is not None:
         return schema, _checked(batches, schema)
     first = next(batches, None)
     if first is None:
-        raise InvalidInputError("data has no batch to tell the schema: give it as `schema`")
+        raise InvalidInputError("data has no batches, so its schema is unknown: pass `schema`")
     if not isinstance(first, pa.RecordBatch):
-        raise InvalidInputError(f"data yields {type(first).__name__}, not RecordBatch")
-    return first.schema, _chain(first, _checked(batches, first.schema))
+        raise _not_a_batch(first)
+    return first.schema, chain([first], _checked(batches, first.schema))
 
 
-def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+def _not_a_batch(item: object) -> InvalidInputError:
+    return InvalidInputError(f"data must yield RecordBatch, not {type(item).__name__}")
 
 
 def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
-            raise InvalidInputError(f"data yields {type(batch).__name__}, not RecordBatch")
+            raise _not_a_batch(batch)
         if not batch.schema.equals(schema):
             raise InvalidInputError(
-                f"data yields batches of different schemas: first {schema}, then {batch.schema}"
+                f"all batches of data must have the same schema: first {schema}, then "
+                f"{batch.schema}"
             )
         yield batch

@@ -1,4 +1,4 @@
-"""Between Arrow arrays and data blocks: which block kind stores which Arrow type.
+"""Converts between Arrow arrays and data blocks.
 
 =====================================  ==========================================================
 Arrow type of the leaf                 block
@@ -13,8 +13,8 @@ struct with `packed` metadata          struct
 dictionary                             dictionary
 =====================================  ==========================================================
 
-The validity of a leaf is not part of its block: it becomes definition levels. The validity of the items of a
-fixed-size list is. Blocks and arrays share their buffers wherever the layouts agree.
+The validity of a leaf is not part of its block: it becomes definition levels. The validity of the
+items of a fixed-size list is. Blocks and arrays share their buffers wherever the layouts agree.
 """
 
 from __future__ import annotations
@@ -39,47 +39,49 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedT
 from lance_spark.storage.source import Bytes
 
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
-#: How often the items of a dictionary must come on average so that it pays to measure some of them.
+#: Mean occurrences of a dictionary item from which on measuring a sample pays.
 _REPEATED = 16
 _SAMPLE = 1024
-#: Room for bytes of strings, as a part of what a sample says.
+#: Spare room for bytes of strings, as a share of the estimate from a sample.
 _ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
 def is_packed(field: pa.Field) -> bool:
-    """Whether a struct field asks to be stored as one leaf, row by row."""
+    """Tell whether a struct field is to be stored as one leaf, row by row."""
     metadata = field.metadata or {}
     return any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
 
 
-def is_variable(kind: pa.DataType) -> bool:
+def is_variable(dtype: pa.DataType) -> bool:
     """Whether values of the type are byte strings of any length, stored with offsets."""
     return bool(
-        pat.is_string(kind)
-        or pat.is_binary(kind)
-        or pat.is_large_string(kind)
-        or pat.is_large_binary(kind)
+        pat.is_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_large_binary(dtype)
     )
 
 
 @lru_cache(maxsize=256)
-def is_plain(kind: pa.DataType) -> bool:
-    """Whether arrays of the type are stored as they are: byte strings, and values of fixed width without items."""
-    if pat.is_nested(kind) or pat.is_dictionary(kind) or pat.is_null(kind):
+def is_plain(dtype: pa.DataType) -> bool:
+    """Whether arrays of the type are stored as they are: byte strings, and values of fixed width
+    without items.
+    """
+    if pat.is_nested(dtype) or pat.is_dictionary(dtype) or pat.is_null(dtype):
         return False
-    return is_variable(kind) or fixed_width(kind) > 0
+    return is_variable(dtype) or fixed_width(dtype) > 0
 
 
-def holds_structs(kind: pa.DataType) -> bool:
+def holds_structs(dtype: pa.DataType) -> bool:
     """Whether a fixed-size list (of fixed-size lists) has structs inside: a layer, not a leaf."""
-    while pat.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return bool(pat.is_struct(kind))
+    while pat.is_fixed_size_list(dtype):
+        dtype = dtype.value_type
+    return bool(pat.is_struct(dtype))
 
 
 def bitmap(flags: BoolArray, offset: int = 0) -> pa.Buffer:
-    """Pack flags into an Arrow bitmap whose first `offset` bits mean nothing."""
+    """Pack flags into an Arrow bitmap, after `offset` unused bits."""
     if offset:
         flags = np.concatenate([np.zeros(offset, np.bool_), flags])
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
@@ -110,31 +112,31 @@ def with_validity(array: pa.Array, validity: BoolArray | None) -> pa.Array:
     validity : bool array of its length, or None
         False where the value is to be null; None leaves the array as it is.
     """
-    kind = array.type
-    if validity is None or pat.is_null(kind) or validity.all():
+    dtype = array.type
+    if validity is None or pat.is_null(dtype) or validity.all():
         return array
-    if pat.is_dictionary(kind):
+    if pat.is_dictionary(dtype):
         indices = with_validity(array.indices, validity)
         return pa.DictionaryArray.from_arrays(
-            indices, array.dictionary, ordered=kind.ordered, safe=False
+            indices, array.dictionary, ordered=dtype.ordered, safe=False
         )
-    if pat.is_struct(kind):
-        children = [array.field(i) for i in range(kind.num_fields)]
-        return pa.Array.from_buffers(kind, len(array), [bitmap(validity)], children=children)
+    if pat.is_struct(dtype):
+        children = [array.field(i) for i in range(dtype.num_fields)]
+        return pa.Array.from_buffers(dtype, len(array), [bitmap(validity)], children=children)
     mask = bitmap(validity, array.offset)
-    if pat.is_fixed_size_list(kind):
+    if pat.is_fixed_size_list(dtype):
         return pa.Array.from_buffers(
-            kind, len(array), [mask], offset=array.offset, children=[array.values]
+            dtype, len(array), [mask], offset=array.offset, children=[array.values]
         )
     buffers = [mask, *array.buffers()[1:]]
-    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
+    return pa.Array.from_buffers(dtype, len(array), buffers, offset=array.offset)
 
 
 # Blocks to arrays
 
 
-def from_block(block: DataBlock, kind: pa.DataType) -> pa.Array:
-    """Return the values of a block as an array of type `kind` without nulls of its own.
+def from_block(block: DataBlock, dtype: pa.DataType) -> pa.Array:
+    """Return the values of a block as an array of type `dtype` without nulls of its own.
 
     Raises
     ------
@@ -143,75 +145,75 @@ def from_block(block: DataBlock, kind: pa.DataType) -> pa.Array:
     """
     count = block.num_values
     if isinstance(block, DictionaryBlock):
-        return _from_dictionary(block, kind)
+        return _from_dictionary(block, dtype)
     if isinstance(block, StructBlock):
-        if not pat.is_struct(kind) or kind.num_fields != len(block.children):
-            raise CorruptFileError(f"a packed struct stores a column of type {kind}")
-        children = [from_block(c, f.type) for c, f in zip(block.children, kind, strict=True)]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
+        if not pat.is_struct(dtype) or dtype.num_fields != len(block.children):
+            raise CorruptFileError(f"a packed struct stores a column of type {dtype}")
+        children = [from_block(c, f.type) for c, f in zip(block.children, dtype, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype))
     if isinstance(block, FixedSizeListBlock):
-        if not pat.is_fixed_size_list(kind) or kind.list_size != block.dimension:
+        if not pat.is_fixed_size_list(dtype) or dtype.list_size != block.dimension:
             raise CorruptFileError(
-                f"lists of {block.dimension} items store a column of type {kind}"
+                f"lists of {block.dimension} items store a column of type {dtype}"
             )
-        items = with_validity(_items(block, kind.value_type), block.validity)
-        return pa.Array.from_buffers(kind, count, [None], children=[items])
+        items = with_validity(_items(block, dtype.value_type), block.validity)
+        return pa.Array.from_buffers(dtype, count, [None], children=[items])
     if isinstance(block, VariableWidthBlock):
-        return _from_variable(block, kind)
-    return _from_fixed(block, kind)
+        return _from_variable(block, dtype)
+    return _from_fixed(block, dtype)
 
 
-def _items(block: FixedSizeListBlock, kind: pa.DataType) -> pa.Array:
+def _items(block: FixedSizeListBlock, dtype: pa.DataType) -> pa.Array:
     items, validity = block.items, block.validity
     all_null = validity is not None and not validity.any()
     if all_null and isinstance(items, FixedWidthBlock) and not items.bits_per_value:
         # A constant without a value, as pylance writes them.
-        return pa.nulls(items.num_values, kind)
-    return from_block(items, kind)
+        return pa.nulls(items.num_values, dtype)
+    return from_block(items, dtype)
 
 
-def _from_fixed(block: FixedWidthBlock, kind: pa.DataType) -> pa.Array:
+def _from_fixed(block: FixedWidthBlock, dtype: pa.DataType) -> pa.Array:
     count, bits = block.num_values, block.bits_per_value
-    if pat.is_null(kind) and not bits:
+    if pat.is_null(dtype) and not bits:
         return pa.nulls(count)
     size = (count * bits + 7) // 8
     if size > len(block.data):
         raise CorruptFileError(f"{len(block.data)} bytes hold {count} values of {bits} bits")
     data = block.data[:size]
-    if pat.is_boolean(kind) and bits == 8:
-        return pa.Array.from_buffers(kind, count, [None, bitmap(data != 0)])
-    if fixed_width(kind) != bits or pat.is_nested(kind) or pat.is_dictionary(kind):
-        raise CorruptFileError(f"values of {bits} bits store a column of type {kind}")
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+    if pat.is_boolean(dtype) and bits == 8:
+        return pa.Array.from_buffers(dtype, count, [None, bitmap(data != 0)])
+    if fixed_width(dtype) != bits or pat.is_nested(dtype) or pat.is_dictionary(dtype):
+        raise CorruptFileError(f"values of {bits} bits store a column of type {dtype}")
+    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
 
 
-def _from_variable(block: VariableWidthBlock, kind: pa.DataType) -> pa.Array:
-    if not is_variable(kind):
-        raise CorruptFileError(f"byte strings store a column of type {kind}")
+def _from_variable(block: VariableWidthBlock, dtype: pa.DataType) -> pa.Array:
+    if not is_variable(dtype):
+        raise CorruptFileError(f"byte strings store a column of type {dtype}")
     offsets: npt.NDArray[np.signedinteger] = block.offsets
-    wanted = offset_type(kind)
+    wanted = offset_type(dtype)
     if offsets.dtype != wanted:
         if wanted is np.int32 and int(offsets[-1]) > np.iinfo(np.int32).max:
-            raise CorruptFileError(f"{int(offsets[-1])} bytes do not fit a column of type {kind}")
+            raise CorruptFileError(f"{int(offsets[-1])} bytes do not fit a column of type {dtype}")
         offsets = offsets.astype(wanted)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.data)]
-    return pa.Array.from_buffers(kind, block.num_values, buffers)
+    return pa.Array.from_buffers(dtype, block.num_values, buffers)
 
 
-def _from_dictionary(block: DictionaryBlock, kind: pa.DataType) -> pa.Array:
-    items = from_block(block.items, item_type(kind))
-    return look_up(block.indices, items, kind)
+def _from_dictionary(block: DictionaryBlock, dtype: pa.DataType) -> pa.Array:
+    items = from_block(block.items, item_type(dtype))
+    return look_up(block.indices, items, dtype)
 
 
-def item_type(kind: pa.DataType) -> pa.DataType:
+def item_type(dtype: pa.DataType) -> pa.DataType:
     """Return the type of the items of a dictionary that stores a column: that of its values."""
-    return kind.value_type if pat.is_dictionary(kind) else kind
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
-def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return `items` at the given unsigned positions as an array of type `kind`.
+def look_up(indices: FixedWidthBlock, items: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return `items` at the given unsigned positions as an array of type `dtype`.
 
-    `kind` is the type of the items, or a dictionary type over it.
+    `dtype` is the type of the items, or a dictionary type over it.
 
     Raises
     ------
@@ -222,30 +224,33 @@ def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.
     highest = int(positions.max(initial=0))
     if len(positions) and highest >= len(items):
         raise CorruptFileError(f"position {highest} in a dictionary of {len(items)} items")
-    if not pat.is_dictionary(kind):
+    if not pat.is_dictionary(dtype):
         return items_at(items, positions)
-    width = fixed_width(kind.index_type)
+    width = fixed_width(dtype.index_type)
     if indices.bits_per_value != width:
         positions = positions.astype(f"u{width // 8}")
-    found = pa.Array.from_buffers(kind.index_type, len(positions), [None, pa.py_buffer(positions)])
-    return pa.DictionaryArray.from_arrays(found, items, ordered=kind.ordered, safe=False)
+    result = pa.Array.from_buffers(
+        dtype.index_type, len(positions), [None, pa.py_buffer(positions)]
+    )
+    return pa.DictionaryArray.from_arrays(result, items, ordered=dtype.ordered, safe=False)
 
 
 def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
     """Return the items at unsigned positions, all of which are inside."""
     if is_variable(items.type) and len(positions) > len(items) * _REPEATED:
         items = _with_room(items, positions)
-    # Loaded by those who decode: whoever plans a scan does without.
+    # Imported here, as planning does not need it.
     import pyarrow.compute as pc
 
     return pc.take(items, pa.array(positions), boundscheck=False)
 
 
 def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
-    """Return items with one more, that no position names, so that Arrow makes room enough for what it looks up.
+    """Return the items with one unused item more, so that Arrow reserves enough memory for a
+    look-up.
 
-    It makes room for as many bytes as the positions would have if all items came equally often, and copies everything if
-    that was too little by one byte.
+    Arrow reserves the bytes of the mean item for each position, and copies everything if that is
+    too little by one byte.
     """
     import pyarrow.compute as pc
 
@@ -268,20 +273,20 @@ def unsigned(block: DataBlock) -> npt.NDArray[np.unsignedinteger]:
     return block.data[:size].view(f"<u{block.bits_per_value // 8}")
 
 
-def fixed_width(kind: pa.DataType) -> int:
+def fixed_width(dtype: pa.DataType) -> int:
     """Return the bits per value of a fixed-width type; 0 for any other type."""
-    if pat.is_fixed_size_binary(kind):
+    if pat.is_fixed_size_binary(dtype):
         # Arrow counts its bits modulo 2^32.
-        return 8 * int(kind.byte_width)
+        return 8 * int(dtype.byte_width)
     try:
-        return int(kind.bit_width)
+        return int(dtype.bit_width)
     except ValueError:
         return 0
 
 
-def offset_type(kind: pa.DataType) -> type[np.int32] | type[np.int64]:
+def offset_type(dtype: pa.DataType) -> type[np.int32] | type[np.int64]:
     """Return the type of the offsets of a byte string type."""
-    return np.int64 if pat.is_large_string(kind) or pat.is_large_binary(kind) else np.int32
+    return np.int64 if pat.is_large_string(dtype) or pat.is_large_binary(dtype) else np.int32
 
 
 # Arrays to blocks
@@ -290,26 +295,26 @@ def offset_type(kind: pa.DataType) -> type[np.int32] | type[np.int64]:
 def storable(array: pa.Array) -> pa.Array:
     """Return a leaf array in the form that blocks are made from.
 
-    Views become plain strings, extension arrays their storage, and nulls among the items of a dictionary nulls of its
-    indices.
+    Views become plain strings, extension arrays their storage, and nulls among the items of a
+    dictionary nulls of its indices.
     """
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
         return storable(array.storage)
-    if pat.is_string_view(kind):
+    if pat.is_string_view(dtype):
         return array.cast(pa.string())
-    if pat.is_binary_view(kind):
+    if pat.is_binary_view(dtype):
         return array.cast(pa.binary())
-    if pat.is_dictionary(kind) and array.dictionary.null_count:
+    if pat.is_dictionary(dtype) and array.dictionary.null_count:
         valid = validity_of(array.dictionary)
         assert valid is not None
         place = np.cumsum(valid) - 1
         mask = np.zeros(len(array), np.bool_) if (own := validity_of(array)) is None else ~own
         positions = np.where(mask, 0, array.indices.fill_null(0).to_numpy(zero_copy_only=False))
         mask |= ~valid[positions]
-        indices = pa.array(place[positions], mask=mask).cast(kind.index_type, safe=False)
+        indices = pa.array(place[positions], mask=mask).cast(dtype.index_type, safe=False)
         return pa.DictionaryArray.from_arrays(
-            indices, array.dictionary.drop_null(), ordered=kind.ordered
+            indices, array.dictionary.drop_null(), ordered=dtype.ordered
         )
     return array
 
@@ -370,9 +375,9 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
 
 
 def _offsets(
-    buffer: pa.Buffer | None, kind: pa.DataType, start: int, count: int
+    buffer: pa.Buffer | None, dtype: pa.DataType, start: int, count: int
 ) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    wide = offset_type(kind) is np.int64
+    wide = offset_type(dtype) is np.int64
     if buffer is None or not buffer.size:
         return np.zeros(1, np.int64) if wide else np.zeros(1, np.int32)
     if wide:
@@ -396,7 +401,7 @@ def _to_dictionary(array: pa.DictionaryArray, live: BoolArray | None) -> Diction
     indices = to_block(array.indices)
     assert isinstance(indices, FixedWidthBlock)
     if live is not None:
-        # Null slots may hold any index; readers look them up all the same.
+        # Null slots may hold any index, but readers look them up.
         zeroed = np.where(live, unsigned(indices), 0).astype(f"<u{indices.bits_per_value // 8}")
         indices = FixedWidthBlock(zeroed.view(np.uint8), indices.bits_per_value, len(array))
     return DictionaryBlock(indices, to_block(storable(array.dictionary)))

@@ -1,8 +1,10 @@
-"""Data blocks: the values of one leaf column without their nulls and lists, between Arrow and the codecs.
+"""Data blocks: the values of one leaf column without their nulls and lists, between Arrow and the
+codecs.
 
-A codec turns a block into bytes and back; it knows nothing of Arrow types, nulls of outer layers or lists. Null slots
-hold a value of any content, so that a block always has a value for every visible slot of its page. The block kinds
-are those of the format: fixed width, variable width, fixed-size list, struct (packed) and dictionary.
+A codec turns a block into bytes and back; it knows nothing of Arrow types, nulls of outer layers or
+lists. Null slots hold a value of any content, so that a block always has a value for every visible
+slot of its page. The block kinds are those of the format: fixed width, variable width, fixed-size
+list, struct (packed) and dictionary.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class FixedWidthBlock:
     Attributes
     ----------
     data : uint8 array
-        At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values LSB first.
+        At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values LSB
+        first.
     bits_per_value : int
         1 or a multiple of 8; 0 if all are null.
     num_values : int
@@ -76,7 +79,7 @@ class FixedSizeListBlock:
 
 @dataclass(frozen=True, slots=True)
 class StructBlock:
-    """Rows of a packed struct: one block per child, all of one length, none with nulls of its own."""
+    """Rows of a packed struct: one block per child, of equal lengths and without nulls."""
 
     children: tuple[DataBlock, ...]
 
@@ -92,7 +95,7 @@ class DictionaryBlock:
     Attributes
     ----------
     indices : FixedWidthBlock
-        Unsigned positions of 8, 16, 32 or 64 bits; those of null slots are inside `items` too.
+        Unsigned positions of 8, 16, 32 or 64 bits; also null slots have a position inside `items`.
     items : DataBlock
     """
 

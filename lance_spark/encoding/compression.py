@@ -7,8 +7,8 @@ lz4     u32 length before compression, then one raw LZ4 block
 zstd    u64 length before compression, then one Zstandard frame
 ======  =======================================================
 
-Lengths are little-endian. A Zstandard frame without the length in front is read as well: it is one if it begins with
-the magic number and the reserved bit of its header is 0.
+Lengths are little-endian. A Zstandard frame without the length is read as well: it begins with the
+magic number, and the reserved bit of its header is 0.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Longest buffer that is ever decompressed: offsets of a page's strings have 31 bits in practice.
+#: Most bytes of a decompressed buffer: offsets of strings of a page have 31 bits in practice.
 MAX_SIZE = (1 << 31) - 1
 
 _NAMES = {pb.COMPRESSION_ALGORITHM_LZ4: "lz4", pb.COMPRESSION_ALGORITHM_ZSTD: "zstd"}
 _SCHEMES = {name: scheme for scheme, name in _NAMES.items()}
-#: A byte of LZ4 stands for at most 255; a Zstandard block of 4 bytes for at most 128 KiB.
+#: A byte of LZ4 expands to at most 255; a Zstandard block of 4 bytes to at most 128 KiB.
 _LZ4_RATIO = 255
 _ZSTD_RATIO = 1 << 15
-#: Bytes that are decompressed by one call; those of a few chunks stay in the processor's cache.
+#: Bytes that one call decompresses, so that they stay in the cache of the processor.
 _TOGETHER = 1 << 19
 
 
@@ -44,7 +44,7 @@ def scheme_of(message: pb.BufferCompression) -> str:
     Raises
     ------
     UnsupportedEncodingError
-        It asks for another one.
+        The message names an unknown scheme.
     """
     name = _NAMES.get(message.scheme)
     if name is None:
@@ -88,7 +88,9 @@ def frame(scheme: str, data: Bytes, level: int | None = None) -> bytes:
 
 
 def compressed_share(pieces: Iterable[Bytes]) -> float:
-    """Return how much of the bytes of a sample a quick compressor leaves; 1 if the sample has no bytes."""
+    """Return how much of the bytes of a sample a quick compressor leaves; 1 if the sample has no
+    bytes.
+    """
     before = after = 0
     for piece in pieces:
         before += len(piece)
@@ -105,7 +107,7 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
         ``lz4`` or ``zstd``.
     data : uint8 array
     max_size : int
-        What the caller has use for, in bytes; more is an error, found before memory is taken.
+        Most bytes that the caller accepts; more is an error, raised before memory is allocated.
 
     Raises
     ------
@@ -124,7 +126,7 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
 
 
 def claimed_size(scheme: str, head: bytes) -> int | None:
-    """Return how many bytes a compressed buffer says it holds, from its first eight; None if it does not say so in front."""
+    """Return the length that the first eight bytes of a buffer claim; None without it."""
     if scheme == "lz4":
         return int.from_bytes(head[:4], "little")
     return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")
@@ -133,8 +135,7 @@ def claimed_size(scheme: str, head: bytes) -> int | None:
 def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
     """Return the bytes that many buffers were compressed from; see `decompress`.
 
-    `max_size` is of all together. A decompressor takes frames or blocks in a row for one text, and is
-    called for many of them.
+    `max_size` is the total. One call decompresses many adjacent frames or blocks.
     """
     if len(buffers) < 2 or any(len(data) < 8 for data in buffers):
         return _one_by_one(scheme, buffers, max_size)
@@ -180,23 +181,23 @@ def _decompress_blocks(
     for data, size in zip(buffers, sizes, strict=True):
         _check_claim(size, len(data) - 4, _LZ4_RATIO, max_size)
     text = decompress_blocks(buffers, np.array(sizes)) if len(buffers) > 1 else None
-    # What is wrong with which of them is found one by one.
+    # Decompressed one by one, so that the error names the buffer.
     return _one_by_one("lz4", buffers, max_size) if text is None else _cut(text, sizes)
 
 
 def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
-    """Return what Zstandard frames in a row hold.
+    """Return the content of adjacent Zstandard frames.
 
     Parameters
     ----------
     frames : list of uint8 arrays
     size : int
-        Bytes that they hold together.
+        Total bytes of their content.
 
     Raises
     ------
     CorruptFileError
-        They do not.
+        The content has another size.
     """
     body = frames[0] if len(frames) == 1 else np.concatenate(frames)
     _check_claim(size, len(body), _ZSTD_RATIO, MAX_SIZE)
@@ -204,7 +205,7 @@ def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
 
 
 def _is_bare(data: Bytes) -> bool:
-    """Say whether a frame comes without its length in front."""
+    """Tell whether a frame has no length before it."""
     head = data[:8].tobytes()
     return len(head) < 8 or (head.startswith(MAGIC) and not head[4] & 0x10)
 
@@ -216,7 +217,7 @@ def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
     if not size:
         return np.zeros(0, np.uint8)
     result = _decompress("lz4", body, size)
-    # Arrow does not tell when a block holds less than claimed. What is missing is missing at the end.
+    # Arrow does not report a block with less content than claimed: bytes are missing at the end.
     literals = min(size, LITERALS)
     if result[-literals:].tobytes() != body[-literals:].tobytes():
         raise CorruptFileError(f"an LZ4 block does not hold the {size} bytes that it claims")

@@ -2,19 +2,20 @@
 
 A packed chunk of T-bit values (T = 8, 16, 32 or 64) cut to W bits, 0 <= W <= T:
 
-=====================  =================================================================================
+=====================  =============================================================================
 thing                  place
-=====================  =================================================================================
+=====================  =============================================================================
 lanes                  L = 1024 / T, each a bit stream of W words of T bits
 word w of lane l       ``(w * L + l) * T / 8``, little-endian; so 128 bytes hold word w of all lanes
-row r of lane l        bits ``[r * W, (r + 1) * W)`` of the lane's stream, low bits first; 0 <= r < T
+row r of lane l        bits ``[r * W, (r + 1) * W)`` of the stream, low bits first; 0 <= r < T
 value of (r, l)        ``ORDER[r // 8] * 16 + (r % 8) * 128 + l``, ORDER = 0, 4, 2, 6, 1, 5, 3, 7
-=====================  =================================================================================
+=====================  =============================================================================
 
-A row takes L consecutive values, which are 128 bytes like the words they come from. Unpacking copies for each row the
-128 bytes of the word it starts in straight to the row's place in the output, then shifts the whole output by one
-constant pattern; rows that go on in the next word get that one in the same way. Values of 8 and 16 bits are shifted eight
-bytes at a time, as no processor shifts each of them by itself: masks take away what comes over from their neighbours.
+A row takes L consecutive values, which are 128 bytes like the words they come from. Unpacking
+copies for each row the 128 bytes of the word it starts in straight to the row's place in the
+output, then shifts the whole output by one constant pattern; rows that go on in the next word get
+that one in the same way. Values of 8 and 16 bits are shifted eight bytes at a time, as no processor
+shifts each of them by itself: masks take away what comes over from their neighbours.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ CHUNK_VALUES = 1024
 #: Bytes of one word of all lanes, and of one row of values.
 _RUN = 128
 
-#: Place of the n-th group of eight rows, in units of 16 values.
+#: Position of the n-th group of eight rows, in units of 16 values.
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
-#: Output bytes that are worked on at once: they and as many of scratch stay in the cache of one core.
+#: Output bytes processed at once: together with as much scratch they fit the cache of a core.
 _GROUP_BYTES = 512 << 10
 
-#: Share of rows that go on in the next word from which on it is cheaper to treat all as if they did.
+#: Share of rows that continue in the next word from which on all are treated so.
 _MOST_SPLIT = 0.6
 
-#: Chunks that are packed at once at most.
+#: Most chunks packed at once.
 _PACK_CHUNKS = 256
 
 IndexArray = npt.NDArray[np.int64]
@@ -52,7 +53,7 @@ UIntArray = npt.NDArray[Any]
 
 
 def packed_size(width: int) -> int:
-    """Return the bytes of a packed chunk of values of `width` bits, whatever their type."""
+    """Return the bytes of a packed chunk of values of `width` bits, of any type."""
     return width * _RUN
 
 
@@ -70,7 +71,8 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the rows of one (T, W) lie, in the order of the output; patterns are in words of 32 or 64 bits.
+    """Where the rows of one (T, W) lie, in the order of the output; patterns are in words of 32 or
+    64 bits.
 
     Attributes
     ----------
@@ -79,14 +81,15 @@ class _Rows:
     right : unsigned array
         By how much the bits of each of the output's words are moved.
     mask : unsigned array
-        What is then left of them; one element that is for all of them, and for what rows get from their next words too, if
-        there is no `rest`.
+        What is then left of them; one element that is for all of them, and for what rows get from
+        their next words too, if there is no `rest`.
     split : int64 array
         Rows that go on in the next word; all rows, if most do.
     next_word : int64 array, one element for each of `split`
         That word; never beyond the last.
     left : unsigned array
-        By how much the next words' bits are moved; by all, which leaves nothing, where a row ends in its word.
+        By how much the next words' bits are moved; by all, which leaves nothing, where a row ends
+        in its word.
     rest : unsigned array, or None
         What is then left of them, for values of 8 and 16 bits.
     """
@@ -144,7 +147,7 @@ def _rows(bits: int, width: int) -> _Rows:
 
 
 class _Scratch(threading.local):
-    """Memory that every call of a thread uses again: fresh memory costs more than the work done in it."""
+    """Memory that all calls of a thread reuse: fresh memory costs more than the work in it."""
 
     def __init__(self) -> None:
         self.packed = np.empty(_GROUP_BYTES, np.uint8)
@@ -156,11 +159,13 @@ _scratch = _Scratch()
 
 
 def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
-    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array of words."""
+    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array of
+    words.
+    """
     step = _even_step(starts, size)
     if not step:
-        found: npt.NDArray[np.void] = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)]
-        return found
+        result: npt.NDArray[np.void] = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)]
+        return result
     packed = _scratch.packed[: len(starts) * size].reshape(len(starts), size)
     packed[...] = _strided(data, starts, size, step)
     return packed.view(f"V{_RUN}")
@@ -173,7 +178,7 @@ def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     ----------
     data : uint8 array, contiguous
     starts : int64 array of n
-        Where each chunk goes; they do not overlap.
+        Target of each chunk in `data`; targets do not overlap.
     rows : uint8 array of shape (n, size)
         As `pack` returns them.
     """
@@ -186,7 +191,7 @@ def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
 
 
 def _even_step(starts: IndexArray, size: int) -> int:
-    """Return the distance of chunks that lie evenly, one after the other; else 0."""
+    """Return the distance of evenly spaced chunks; else 0."""
     steps = np.diff(starts)
     if not len(steps):
         return size
@@ -218,7 +223,8 @@ def unpack(
     data : uint8 array, contiguous
         Memory that holds the chunks.
     starts : int64 array, one element per chunk
-        Where each chunk lies in `data`; `packed_size(width)` bytes from there are inside, which the caller has checked.
+        Where each chunk lies in `data`; `packed_size(width)` bytes from there are inside, which the
+        caller has checked.
     width : int
         Bits of a packed value, from 0 to those of an element of `out`.
     out : unsigned array of shape (n, 1024), contiguous
@@ -236,10 +242,10 @@ def unpack(
     bits = out.itemsize * 8
     table = _rows(bits, width)
     step = _GROUP_BYTES // (_RUN * bits)
-    for at in range(0, len(starts), step):
-        here = starts[at : at + step]
+    for position in range(0, len(starts), step):
+        here = starts[position : position + step]
         words = _gather(data, here, packed_size(width))
-        values = out[at : at + step]
+        values = out[position : position + step]
         if rows is not None:
             spare = _scratch.values.view(out.dtype).reshape(step, CHUNK_VALUES)
             values = spare[: len(here)]
@@ -247,7 +253,7 @@ def unpack(
         if width < bits:
             _shift(values.view(table.right.dtype), words, table)
         if rows is not None:
-            out[rows[at : at + step]] = values
+            out[rows[position : position + step]] = values
 
 
 def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
@@ -275,10 +281,11 @@ def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None
 
 @cache
 def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
-    """Return for each turn of packing the row that each word gets bits of, and by how much they are moved in each lane.
+    """Return for each turn of packing the row that each word gets bits of, and by how much they are
+    moved in each lane.
 
-    The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in the word before, and is
-    moved down; the others are moved up.
+    The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in
+    the word before, and is moved down; the others are moved up.
     """
     place = np.argsort(_row_order(bits))
     first = np.arange(width) * bits // width
@@ -301,17 +308,17 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
     ----------
     data : uint8 array, contiguous
     starts : int64 array of n
-        Where each chunk goes; they do not overlap.
+        Target of each chunk in `data`; targets do not overlap.
     values : unsigned array of shape (n, 1024), contiguous
-        None of them needs more than `width` bits.
+        Values of at most `width` bits.
     width : int
         More than 0.
     """
     size = packed_size(width)
     (first, lanes), *others = _turns(values.itemsize * 8, width)
     step = min(_GROUP_BYTES // 2 // size, _PACK_CHUNKS)
-    for at in range(0, len(values), step):
-        rows = values[at : at + step].view(f"V{_RUN}")
+    for position in range(0, len(values), step):
+        rows = values[position : position + step].view(f"V{_RUN}")
         packed = _scratch.packed[: len(rows) * size].reshape(len(rows), size)
         more = _scratch.upper[: len(rows) * size].reshape(len(rows), size)
         words, part = packed.view(values.dtype), more.view(values.dtype)
@@ -321,7 +328,7 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
             rows.take(row, axis=1, out=more.view(f"V{_RUN}"), mode="clip")
             np.left_shift(part, up, out=part)
             np.bitwise_or(words, part, out=words)
-        place(data, starts[at : at + step], packed)
+        place(data, starts[position : position + step], packed)
 
 
 def pack(values: UIntArray, width: int) -> Bytes:
@@ -330,7 +337,7 @@ def pack(values: UIntArray, width: int) -> Bytes:
     Parameters
     ----------
     values : unsigned array of shape (chunks, 1024), contiguous
-        None of them needs more than `width` bits.
+        Values of at most `width` bits.
     width : int
 
     Returns

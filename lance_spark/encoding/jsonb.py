@@ -1,4 +1,4 @@
-"""JSONB: a JSON value as bytes that can be searched without parsing; what JSON columns store.
+"""JSONB, the stored form of JSON columns: bytes that can be searched without parsing.
 
 All numbers are big-endian. A value is one container; no bytes at all are null::
 
@@ -37,11 +37,13 @@ number     after a first byte that says which
            read as float64
 =========  ========================================================================
 
-Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals: other numbers than integers of
-64 bits are float64. Text is what pylance makes of it: no spaces, keys as stored, floats in the fewest digits.
+Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals:
+other numbers than integers of 64 bits are float64. Text is what pylance makes of it: no spaces,
+keys as stored, floats in the fewest digits.
 
-Values are handled one by one: their layouts have nothing in common that a kernel could use. Texts are parsed by the C code
-of the json module: writing takes twice as long as that alone, some 10 microseconds for an object of five keys, and so does reading.
+Values are processed one by one, as their layouts differ. The C code of the json module parses
+texts. Reading or writing an object of five keys takes about 10 microseconds, twice as long as the
+json module alone.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ from lance_spark.errors import (
     UnsupportedEncodingError,
 )
 
-#: Arrays and objects in one another; well below what Python's stack takes.
+#: Most levels of arrays and objects; far below the limit of Python's stack.
 MAX_DEPTH = 256
 
 #: Sets of keys that are remembered, and how many keys one has at most.
@@ -103,15 +105,15 @@ def to_text(array: pa.Array) -> pa.Array:
     Raises
     ------
     CorruptFileError, UnsupportedEncodingError
-        A value is damaged, or of a kind that JSON does not have.
+        A value is damaged, or has a type that JSON lacks.
     InvalidInputError
         The texts are more than one array holds.
     """
     texts = [None if value is None else decode(value) for value in array.to_pylist()]
-    found = pa.array(texts, pa.string())
-    if isinstance(found, pa.ChunkedArray):
+    result = pa.array(texts, pa.string())
+    if isinstance(result, pa.ChunkedArray):
         raise InvalidInputError("its JSON texts have more than 2 GiB; read fewer rows at once")
-    return found
+    return result
 
 
 def to_jsonb(array: pa.Array) -> pa.Array:
@@ -130,7 +132,7 @@ def to_jsonb(array: pa.Array) -> pa.Array:
     Raises
     ------
     InvalidInputError
-        A text is no JSON, or has numbers or keys that JSONB cannot hold.
+        A text is not valid JSON, or has numbers or keys that JSONB cannot hold.
     """
     values = [None if text is None else encode(text) for text in array.to_pylist()]
     return pa.array(values, pa.large_binary())
@@ -142,9 +144,9 @@ def decode(data: bytes) -> str:
     Raises
     ------
     CorruptFileError
-        The bytes are no JSONB.
+        The bytes are not valid JSONB.
     UnsupportedEncodingError
-        It is of a kind that JSON does not have, or nested more than `MAX_DEPTH` deep.
+        The value has a type that JSON lacks, or is nested more than `MAX_DEPTH` deep.
     """
     try:
         return _decode(data, 0, len(data), 0)
@@ -153,14 +155,16 @@ def decode(data: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """Return the JSONB of one JSON text, as RFC 8259 has it.
+    """Return the JSONB of one JSON text (RFC 8259).
 
-    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in pylance.
+    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in
+    pylance.
 
     Raises
     ------
     InvalidInputError
-        It is no JSON, an object has a key twice, a number is beyond float64, or it is nested more than `MAX_DEPTH` deep.
+        The text is not valid JSON, an object has a key twice, a number exceeds float64, or the
+        nesting exceeds `MAX_DEPTH`.
     """
     try:
         return _encode_text(text)
@@ -189,27 +193,27 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     elif kind == _OBJECT:
         entries = 2 * count
     else:
-        _corrupt(f"{header:#010x} is no header")
-    at = start + 4 + 4 * entries
-    if at > stop:
+        _corrupt(f"{header:#010x} is not a header")
+    position = start + 4 + 4 * entries
+    if position > stop:
         _corrupt(f"{entries} entries do not fit into {stop - start} bytes")
     texts = []
     for entry in unpack_from(f">{entries}I", data, start + 4):
-        end = at + (entry & _LENGTH)
+        end = position + (entry & _LENGTH)
         if end > stop:
-            _corrupt(f"an entry of {end - at} bytes has {stop - at} left")
+            _corrupt(f"an entry of {end - position} bytes has {stop - position} left")
         tag = entry & _ENTRY_KIND
         if tag == _STRING:
-            texts.append(_string(data[at:end]))
+            texts.append(_string(data[position:end]))
         elif tag == _NUMBER:
-            texts.append(_number(data[at:end]))
+            texts.append(_number(data[position:end]))
         elif tag == _CONTAINER:
-            texts.append(_decode(data, at, end, depth + 1))
+            texts.append(_decode(data, position, end, depth + 1))
         elif tag in _LITERALS:
             texts.append(_LITERALS[tag])
         else:
             raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
-        at = end
+        position = end
     if kind == _ARRAY:
         return f"[{','.join(texts)}]"
     if kind == _SCALAR:
@@ -267,7 +271,7 @@ def _encode(value: Any, depth: int) -> tuple[int, bytes]:
     """Return the entry and the payload of a value."""
     kind = type(value)
     if kind is str:
-        # Surrogates that stand alone are the only ones that are replaced.
+        # Only lone surrogates are replaced.
         payload = value.encode("utf-8", "backslashreplace")
         entry = _STRING
     elif kind is int:
@@ -320,7 +324,7 @@ def _keys(names: tuple[str, ...]) -> tuple[list[str], list[int], bytes]:
     )
 
 
-#: The objects of a column tend to have the same keys.
+#: The objects of a column usually have the same keys.
 _known_keys = lru_cache(_KNOWN_KEYS)(_keys)
 
 
@@ -355,12 +359,12 @@ def _checked(length: int) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"an object has the key {twice!r} twice")
-    return found
+    return result
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -1,21 +1,23 @@
-"""Repetition and definition levels: the nulls and lists around one leaf column, as two small numbers per entry.
+"""Repetition and definition levels: the nulls and lists around one leaf column, as two small
+numbers per entry.
 
-A leaf column is wrapped in *layers*, listed from the leaf outwards: its own validity, then one layer for each struct
-and list above it. An *entry* is one leaf slot, or one list that has no leaf slot because it, or something above it,
-is null or empty.
+A leaf column is wrapped in *layers*, listed from the leaf outwards: its own validity, then one
+layer for each struct and list above it. An *entry* is one leaf slot, or one list that has no leaf
+slot because it, or something above it, is null or empty.
 
-=========================  ====================================================================================
+=========================  =========================================================================
 layer                      definition levels it takes, counted up from the leaf
-=========================  ====================================================================================
+=========================  =========================================================================
 ALL_VALID_ITEM / _LIST     none
 NULLABLE_ITEM / _LIST      one: null
 EMPTYABLE_LIST             one: empty
 NULL_AND_EMPTY_LIST        two: null, then empty
-=========================  ====================================================================================
+=========================  =========================================================================
 
-Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to the item layers
-below the innermost list. Repetition 0 continues the innermost list, r starts a list r levels up (the number of list
-layers: a new row). Parquet counts both the other way round. Specification: repdef.rs of lance-encoding.
+Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to
+the item layers below the innermost list. Repetition 0 continues the innermost list, r starts a list
+r levels up (the number of list layers: a new row). Parquet counts both the other way round.
+Specification: repdef.rs of lance-encoding.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ IndexArray = npt.NDArray[np.int64]
 
 
 class Layer(IntEnum):
-    """One layer around a leaf; the numbers are those of the `RepDefLayer` message."""
+    """One layer around a leaf, numbered as in the `RepDefLayer` message."""
 
     ALL_VALID_ITEM = 1
     ALL_VALID_LIST = 2
@@ -132,7 +134,7 @@ class Levels:
 
     @property
     def has_hidden(self) -> bool:
-        """Whether entries without a leaf slot may be among them."""
+        """Whether there may be entries without a leaf slot."""
         return self.definition is not None and max_visible_definition(self.layers) < max_definition(
             self.layers
         )
@@ -155,7 +157,7 @@ class Levels:
         if visible is None:
             return values
         hidden = np.flatnonzero(~visible)
-        # Values before each hidden entry: one that has as many before it or more comes later.
+        # Values before each hidden entry; entries with the same count follow later.
         before = hidden - np.arange(len(hidden))
         entries: IndexArray = values + np.searchsorted(before, values, side="right")
         return entries
@@ -167,7 +169,7 @@ class Levels:
         return Levels(layers, num_entries)
 
     def check(self) -> None:
-        """Raise CorruptFileError unless every level is one that the layers can produce."""
+        """Raise CorruptFileError if the layers cannot produce some level."""
         for name, levels, limit in (
             ("repetition", self.repetition, max_repetition(self.layers)),
             ("definition", self.definition, max_definition(self.layers)),
@@ -187,15 +189,16 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one layer stands for in the type of the column.
+    """The part of the column type that one layer describes.
 
     Attributes
     ----------
     is_list : bool
-        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds structs.
+        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds
+        structs.
     dimension : int
-        For a fixed-size list that holds structs: items per list; each of its slots stands for that many slots of the
-        layer inside. 1 for everything else.
+        For a fixed-size list that holds structs: items per list; each of its slots stands for that
+        many slots of the layer inside. 1 for everything else.
     """
 
     is_list: bool = False
@@ -212,7 +215,8 @@ class LayerSlots:
     validity : bool array of count, or None
         None if no slot is null. What a slot below a null one says has no meaning.
     lengths : int64 array of count, or None
-        For lists, the items of each; None for other layers. Their sum is the count of the layer inside.
+        For lists, the items of each; None for other layers. Their sum is the count of the layer
+        inside.
     """
 
     count: int

@@ -1,8 +1,9 @@
-"""From repetition and definition levels back to validity and list lengths, layer by layer from the leaf outwards.
+"""Unravels repetition and definition levels to validity and list lengths, from the leaf outwards.
 
-After the innermost list is taken off, its first entries stand for the lists themselves: one entry per slot of the next
-layer, with the repetition level lowered by one. An entry whose definition level belongs to a layer above the next
-list has no slot there, but stays until that layer is reached.
+After the innermost list is taken off, its first entries stand for the lists themselves: one entry
+per slot of the next layer, with the repetition level lowered by one. An entry whose definition
+level belongs to a layer above the next list has no slot there, but stays until that layer is
+reached.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
     levels : Levels
         Of whole rows, already checked (`Levels.check`).
     steps : sequence of Step
-        What each layer stands for, leaf first.
+        The part of the type that each layer describes, leaf first.
 
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column's type, or the levels do not describe whole lists.
+        The layers do not match the column type, or the levels do not describe whole lists.
     UnsupportedEncodingError
         Lists together with a fixed-size list of structs: no known writer can produce them.
     """
@@ -56,12 +57,12 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
         if layer.is_list:
             if repetition is None:
                 repetition = np.zeros(0, np.uint16)
-            found, repetition, definition = _unravel_list(
+            result, repetition, definition = _unravel_list(
                 layers[depth:], repetition, definition, entries, below, highest
             )
-            if found.lengths is not None and int(found.lengths.sum()) != slots[-1].count:
+            if result.lengths is not None and int(result.lengths.sum()) != slots[-1].count:
                 raise CorruptFileError("levels count a null or empty list as an item")
-            slots.append(found)
+            slots.append(result)
             entries, fresh = len(repetition), True
             below += layer.num_levels
             continue

@@ -1,8 +1,8 @@
-"""From validity and list lengths to repetition and definition levels, from the outermost layer inwards.
+"""Turns validity and list lengths to repetition and definition levels, from outside inwards.
 
-Which level a layer takes depends on the layers inside it, which are not seen yet. While layers are added, levels are
-therefore counted from the outside: code 1 belongs to the outermost layer that needs one. `Ravel.levels` turns the
-codes around once the leaf is reached.
+Which level a layer takes depends on the layers inside it, which are not seen yet. While layers are
+added, levels are therefore counted from the outside: code 1 belongs to the outermost layer that
+needs one. `Ravel.levels` turns the codes around once the leaf is reached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, LevelArray
 
 @dataclass(frozen=True, slots=True)
 class Ravel:
-    """The levels of the layers added so far. Immutable, so that the children of a struct share their parent's.
+    """The levels of the layers added so far. Immutable, so that the children of a struct share
+    their parent's.
 
     Attributes
     ----------
@@ -55,15 +56,16 @@ class Ravel:
     def add_item(self, validity: BoolArray | None, *, nullable: bool = False) -> Ravel:
         """Add a struct or the leaf, with one flag per slot (None: all valid).
 
-        Slots below a null make the layer nullable, as pylance has it: its reader fails for lists and structs that are
-        declared to have no nulls there.
+        Slots below a null make the layer nullable, as in pylance: its reader fails for lists and
+        structs that are declared without nulls there.
 
         Parameters
         ----------
         validity : bool array, one per slot, or None
         nullable : bool
-            Whether the layer takes a level even if nothing is null. Structs around lists need that if other pages may
-            have nulls: pylance takes the items of an all-valid page for its structs once it reads such pages together.
+            Whether the layer takes a level even if nothing is null. Structs around lists need that
+            if other pages may have nulls: pylance takes the items of an all-valid page for its
+            structs once it reads such pages together.
         """
         if validity is None and self.definition is None and self.repetition is None:
             layer = Layer.NULLABLE_ITEM if nullable else Layer.ALL_VALID_ITEM
@@ -97,7 +99,7 @@ class Ravel:
         return replace(self, layers=(*self.layers, Layer.NULLABLE_ITEM), definition=definition)
 
     def repeat(self, dimension: int) -> Ravel:
-        """Replace each slot by `dimension` slots: what is inside a fixed-size list of structs.
+        """Replace each slot by `dimension` slots, the content of a fixed-size list of structs.
 
         Only where no list is above or inside, the one case that the format can express.
         """
@@ -129,7 +131,8 @@ class Ravel:
             live &= validity
         empty = live & (lengths == 0)
         has_empty = bool(empty.any())
-        # As in `add_item`; pylance also loses count of lists without a level between structs and lists with one.
+        # As in `add_item`; pylance also loses count of lists without a level between structs and
+        # lists with one.
         has_null = bool(null.any()) or Layer.NULLABLE_ITEM in self.layers
         layer = {
             (False, False): Layer.ALL_VALID_LIST,

@@ -2,19 +2,19 @@
 
 A frame:
 
-==================  ==================================================================================
+==================  ================================================================================
 bytes               content
-==================  ==================================================================================
+==================  ================================================================================
 4                   magic number, ``04 22 4d 18``
 1                   flags: ``60``, version 1, blocks that do not depend on each other, no checksums
-1                   size of the largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
+1                   largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
 1                   checksum of the two bytes before
 4 + n, repeated     u32 n, little-endian, and a raw block of n bytes
 4                   0
-==================  ==================================================================================
+==================  ================================================================================
 
-A buffer of `lance_spark.encoding.compression` has the length before compression where the frame wants that of the block:
-both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
+A buffer of `lance_spark.encoding.compression` has the length before compression where the frame
+wants that of the block: both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _HEADS = (
     (1 << 20, bytes.fromhex("04224d18606051")),
     (1 << 22, bytes.fromhex("04224d18607073")),
 )
-#: The format of LZ4 blocks ends every block with so many literal bytes, if there are as many.
+#: Literal bytes at the end of every LZ4 block that has as many.
 LITERALS = 5
 
 
 def decompress_blocks(
     buffers: Sequence[Bytes], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8] | None:
-    """Return what blocks hold, one after the other; None if they must be decompressed one by one.
+    """Return the content of all blocks; None if they must be decompressed one by one.
 
     Parameters
     ----------
@@ -70,10 +70,10 @@ def decompress_blocks(
         text = np.frombuffer(_codec().decompress(frame, decompressed_size=total), np.uint8)
     except (OSError, ValueError, MemoryError, pa.ArrowException):
         return None
-    # Arrow does not tell when blocks hold less than they should.
+    # Arrow does not report blocks with too little content.
     last = np.arange(-LITERALS, 0)
-    found = text[np.cumsum(sizes)[:, None] + last]
-    return text if (found == frame[ends[:, None] + last]).all() else None
+    result = text[np.cumsum(sizes)[:, None] + last]
+    return text if (result == frame[ends[:, None] + last]).all() else None
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Memory for the values that decoders hand out.
+"""Memory for decoded values.
 
-It comes from Arrow's pool, which keeps what is given back and hands it out again. numpy's large arrays go back to the
-system with every array: to get their pages anew takes as long as to decode most encodings into them.
+It comes from the pool of Arrow, which reuses released memory. numpy returns large arrays to the
+system: to get their pages again takes as long as most decoding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-#: Arrays of fewer bytes do not go back to the system.
+#: Smaller arrays are not returned to the system.
 _SMALL = 64 * 1024
 
 

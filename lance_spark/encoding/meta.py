@@ -1,4 +1,4 @@
-"""What a file's column metadata says about one column and its pages, parsed but not yet interpreted."""
+"""The metadata of one column and its pages, parsed but not yet interpreted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PageMeta:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMeta:
-    """One column of a file: its pages in order, its own buffers, and its `ColumnEncoding` message."""
+    """One column of a file: its pages in order, its buffers, and its `ColumnEncoding`."""
 
     pages: tuple[PageMeta, ...]
     buffers: tuple[ByteRange, ...] = ()
@@ -45,9 +45,11 @@ class ColumnMeta:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPage:
-    """A page ready to be written: its buffers in order and the serialized message that describes them.
+    """A page ready to be written: its buffers in order and the serialized message that describes
+    them.
 
-    A header is a page of a column that must not have a second one: the rows of all its pages are those of the first.
+    A header is a page of a column that must not have a second one: the rows of all its pages are
+    those of the first.
     """
 
     buffers: tuple[Bytes | bytes, ...]
@@ -57,10 +59,10 @@ class EncodedPage:
 
 
 class FieldReader(Protocol):
-    """Reads rows of one top-level field of one file, whatever columns and pages it is spread over."""
+    """Reads rows of one top-level field of one file, from all its columns and pages."""
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
-        """Plan the reading of `rows`; the result has one value per row, of the field's Arrow type."""
+        """Plan the read of `rows`; the result has one value per row, of the Arrow type."""
         ...
 
 

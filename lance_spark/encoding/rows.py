@@ -1,8 +1,8 @@
 """Which rows of a page or column to read.
 
-`Rows` is either a `range` with step 1 (a scan) or a strictly increasing int64 array of row numbers (a take). Decoders
-touch the chunks that hold these rows and no others; whoever needs another order or repeated rows sorts first and
-takes afterwards.
+`Rows` is either a `range` with step 1 (a scan) or a strictly increasing int64 array of row numbers
+(a take). Decoders touch the chunks that hold these rows and no others; whoever needs another order
+or repeated rows sorts first and takes afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     Returns
     -------
     list of (int, Rows)
-        Page number and the rows counted from that page's start, only for pages that hold some of them.
+        Page number and the rows counted from that page's start, only for pages that hold some of
+        them.
     """
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
     starts = ends - np.asarray(lengths, dtype=np.int64)
@@ -64,7 +65,7 @@ def runs_of(bounds: RowNumbers, kept: npt.NDArray[np.bool_]) -> list[range]:
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], kept.astype(np.int8), [0]])))
     rows = bounds[edges].tolist()
-    return [range(rows[at], rows[at + 1]) for at in range(0, len(rows), 2)]
+    return [range(rows[position], rows[position + 1]) for position in range(0, len(rows), 2)]
 
 
 def row_span(rows: Rows) -> range:

@@ -1,17 +1,18 @@
-"""Zstandard frames one after the other in a buffer: finding them without decompressing, and a frame that is stored.
+"""Zstandard frames one after the other in a buffer: finding them without decompressing, and a frame
+that is stored.
 
-=========  ====================================================================================================
+=========  =========================================================================================
 bytes      content
-=========  ====================================================================================================
+=========  =========================================================================================
 4          magic number ``28 B5 2F FD``
-1          bits 0 to 1: length of a dictionary id; 2: a checksum follows the blocks; 5: no window byte;
+1          bits 0 to 1: length of a dictionary id; 2: checksum after the blocks; 5: no window;
            6 to 7: which length the content size has
 0 or 1     window
 0 to 4     dictionary id
 0 to 8     content size, of two bytes counted from 256 on
-...        blocks: three bytes (bit 0: the last; 1 to 2: 1 if a byte is repeated; size), then their bytes
+...        blocks: three bytes (bit 0: last; 1 to 2: 1 for a repeated byte; size), then bytes
 0 or 4     checksum
-=========  ====================================================================================================
+=========  =========================================================================================
 
 Specification: RFC 8878, section 3.
 """
@@ -30,7 +31,8 @@ IndexArray = npt.NDArray[np.int64]
 MAGIC = b"\x28\xb5\x2f\xfd"
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _SINGLE_SEGMENT = 0x20
-#: Blocks of a frame that are followed; frames of more are large enough to be decompressed one by one.
+#: Blocks of a frame that are followed; frames of more are large enough to be decompressed one by
+#: one.
 _MAX_BLOCKS = 64
 
 
@@ -60,16 +62,16 @@ def find(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     Returns
     -------
     Frames or None
-        None if one of them is no frame, does not tell its content's size, or is of an unusual kind.
+        None if the bytes are not a frame, lack the content size, or have unusual flags.
     """
     if not len(starts) or len(data) < 16:
         return None
 
-    def number(at: IndexArray, width: int) -> IndexArray:
-        found = data.take(at, mode="clip").astype(np.int64)
+    def number(position: IndexArray, width: int) -> IndexArray:
+        result = data.take(position, mode="clip").astype(np.int64)
         for i in range(1, width):
-            found |= data.take(at + i, mode="clip").astype(np.int64) << 8 * i
-        return found
+            result |= data.take(position + i, mode="clip").astype(np.int64) << 8 * i
+        return result
 
     if (starts + 5 > stops).any() or (number(starts, 4) != _MAGIC_WORD).any():
         return None
@@ -78,22 +80,22 @@ def find(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     if (flags & 0x3F != _SINGLE_SEGMENT).any():
         return None
     kinds = flags >> 6
-    at = starts + 5
+    position = starts + 5
     sizes = np.zeros_like(starts)
     for kind in np.unique(kinds).tolist():
         mine = kinds == kind
-        sizes[mine] = number(at[mine], 1 << kind) + (256 if kind == 1 else 0)
-    at += 1 << kinds
+        sizes[mine] = number(position[mine], 1 << kind) + (256 if kind == 1 else 0)
+    position += 1 << kinds
     open_ = np.ones(len(starts), np.bool_)
     for _ in range(_MAX_BLOCKS):
-        if (open_ & (at + 3 > stops)).any():
+        if (open_ & (position + 3 > stops)).any():
             return None
-        header = number(at, 3)
+        header = number(position, 3)
         length = np.where(header >> 1 & 3 == 1, 1, header >> 3) + 3
-        at = np.where(open_, at + length, at)
+        position = np.where(open_, position + length, position)
         open_ &= header & 1 == 0
         if not open_.any():
             break
-    if open_.any() or (at > stops).any() or (sizes < 0).any():
+    if open_.any() or (position > stops).any() or (sizes < 0).any():
         return None
-    return Frames(at, sizes)
+    return Frames(position, sizes)

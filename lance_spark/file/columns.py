@@ -1,7 +1,7 @@
 """Column metadata: the pages of a column, their buffers, and how they are encoded.
 
-A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are `google.protobuf.Any` messages inside of
-it, serialised, or elsewhere in the file:
+A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are serialised
+`google.protobuf.Any` messages, inside of it or elsewhere in the file:
 
 ==========  ===============================  ==========================================
 version     encoding of a column             encoding of a page
@@ -35,29 +35,31 @@ _PAGE_TYPE = {
     (2, 2): "/lance.encodings21.PageLayout",
     (2, 3): "/lance.encodings23.PlanarLayout",
 }
-#: ColumnEncoding { values: {} }: the encodings of the pages say everything.
+#: ColumnEncoding { values: {} }: the pages have their own encodings.
 _VALUES_ENCODING = b"\x0a\x00"
-#: ColumnEncoding { blob: { inner: { values: {} } } }: the pages say where the values are.
+#: ColumnEncoding { blob: { inner: { values: {} } } }: the pages hold positions of the values.
 _BLOB_ENCODING = b"\x1a\x04\x0a\x02\x0a\x00"
 MAX_ROWS = 2**63 - 1
-#: Encodings of so many bytes are those of many columns and pages.
+#: Encodings up to this many bytes recur in many columns and pages, so their parsed form is cached.
 _SHORT = 512
 
 
 def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[ColumnMeta]:
-    """Parse the metadata of some columns, with one read at most (one more for encodings that lie elsewhere).
+    """Parse the metadata of some columns with at most one read, and one for encodings elsewhere.
 
     Raises
     ------
     CorruptFileError
-        There is no such column, or its metadata is damaged or points outside the file.
+        The column does not exist, or its metadata is damaged or points outside the file.
     UnsupportedEncodingError
         A page or column is encoded with another message than the version's.
     """
     total = len(footer.column_metadata)
     for index in indices:
         if not 0 <= index < total:
-            raise CorruptFileError(f"{tail.name}: there is no column {index}: the file has {total}")
+            raise CorruptFileError(
+                f"{tail.name}: column {index} not found: the file has {total} columns"
+            )
     ranges = [ByteRange(*footer.column_metadata[index].tolist()) for index in indices]
     return [
         _parse(tail, footer.version, index, raw.tobytes())
@@ -66,7 +68,7 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
 
 
 def new_column(*, blob: bool = False) -> pb.ColumnMetadata:
-    """Return the metadata of a column without pages, as writers start it; `blob` for blobs of version 2.0."""
+    """Return the metadata of a new column without pages; `blob` for blobs of version 2.0."""
     column: pb.ColumnMetadata = pb.ColumnMetadata.FromString(_new_column(blob))
     return column
 
@@ -89,7 +91,7 @@ def add_page(
 
 def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> ColumnMeta:
     if len(raw) <= _SHORT:
-        # Files of one size and kind have equal metadata.
+        # Files of equal size and schema have equal metadata.
         known = _parse_short(raw, version, tail.size)
         if known is not None:
             return known
@@ -98,7 +100,7 @@ def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> Colu
 
 @lru_cache(maxsize=1024)
 def _parse_short(raw: bytes, version: tuple[int, int], size: int) -> ColumnMeta | None:
-    """Parse metadata that stands for itself, in a file of some size; None if it does not, or is damaged."""
+    """Parse metadata without references to the file; None if it has some, or is damaged."""
     try:
         return _parse_of(None, version, 0, raw, size)
     except (CorruptFileError, UnsupportedEncodingError):
@@ -146,7 +148,8 @@ def _buffers(
     for offset, length in buffers:
         if offset + length > size:
             raise CorruptFileError(
-                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} bytes; "
+                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
+                "bytes; "
                 "it is truncated or corrupt"
             )
     return buffers
@@ -160,13 +163,13 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
             try:
                 return _unwrapped(raw, expected)
             except (DecodeError, _WrongTypeError):
-                # It is said below where.
+                # The code below raises the error with the place.
                 pass
     elif location == "indirect":
         if tail is None:
-            raise CorruptFileError(f"{where}: its encoding lies elsewhere in the file")
-        at = encoding.indirect
-        (held,) = _buffers(where, tail.size, [at.buffer_location], [at.buffer_length])
+            raise CorruptFileError(f"{where}: its encoding is elsewhere in the file")
+        position = encoding.indirect
+        (held,) = _buffers(where, tail.size, [position.buffer_location], [position.buffer_length])
         raw = tail.read([held])[0].tobytes()
     else:
         return b""
@@ -183,7 +186,7 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
 
 
 class _WrongTypeError(Exception):
-    """A message is none of those that are expected."""
+    """The type of a message is not the expected one."""
 
 
 @lru_cache(maxsize=256)
@@ -212,7 +215,7 @@ def _new_page(
     ).SerializeToString()
 
 
-#: Pages of many columns differ in their offsets alone.
+#: Cached, as pages of many columns differ only in their offsets.
 _short_page = lru_cache(maxsize=256)(_new_page)
 
 

@@ -1,4 +1,4 @@
-"""Writing a data file of any version: the version says which writer it needs."""
+"""Opens the writer of a data file, by the file version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_spark.storage.write.output import OutputFile
 
 
 class DataFileWriter(Protocol):
-    """Writes one data file; see `lance_spark.file.writer.FileWriter` for what the methods do and raise."""
+    """Writes one data file; `lance_spark.file.writer.FileWriter` documents the methods."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
@@ -24,7 +24,7 @@ class DataFileWriter(Protocol):
         ...
 
     def finish(self) -> WrittenFile:
-        """Write what waits, and the end of the file."""
+        """Write the buffered rows and the end of the file."""
         ...
 
 
@@ -39,13 +39,13 @@ def create_file(
     Parameters
     ----------
     output : OutputFile
-        New, with nothing written to it.
+        A new output, without any bytes.
     schema : Schema
         The file's columns with their field ids.
     version : tuple of int
         For example ``(2, 2)``.
     blobs : BlobWriter, optional
-        Writes the blobs, of this output; needed if the schema has any.
+        Writes the blobs of this output; required if the schema has blobs.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def create_file(
         The version cannot store a field.
     """
     if version == (0, 1):
-        # Few tables have such files.
+        # Imported here, as few tables have such files.
         from lance_spark.file.v0_1.writer import LegacyFileWriter
 
         return LegacyFileWriter(output, schema)
@@ -63,5 +63,5 @@ def create_file(
 
 
 def version_in_manifests(version: tuple[int, int]) -> tuple[int, int]:
-    """Return what manifests call the version of a data file: that of its footer for files of version 0.1."""
+    """Return the version of a data file in manifests: for 0.1, the version of its footer."""
     return (0, 2) if version == (0, 1) else version

@@ -1,8 +1,9 @@
-"""The end of a version 2 file: where everything is.
+"""The end of a version 2 file: footer and offset tables.
 
-From the first byte on a file holds page buffers, global buffers, column metadata, the offset table of the column
-metadata, that of the global buffers, and the footer. Buffers start at multiples of 64 bytes; what follows the global
-buffers is packed. Both tables have pairs of u64 position and u64 length. The footer is the last 40 bytes, little-endian:
+A file consists of page buffers, global buffers, column metadata, the offset table of the column
+metadata, the offset table of the global buffers, and the footer. Buffers start at multiples of 64
+bytes; everything after the global buffers is packed. Both tables have pairs of u64 position and u64
+length. The footer is the last 40 bytes, little-endian:
 
 ======  ====  =======================================================
 offset  size  content
@@ -17,7 +18,8 @@ offset  size  content
 36      4     ``LANC``
 ======  ====  =======================================================
 
-Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say 0.3 here.
+Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say
+0.3 here.
 
 Specification: format/file, "File layout"; `protos/file2.proto`.
 """
@@ -52,7 +54,8 @@ _MAGIC = b"LANC"
 _ENTRY = 16
 #: Tables that are checked entry by entry: numpy takes longer to begin.
 _FEW_ENTRIES = 64
-#: Tables and footer of so many bytes are those of few columns, and the same in all files of one size and kind.
+#: Tables and footer up to this many bytes belong to few columns, and are equal in all files of one
+#: size and kind.
 _SHORT = 512
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
@@ -130,7 +133,7 @@ class Tail:
 
 
 def open_tail(source: ByteSource) -> Tail:
-    """Read the end of a file, and close the file if that fails."""
+    """Read the end of a file; close the file after an error."""
     try:
         return Tail(source)
     except BaseException:
@@ -139,12 +142,12 @@ def open_tail(source: ByteSource) -> Tail:
 
 
 def read_footer(tail: Tail) -> Footer:
-    """Parse footer and offset tables, with one read at most if they are long.
+    """Parse footer and offset tables, with at most one read if they are long.
 
     Raises
     ------
     CorruptFileError
-        The file is no Lance file, is truncated, or its parts lie outside of it.
+        The file is not a Lance file, is truncated, or has offsets outside of it.
     UnsupportedFeatureError
         The file has another version than 2.0, 2.1, 2.2 or 2.3.
     """
@@ -154,7 +157,7 @@ def read_footer(tail: Tail) -> Footer:
     major, minor, magic = _END.unpack(tail.end[-_END.size :])
     if magic != _MAGIC:
         raise CorruptFileError(
-            f"{name}: the file does not end in LANC; it is no Lance file, or it is truncated"
+            f"{name}: the file does not end in LANC: it is not a Lance file, or it is truncated"
         )
     version = _readable(name, major, minor)
     if size < _FOOTER.size:
@@ -166,7 +169,7 @@ def read_footer(tail: Tail) -> Footer:
     limit = size - _FOOTER.size
     columns_range, buffers_range = _table_ranges(name, tail.end, limit)
     buffers = _global_buffers(name, tail.read([buffers_range])[0], limit)
-    # One request for both, should they lie before what has been read.
+    # One request for both, in case they lie before the bytes that were read.
     columns, descriptor = tail.read([columns_range, buffers[0]])
     return Footer(
         version, _table(name, "column metadata", columns, limit), buffers, descriptor.tobytes()
@@ -181,7 +184,7 @@ class _Tables(NamedTuple):
 
 
 def _short_tables(tail: Tail) -> _Tables | None:
-    """Return the tables of a file if all that follows the columns' metadata is a few bytes; None if they are damaged, too."""
+    """Return the tables of a file if they are short; None if they are long or damaged."""
     start = int(_FOOTER.unpack(tail.end)[1])
     length = tail.size - start
     if start < tail.start or not _FOOTER.size <= length <= _SHORT:
@@ -195,15 +198,17 @@ def _tables_of(rest: bytes, start: int) -> _Tables | None:
     limit = start + len(rest) - _FOOTER.size
     data = np.frombuffer(rest, np.uint8)
     try:
-        found = _table_ranges("", rest[-_FOOTER.size :], limit)
+        result = _table_ranges("", rest[-_FOOTER.size :], limit)
         columns, buffers = [
-            data[at - start : at - start + size] for at, size in found if at >= start
+            data[position - start : position - start + size]
+            for position, size in result
+            if position >= start
         ]
         return _Tables(
             _table("", "column metadata", columns, limit), _global_buffers("", buffers, limit)
         )
     except (CorruptFileError, ValueError):
-        # It is for the caller to say of which file.
+        # The caller raises the error with the name of the file.
         return None
 
 
@@ -228,7 +233,7 @@ def parse_descriptor(data: bytes) -> file_pb2.FileDescriptor:
     Raises
     ------
     CorruptFileError
-        It is no `FileDescriptor`.
+        The buffer is not a `FileDescriptor`.
     """
     try:
         descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(data)
@@ -243,7 +248,7 @@ def encode_tail(
     columns: Sequence[bytes],
     start: int,
 ) -> list[bytes]:
-    """Return everything that follows the last page buffer, in parts to be written one after the other.
+    """Return the bytes after the last page buffer, in parts to write in order.
 
     Parameters
     ----------
@@ -280,7 +285,8 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
         return version
     if (major, minor) < (0, 3):
         raise UnsupportedFeatureError(
-            f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file reads both"
+            f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file "
+            "reads both"
         )
     raise UnsupportedFeatureError(
         f"{name}: file format {major}.{minor} is not supported; this release reads 2.0 to 2.3"
@@ -290,35 +296,37 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
 def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRange:
     if start + length > limit:
         raise CorruptFileError(
-            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the footer at {limit}; "
+            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the "
+            f"footer at {limit}; "
             "the file is truncated or corrupt"
         )
     return ByteRange(start, length)
 
 
 def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
-    # Tables stand at any byte, and views of other widths want aligned ones.
+    # Tables are not aligned, but wider views need alignment.
     table: OffsetTable = np.frombuffer(raw.tobytes(), "<u8").reshape(-1, 2)
     if len(table) <= _FEW_ENTRIES and all(
         start + length <= limit for start, length in table.tolist()
     ):
         return table
     start, length = table[:, 0], table[:, 1]
-    # Compared one by one, so that no sum can overflow.
+    # Compared separately, so that no sum can overflow.
     bad = (
         (start > limit) | (length > limit) | (length > np.uint64(limit) - np.minimum(start, limit))
     )
     if bad.any():
-        at = int(np.argmax(bad))
+        position = int(np.argmax(bad))
         raise CorruptFileError(
-            f"{name}: {what} {at} ({int(length[at])} bytes from byte {int(start[at])}) lies outside the file; "
+            f"{name}: {what} {position} ({int(length[position])} bytes from byte "
+            f"{int(start[position])}) lies outside the file; "
             "it is truncated or corrupt"
         )
     return table
 
 
 def align_output(output: OutputFile) -> int:
-    """Pad an output to where a buffer may start; return that place."""
+    """Pad an output to the alignment of buffers; return the position."""
     gap = -output.tell() % ALIGNMENT
     if gap:
         output.write(PADDING * gap)

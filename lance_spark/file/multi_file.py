@@ -1,7 +1,8 @@
-"""Several data files read as if they were one, with the rows of all of them.
+"""Reads several data files as one file with the rows of all.
 
-Small fragments cost what it takes to open and read a file, whatever they hold. Files of one schema and version have pages that can be
-decoded together: their columns are put together to columns of many pages, their bytes to those of one file.
+A small fragment costs as much as opening and reading a file. Pages of files with one schema and
+version can be decoded together: the columns are merged to columns of many pages, and the bytes are
+concatenated.
 """
 
 from __future__ import annotations
@@ -18,30 +19,32 @@ from lance_spark.storage.source import ByteRange, Bytes
 
 
 class JoinedReader(FileReader):
-    """Reads rows of several files, counted from the first row of the first file on.
+    """Reads rows of several files, counted from the first row of the first file.
 
     Parameters
     ----------
     readers : sequence of FileReader
-        At least one, all `alike`. Closed with this one.
+        At least one, all `alike`. This reader closes them.
     at_once : int
-        How many files are read at the same time.
+        Number of files read in parallel.
     """
 
     def __init__(self, readers: Sequence[FileReader], at_once: int = 1) -> None:
         first = readers[0]
         self._parts = readers
         self._joined = JoinedSource(
-            [one._source for one in readers], [one._tail.whole for one in readers], at_once
+            [reader._source for reader in readers],
+            [reader._tail.whole for reader in readers],
+            at_once,
         )
-        rows = sum([one.num_rows for one in readers])
+        rows = sum([reader.num_rows for reader in readers])
         super().__init__(
             self._joined, first._tail, first._footer, first._tree, first._metadata, rows
         )
         self._ranges = self._joined
 
     def close(self) -> None:
-        """Close the files; arrays handed out before stay valid."""
+        """Close the files; arrays returned earlier stay valid."""
         super().close()
         for part in self._parts:
             part.close()
@@ -57,27 +60,30 @@ class JoinedReader(FileReader):
 
     def _join(self, columns: Sequence[ColumnMeta]) -> ColumnMeta:
         first = columns[0]
-        if any(one.buffers or one.encoding != first.encoding for one in columns):
+        if any(item.buffers or item.encoding != first.encoding for item in columns):
             raise UnsupportedEncodingError("columns that cannot be read together")
         rows = 0
         pages = []
         for start, part, column in zip(self._joined.starts, self._parts, columns, strict=True):
             for page in column.pages:
-                buffers = tuple([ByteRange(start + at, size) for at, size in page.buffers])
+                buffers = tuple(
+                    [ByteRange(start + position, size) for position, size in page.buffers]
+                )
                 pages.append(PageMeta(buffers, page.num_rows, rows + page.priority, page.encoding))
             rows += part.num_rows
         return ColumnMeta(tuple(pages), (), first.encoding)
 
 
 def alike(first: FileReader, second: FileReader) -> bool:
-    """Whether two files can be read together."""
+    """Tell whether two files can be read together."""
     return first._tree is second._tree and first.version == second.version
 
 
 def can_join(field: Field, version: tuple[int, int]) -> bool:
-    """Whether a top-level field can be read of several files of a version together.
+    """Tell whether a top-level field can be read from several files of a version together.
 
-    A blob's values lie elsewhere in its own file, and pages of nested columns of version 2.0 refer to one another.
+    Blobs refer to positions in their own file, and pages of nested columns of version 2.0 refer to
+    each other.
     """
     if any(node.is_blob for node in field.walk()):
         return False
@@ -85,7 +91,7 @@ def can_join(field: Field, version: tuple[int, int]) -> bool:
 
 
 def most_bytes(reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
-    """Return at most how many bytes some fields of a file have once they are decoded."""
+    """Return an upper bound of the decoded bytes of some fields of a file."""
     total = 0
     known = reader.version in ((2, 1), (2, 2))
     if known:

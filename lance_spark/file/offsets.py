@@ -1,8 +1,9 @@
-"""The first offset of arrays without rows.
+"""Adds the missing first offset to arrays without rows.
 
-A list, string or binary array has one offset more than rows, and so at least one. Arrow's format lets writers leave it out where there
-are no rows, which Java did until release 18.2, and so Spark 4.0 does, at any depth. pyarrow reads it all the same where it measures
-such an array, and the process dies.
+A list, string or binary array has one more offset than rows, so at least one. The Arrow format
+allows an empty offsets buffer for an array without rows. Arrow Java writes it so before release
+18.2, and so does Spark 4.0, at any depth. pyarrow reads the missing offset when it measures such an
+array, and the process crashes.
 """
 
 from __future__ import annotations
@@ -12,56 +13,56 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-#: Types of which `num_fields` does not tell the arrays below them.
+#: Types whose `num_fields` does not count the arrays below them.
 _HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
 
 
 def with_offsets(array: pa.Array) -> pa.Array:
-    """Return the array with an offset in every list, string or binary of it that has no rows.
+    """Return the array with a first offset in every list, string or binary array inside it.
 
     Returns
     -------
     pyarrow.Array
-        Of the same type, with the same values. The argument itself if it has rows, and so has all below it.
+        An equal array of the same type. The argument itself if it and all arrays below have rows.
     """
-    kind = array.type
-    if len(array) and _has_rows_below(kind):
+    dtype = array.type
+    if len(array) and _has_rows_below(dtype):
         return array
     if isinstance(array, pa.ExtensionArray):
         old = array.storage
         new = with_offsets(old)
-        return array if new is old else pa.ExtensionArray.from_storage(kind, new)
-    if pat.is_dictionary(kind):
+        return array if new is old else pa.ExtensionArray.from_storage(dtype, new)
+    if pat.is_dictionary(dtype):
         old = array.dictionary
         new = with_offsets(old)
         if new is old:
             return array
-        return pa.DictionaryArray.from_arrays(array.indices, new, ordered=kind.ordered)
+        return pa.DictionaryArray.from_arrays(array.indices, new, ordered=dtype.ordered)
     if len(array) == 0:
-        return pa.nulls(0, kind) if kind.num_fields or _is_variable(kind) else array
-    if pat.is_struct(kind):
+        return pa.nulls(0, dtype) if dtype.num_fields or _is_variable(dtype) else array
+    if pat.is_struct(dtype):
         return _with_children(array)
-    if not _is_list(kind) and not pat.is_fixed_size_list(kind):
+    if not _is_list(dtype) and not pat.is_fixed_size_list(dtype):
         return array
     old = array.values
     new = with_offsets(old)
     if new is old:
         return array
-    own = array.buffers()[: 2 if _is_list(kind) else 1]
-    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [new])
+    own = array.buffers()[: 2 if _is_list(dtype) else 1]
+    return pa.Array.from_buffers(dtype, len(array), own, array.null_count, array.offset, [new])
 
 
-def _has_rows_below(kind: pa.DataType) -> bool:
-    """Whether all arrays below one with rows have rows: those of structs do."""
+def _has_rows_below(dtype: pa.DataType) -> bool:
+    """Tell whether all arrays below an array with rows have rows, as in structs."""
     # Extension types of other packages may have no hash.
-    if isinstance(kind, _HOLDS_ARRAYS):
+    if isinstance(dtype, _HOLDS_ARRAYS):
         return False
-    return not kind.num_fields or _is_struct_with_rows_below(kind)
+    return not dtype.num_fields or _is_struct_with_rows_below(dtype)
 
 
 @lru_cache(maxsize=256)
-def _is_struct_with_rows_below(kind: pa.DataType) -> bool:
-    return pat.is_struct(kind) and all(_has_rows_below(child.type) for child in kind)
+def _is_struct_with_rows_below(dtype: pa.DataType) -> bool:
+    return pat.is_struct(dtype) and all(_has_rows_below(child.type) for child in dtype)
 
 
 def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -74,7 +75,7 @@ def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_children(array: pa.StructArray) -> pa.Array:
-    whole = [array.field(at) for at in range(array.type.num_fields)]
+    whole = [array.field(index) for index in range(array.type.num_fields)]
     children = [with_offsets(child) for child in whole]
     if all(new is old for new, old in zip(children, whole, strict=True)):
         return array
@@ -82,14 +83,14 @@ def _with_children(array: pa.StructArray) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
 
 
-def _is_variable(kind: pa.DataType) -> bool:
+def _is_variable(dtype: pa.DataType) -> bool:
     return bool(
-        pat.is_string(kind)
-        or pat.is_large_string(kind)
-        or pat.is_binary(kind)
-        or pat.is_large_binary(kind)
+        pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
     )

@@ -1,4 +1,4 @@
-"""Opening a data file of any version: the end of the file says which reader it needs."""
+"""Opens the reader of a data file, by the version in its footer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lance_spark.storage.source import ByteSource
 
 _END = struct.Struct("<HH4s")
 _MAGIC = b"LANC"
-#: Footers of version 0.1 say 0.0 to 0.2; 0.3 is version 2.0.
+#: Footers of version 0.1 have 0.0 to 0.2; 0.3 is version 2.0.
 _FIRST_VERSION_2 = (0, 3)
 
 
 class DataFileReader(Protocol):
-    """One open data file of any version; see `lance_spark.file.reader.FileReader` for what the methods do and raise."""
+    """An open data file; `lance_spark.file.reader.FileReader` documents the methods."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -30,7 +30,7 @@ class DataFileReader(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """The schema that the file was written with."""
+        """The schema of the file when it was written."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class DataFileReader(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """How many rows the file says it has."""
+        """The number of rows, as the file records it."""
         ...
 
     def read(
@@ -52,23 +52,23 @@ class DataFileReader(Protocol):
     def check_columns(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> None:
-        """Check that the file has the columns of some fields, with a value for each row."""
+        """Check that the file has the columns of some fields with a value for each row."""
         ...
 
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Return the bytes that the pages of some fields take in the file."""
+        """Return the stored bytes of the pages of some fields."""
         ...
 
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return how many rows filled a page of some fields, if that can be told."""
+        """Return how many rows filled a page of some fields; None if unknown."""
         ...
 
     def forget_pages(self) -> None:
-        """Let go of what is known of pages; the file stays open."""
+        """Drop cached page data; the file stays open."""
         ...
 
     def close(self) -> None:
@@ -84,18 +84,18 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
     source : ByteSource
         The reader closes it.
     field_ids : sequence of int, optional
-        Ids of the fields in the file, as the manifest has them; files of version 0.1 may not say themselves.
+        Ids of the fields in the file, from the manifest; files of version 0.1 may lack them.
 
     Raises
     ------
     CorruptFileError
-        The file is no Lance file, or it is damaged.
+        The file is not a Lance file, or it is damaged.
     UnsupportedFeatureError
         The file's version is unknown.
     """
     tail = open_tail(source)
     if is_legacy(tail):
-        # Few tables have such files.
+        # Imported here, as few tables have such files.
         from lance_spark.file.v0_1.reader import LegacyFileReader
 
         return LegacyFileReader.open(source, field_ids, tail)
@@ -103,7 +103,7 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
 
 
 def is_legacy(tail: Tail) -> bool:
-    """Whether a file ends as those of version 0.1 do."""
+    """Tell whether the footer of a file is that of version 0.1."""
     if tail.size < _END.size:
         return False
     major, minor, magic = _END.unpack(tail.end[-_END.size :])

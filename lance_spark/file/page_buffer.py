@@ -1,11 +1,11 @@
-"""Rows of one column that wait for their page, and where pages are cut.
+"""Buffers the rows of one column until they fill a page, and cuts pages.
 
-A page is worth writing when its Arrow bytes reach a limit. The bytes of dictionaries are counted once for all batches that
-share them, because a page stores them once.
+A page is full when its Arrow bytes reach a limit. A dictionary that several batches share counts
+once, as a page stores it once.
 
-Rows are copied once, when the batches of a page are joined. Until then columns hold on to the batches as they came, and a
-batch stays in memory as long as any of its columns waits. `BorrowedBatches` bounds what is held for nothing: the columns that
-wait longest copy their rows out.
+Rows are copied once, when the batches of a page are concatenated. Until then the columns borrow the
+batches, and a batch stays in memory as long as one of its columns needs it. `BorrowedBatches`
+bounds the unneeded memory of such batches: the columns with the oldest rows copy them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import fixed_width, is_plain
 
-#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
+#: Most rows of a page: a column of nulls has no bytes, but its levels take memory when encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024
-#: How many pieces are joined to one, so that batches of few rows do not pile up as objects.
+#: Pieces that are concatenated to one, so that small batches do not accumulate as objects.
 _FAN_IN = 64
-#: How many pieces a column holds on to before they are joined: more of them are tiny.
+#: Most borrowed pieces of a column before they are concatenated.
 _MAX_LENT = 1024
-#: Pages whose bytes may be held in batches beyond those of the rows that wait.
+#: Most bytes of borrowed batches beyond their needed rows, in pages.
 _HELD_PAGES = 4
-#: How many times the bytes of its rows a batch may hold, and of those that wait once pages are written: memory of batches
-#: that go away is used for the next ones, which costs less than to take new.
+#: Most memory of a borrowed batch, as a multiple of its rows, and of its rows that are left after
+#: pages were written. Memory that is released early is reused for the next batches.
 _MOST_HELD = 2
 _MOST_LEFT = 4
 
 
 class PageBuffer:
-    """Collects arrays of one type until they are worth a page.
+    """Collects arrays of one type until they fill a page.
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ class PageBuffer:
     Attributes
     ----------
     lent_bytes : int
-        Of the rows that lie in the memory of batches.
+        Bytes of the rows in borrowed batches.
     newest_bytes : int
-        Of those in the last of these batches.
+        Bytes of the rows in the newest borrowed batch.
     oldest_loan : int or None
-        Number of the first of them.
+        Number of the oldest borrowed batch.
     """
 
     def __init__(self, page_bytes: int) -> None:
         self._page_bytes = page_bytes
-        # Every row is copied once for each level: 64 pieces of one level are joined to one of the next.
+        # Every row is copied once for each level: 64 pieces of one level become one of the next.
         self._levels: list[list[pa.Array]] = [[]]
         self._lent: list[pa.Array] = []
         self.lent_bytes = self.newest_bytes = 0
@@ -70,7 +70,8 @@ class PageBuffer:
         ----------
         array : pa.Array
         loan : int, optional
-            Number of the batch whose memory may be held; without, the rows are copied unless they fill the page.
+            Number of the batch that may be borrowed; without, the rows are copied unless they fill
+            the page.
         """
         if self._has_dictionary is None:
             self._has_dictionary = _has_dictionary(array.type)
@@ -90,18 +91,18 @@ class PageBuffer:
                 self.keep()
         else:
             self.keep()
-            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
+            # A slice can keep a whole message of many columns in memory, so its rows are copied.
             self._keep([array])
         return full
 
     def keep(self) -> None:
-        """Copy the rows that lie in the memory of batches."""
+        """Copy the rows of borrowed batches."""
         lent = self._take_lent()
         if lent:
             self._keep(lent)
 
     def take(self) -> list[pa.Array]:
-        """Hand over all rows as pages of about the size wanted, in order."""
+        """Return all rows as pages of about the page size, in order."""
         arrays = [array for level in reversed(self._levels) for array in level]
         arrays += self._take_lent()
         small = self._bytes <= self._page_bytes and self._rows <= MAX_PAGE_ROWS
@@ -121,7 +122,9 @@ class PageBuffer:
 
     def _keep(self, arrays: list[pa.Array]) -> None:
         joined = _joined(arrays)
-        own = joined if len(joined) < len(arrays) else [pa.concat_arrays([one]) for one in arrays]
+        own = (
+            joined if len(joined) < len(arrays) else [pa.concat_arrays([array]) for array in arrays]
+        )
         self._levels[0] += own
         self._join()
 
@@ -138,20 +141,20 @@ class PageBuffer:
             self._levels[depth] = []
 
     def _new_dictionaries(self, array: pa.Array) -> int:
-        found = dictionaries(array)
+        result = dictionaries(array)
         known = self._dictionaries
-        self._dictionaries = found
-        if len(known) != len(found):
-            known = [None] * len(found)
+        self._dictionaries = result
+        if len(known) != len(result):
+            known = [None] * len(result)
         return sum(
             int(new.nbytes)
-            for old, new in zip(known, found, strict=True)
+            for old, new in zip(known, result, strict=True)
             if old is None or not _same_memory(old, new)
         )
 
 
 class BorrowedBatches:
-    """The batches that the columns of a file hold on to.
+    """The batches that the columns of a file borrow.
 
     Parameters
     ----------
@@ -168,11 +171,11 @@ class BorrowedBatches:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the batches that are held."""
+        """Bytes of the borrowed batches."""
         return self._bytes
 
     def open(self, columns: Sequence[pa.Array]) -> int | None:
-        """Return the number under which the columns of a batch may be held; None if that holds far more than its rows."""
+        """Return the number of a batch to borrow; None if its memory exceeds its rows by far."""
         size = _memory(columns)
         if size > _MOST_HELD * sum(map(_array_bytes, columns)):
             return None
@@ -182,18 +185,20 @@ class BorrowedBatches:
         return self._count
 
     def settle(self) -> None:
-        """Let go of the batches that no column holds, and of those that too few rows wait in."""
+        """Release unneeded batches, and copy the rows of batches with few needed rows."""
         if self._held:
-            left = sum(at.newest_bytes for at in self._columns)
+            left = sum(column.newest_bytes for column in self._columns)
             if self._held[-1][1] > _MOST_LEFT * left:
                 for column in self._columns:
                     column.keep()
         while self._held:
-            loans = [at.oldest_loan for at in self._columns if at.oldest_loan is not None]
+            loans = [
+                column.oldest_loan for column in self._columns if column.oldest_loan is not None
+            ]
             oldest = min(loans, default=self._count + 1)
             while self._held and self._held[0][0] < oldest:
                 self._bytes -= self._held.popleft()[1]
-            if self._bytes - sum(at.lent_bytes for at in self._columns) <= self._max_bytes:
+            if self._bytes - sum(column.lent_bytes for column in self._columns) <= self._max_bytes:
                 return
             for column in self._columns:
                 if column.oldest_loan == oldest:
@@ -201,7 +206,7 @@ class BorrowedBatches:
 
 
 def _memory(columns: Sequence[pa.Array]) -> int:
-    """Return the bytes that arrays keep in memory: those of messages whose slices their buffers are."""
+    """Return the bytes that arrays keep in memory, including messages that their buffers slice."""
     buffers = [buffer for array in columns for buffer in array.buffers()]
     wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
     return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
@@ -214,7 +219,7 @@ def _whole(buffer: pa.Buffer) -> pa.Buffer:
 
 
 def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:
-    """Yield slices of about `page_bytes`; rows may differ much in size, so that slices are measured again."""
+    """Yield slices of about `page_bytes`. Slices are measured again, as rows can differ in size."""
     size, rows = value_bytes(array), len(array)
     pieces = max(round(size / page_bytes), math.ceil(rows / MAX_PAGE_ROWS))
     if pieces <= 1 or rows <= 1:
@@ -230,7 +235,7 @@ def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:
 
 
 def value_bytes(array: pa.Array) -> int:
-    """Return the bytes of an array's values, lists and validity, without its dictionaries."""
+    """Return the bytes of the values, lists and validity of an array, without dictionaries."""
     if not _has_dictionary(array.type):
         return _array_bytes(array)
     if pat.is_dictionary(array.type):
@@ -239,19 +244,19 @@ def value_bytes(array: pa.Array) -> int:
 
 
 def _array_bytes(array: pa.Array) -> int:
-    """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common types."""
-    kind = array.type
+    """Return `nbytes` of an array, computed faster than by Arrow for the common types."""
+    dtype = array.type
     # Types without fields have short keys.
-    bits = 0 if kind.num_fields else _value_bits(kind)
+    bits = 0 if dtype.num_fields else _value_bits(dtype)
     if not bits or array.null_count:
         return int(array.nbytes)
     return (len(array) * bits + 7) // 8
 
 
 @lru_cache(maxsize=256)
-def _value_bits(kind: pa.DataType) -> int:
-    """Return the bits of a value; 0 if values are of different sizes, or hold others."""
-    return fixed_width(kind) if is_plain(kind) else 0
+def _value_bits(dtype: pa.DataType) -> int:
+    """Return the bits of a value; 0 for nested types and types of variable size."""
+    return fixed_width(dtype) if is_plain(dtype) else 0
 
 
 def dictionaries(array: pa.Array) -> list[pa.Array]:
@@ -260,28 +265,28 @@ def dictionaries(array: pa.Array) -> list[pa.Array]:
         return []
     if pat.is_dictionary(array.type):
         return [array.dictionary]
-    return [found for child in _children(array) for found in dictionaries(child)]
+    return [result for child in _children(array) for result in dictionaries(child)]
 
 
 def _children(array: pa.Array) -> list[pa.Array]:
-    kind = array.type
-    if pat.is_struct(kind):
-        return [array.field(at) for at in range(kind.num_fields)]
-    if pat.is_fixed_size_list(kind):
-        size = kind.list_size
+    dtype = array.type
+    if pat.is_struct(dtype):
+        return [array.field(index) for index in range(dtype.num_fields)]
+    if pat.is_fixed_size_list(dtype):
+        size = dtype.list_size
         return [array.values.slice(array.offset * size, len(array) * size)]
     offsets = array.offsets
     start = offsets[0].as_py()
     length = offsets[-1].as_py() - start
-    if pat.is_map(kind):
+    if pat.is_map(dtype):
         return [array.keys.slice(start, length), array.items.slice(start, length)]
     return [array.values.slice(start, length)]
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if not kind.num_fields:
-        return bool(pat.is_dictionary(kind))
-    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+def _has_dictionary(dtype: pa.DataType) -> bool:
+    if not dtype.num_fields:
+        return bool(pat.is_dictionary(dtype))
+    return any(_has_dictionary(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
 def _same_memory(one: pa.Array, other: pa.Array) -> bool:
@@ -302,5 +307,6 @@ def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
     try:
         return [pa.concat_arrays(arrays)]
     except pa.ArrowInvalid:
-        # Dictionaries that do not fit one index type, or 2 GiB of strings: each keeps its own page.
+        # Dictionaries that do not fit one index type, or more than 2 GiB of strings, stay separate
+        # pages.
         return arrays

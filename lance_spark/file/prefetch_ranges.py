@@ -1,4 +1,4 @@
-"""Which bytes of a file some rows of a column take, nearly, as its metadata alone tells."""
+"""Estimates from metadata which bytes of a file some rows of a column need."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from lance_spark.storage.remote import MAX_GAP
 def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
     """Yield a part of each buffer that some rows of a column take.
 
-    Of a page that is wanted in part, it is taken that its rows have as many bytes each, and that of short buffers all is needed: they are
-    tables of chunks, dictionaries. Nothing is known of lists of version 2.0: pages of items do not tell which rows these are of.
+    Of a page that is wanted in part, it is taken that its rows have as many bytes each, and that of
+    short buffers all is needed: they are tables of chunks, dictionaries. Nothing is known of lists
+    of version 2.0: pages of items do not tell which rows these are of.
 
     Parameters
     ----------

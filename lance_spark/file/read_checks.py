@@ -1,4 +1,6 @@
-"""What readers of all versions do around the plan of a field: check the rows, and name file and column in errors."""
+"""What readers of all versions do around the plan of a field: check the rows, and name file and
+column in errors.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Reads rows of the columns of one file.
 
-Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column is parsed when its
-field is first asked for, and of the schema only that field is built. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3
-only leaves do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
+Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column
+is parsed when its field is first asked for, and of the schema only that field is built. Which
+columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3 only leaves
+do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
 either. All fields of one call are read in step, so that the store sees few requests.
 
 Specification: format/file, "Columns"; DataFile.fields and .column_indices of `protos/table.proto`.
@@ -85,7 +86,7 @@ class FileReader:
         self._tree = tree
         self._metadata = metadata
         self._num_rows = num_rows
-        # Of a small file, all is there already.
+        # A small file is in memory as a whole.
         self._ranges: Ranges = source if tail.whole is None else tail
         self._ahead: AheadSource | None = None
         self._columns: dict[int, ColumnMeta] = {}
@@ -100,12 +101,12 @@ class FileReader:
         source : ByteSource
             The reader closes it.
         tail : Tail, optional
-            The end of the file, if it was read already.
+            The end of the file, if it was already read.
 
         Raises
         ------
         CorruptFileError
-            The file is no Lance file, or it is damaged.
+            The file is not a Lance file, or it is damaged.
         UnsupportedFeatureError
             The file's version is not 2.0, 2.1, 2.2 or 2.3.
         """
@@ -123,7 +124,7 @@ class FileReader:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor version; (2, 0) for a file that says 0.3."""
+        """Major and minor version; (2, 0) if the footer has 0.3."""
         return self._footer.version
 
     @property
@@ -133,12 +134,12 @@ class FileReader:
 
     @cached_property
     def schema(self) -> Schema:
-        """The schema that the file was written with."""
+        """The schema of the file when it was written."""
         return Schema(self._tree.fields(), dict(self._metadata))
 
     @property
     def num_rows(self) -> int:
-        """How many rows the file says it has."""
+        """The number of rows, as the file records it."""
         return self._num_rows
 
     def read(
@@ -149,25 +150,26 @@ class FileReader:
         Parameters
         ----------
         fields : sequence of Field
-            Fields by their ids, structs with any of their children.
+            Fields, found by their ids; structs with any of their children.
         rows : Rows
-            Inside the file.
+            Row numbers of the file.
         column_of : mapping of int to int, optional
-            Column of each field id, as a manifest has it; without it, the file's own schema says.
+            Column of each field id, from the manifest; by default from the schema of the file.
 
         Returns
         -------
         list of pyarrow.Array
-            For each field, one value per row, of the field's Arrow type; a blob gives what says where its values are.
+            One array for each field, of its Arrow type; for blobs, descriptors with the positions
+            of the values.
 
         Raises
         ------
         InvalidInputError
             Rows lie outside the file.
         CorruptFileError
-            The file has no column for a field, or is damaged.
+            The file lacks a column of a field, or is damaged.
         UnsupportedEncodingError
-            A page is encoded in a way this release does not read.
+            This release cannot read the encoding of a page.
         """
         check_rows(rows, self._num_rows, self._source.name)
         stored = [self._stored(field) for field in fields]
@@ -186,7 +188,9 @@ class FileReader:
     def check_columns(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> None:
-        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+        """Check that the file has the columns of some fields with a value for each row.
+
+        Values are not read.
 
         Raises
         ------
@@ -201,7 +205,7 @@ class FileReader:
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Return the bytes that the pages of some fields take in the file; fields it does not have take none."""
+        """Return the stored bytes of the pages of some fields; missing fields count 0."""
         return sum(
             buffer.length
             for column in self.column_metas(fields, column_of)
@@ -212,11 +216,11 @@ class FileReader:
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return how many rows filled a page of some fields; None if nothing says so.
+        """Return how many rows filled a page of some fields; None if unknown.
 
-        Writers end a page once it has some 8 MiB of values, however few bytes these take in the file; but one that is handed more
-        at once may keep it together. Of columns with a dictionary, its items say more. Of several columns, the one counts whose
-        pages have the fewest rows.
+        Writers end a page after about 8 MiB of decoded values, but may keep a larger batch
+        together. For dictionary columns, the size of the items is a better estimate. The result is
+        the least over all columns.
         """
         columns = self.column_metas(fields, column_of)
         longest = [
@@ -228,7 +232,7 @@ class FileReader:
             from lance_spark.encoding.v2_1.decoded_size import dictionary_item_bytes
 
             items = [dictionary_item_bytes(page) for column in columns for page in column.pages]
-            # Compressed to a half, as it were.
+            # Items are assumed to be compressed to a half.
             most = 2 * max(items, default=0.0)
             if most > _LONG_ITEM:
                 longest.append(max(1, int(PAGE_BYTES / most)))
@@ -237,7 +241,7 @@ class FileReader:
     def column_metas(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> list[ColumnMeta]:
-        """Return what is known of the columns of some fields; fields that the file does not have have none."""
+        """Return the metadata of the columns of some fields; missing fields are skipped."""
         known = self._own_columns if column_of is None else column_of
         columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
         columns = [column for column in columns if column >= 0]
@@ -245,7 +249,7 @@ class FileReader:
         return [self._columns[column] for column in columns]
 
     def columns(self) -> list[ColumnMeta]:
-        """Return what is known of all columns of the file, in its order, whichever fields they are of.
+        """Return the metadata of all columns of the file, in order.
 
         Raises
         ------
@@ -260,20 +264,20 @@ class FileReader:
         return _number(self.schema, self.version)
 
     def forget_pages(self) -> None:
-        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        """Drop cached page data: search structures, dictionaries, levels, decompressed bytes."""
         self._readers.clear()
 
     def expect(
         self, fields: Sequence[Field], rows: range, column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Begin to fetch what a later `read` of some rows will take, if the file is far and not in memory.
+        """Begin to prefetch the bytes of a later `read`, if the file is remote and not in memory.
 
-        Reads are to come in the order of what is expected, each followed by a `finish`.
+        Reads must follow in the order of these calls, each followed by a `finish`.
 
         Returns
         -------
         int
-            How many bytes are fetched.
+            Bytes that this call fetches.
         """
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
@@ -288,12 +292,12 @@ class FileReader:
         )
 
     def finish(self) -> None:
-        """Let go of what was fetched for the oldest rows that are expected: they have been read."""
+        """Release the bytes prefetched for the oldest announced rows: they have been read."""
         if self._ahead is not None:
             self._ahead.finish()
 
     def close(self) -> None:
-        """Close the source; arrays handed out before stay valid."""
+        """Close the source; arrays returned earlier stay valid."""
         self._readers.clear()
         if self._ahead is not None:
             self._ahead.close()
@@ -302,29 +306,33 @@ class FileReader:
     def _arrays(
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
     ) -> list[pa.Array]:
-        """Read some rows of fields in the shape that their columns have."""
-        single = [[at] for at in range(len(fields))]
+        """Read some rows of fields in their stored form."""
+        single = [[position] for position in range(len(fields))]
         if self.version in ((2, 1), (2, 2)):
             from lance_spark.file.small_columns import groups
 
             metas = [[self._columns[column] for column in several] for several in columns]
             single = groups(fields, metas, rows, self._num_rows)
         plans = [
-            self._group([fields[at] for at in group], [columns[at] for at in group], rows)
+            self._group(
+                [fields[position] for position in group],
+                [columns[position] for position in group],
+                rows,
+            )
             for group in single
         ]
-        found = run_plans(self._ranges, plans)
+        result = run_plans(self._ranges, plans)
         by_place = {
-            at: array
-            for group, arrays in zip(single, found, strict=True)
-            for at, array in zip(group, arrays, strict=True)
+            position: array
+            for group, arrays in zip(single, result, strict=True)
+            for position, array in zip(group, arrays, strict=True)
         }
-        return [by_place[at] for at in range(len(fields))]
+        return [by_place[position] for position in range(len(fields))]
 
     def _group(
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
     ) -> ReadPlan[list[pa.Array]]:
-        """Plan the reading of fields that are read together, or of one field."""
+        """Plan the read of a group of fields."""
         name = self._source.name
         if len(fields) > 1:
             from lance_spark.file.small_columns import read_together
@@ -337,7 +345,7 @@ class FileReader:
                         self._check_length(field, meta, leaf.slots_per_row)
                 return (yield from read_together(fields[0], metas, rows, self._num_rows, name))
             except (LanceError, pa.ArrowException, ValueError):
-                # One by one, the column that is to blame is named.
+                # Read one by one, so that the error names the column.
                 pass
         plans = [
             named(self._plan(field, several, rows), name, field, len(rows))
@@ -370,7 +378,8 @@ class FileReader:
         leaves = leaf_fields(arrow)
         if len(leaves) != len(columns):
             raise UnsupportedEncodingError(
-                f"{name}, column {field.name!r}: {len(columns)} columns for {len(leaves)} leaves of {arrow.type}"
+                f"{name}, column {field.name!r}: {len(columns)} columns for {len(leaves)} leaves "
+                f"of {arrow.type}"
             )
         for leaf, column in zip(leaves, columns, strict=True):
             self._check_length(field, column, leaf.slots_per_row)
@@ -403,9 +412,10 @@ class FileReader:
             )
 
     def _stored(self, field: Field) -> Field:
-        """Return the field in the shape that its columns have.
+        """Return the field in its stored form.
 
-        Blobs are stored in another shape than the table's schema has, and a packed struct cannot be read in part.
+        Blobs have another stored form than the schema of the table, and a packed struct cannot be
+        read in part.
         """
         own = self._tree.field_by_id(field.id)
         if own is None:
@@ -422,7 +432,8 @@ class FileReader:
             column = known.get(node.id, -1)
             if column < 0:
                 raise CorruptFileError(
-                    f"{self._source.name}: the file has no column for field {node.name!r} (id {node.id}) "
+                    f"{self._source.name}: the file has no column for field {node.name!r} (id "
+                    f"{node.id}) "
                     f"of column {field.name!r}"
                 )
             columns.append(column)

@@ -1,8 +1,8 @@
-"""Columns of few rows, which are read together.
+"""Reads columns with few rows together.
 
-Of a file with thousands of columns and few rows, reading costs what a column costs, not what a value does. Columns of one
-type are therefore read as one column that has the pages of all of them: pages that are alike are decoded at once, and each
-column is a part of the result.
+In a file with thousands of columns and few rows, the cost per column dominates. So columns of one
+type are read as one column with the pages of all of them: equal pages are decoded together, and
+each column is a slice of the result.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _LEAST = 4
 #: Rows of a page, and stored bytes of all pages, up to which a column is small.
 _PAGE_ROWS = 1024
 _COLUMN_BYTES = 16 * 1024
-#: Files of up to so many rows are read whole for any of their rows; others if one row in so many is wanted.
+#: Files of at most `_FEW_ROWS` rows are read whole; others if one row in `_MOST_UNWANTED` is
+#: needed.
 _FEW_ROWS = 64
 _MOST_UNWANTED = 4
-#: Stored bytes and columns that are read together at most.
+#: Most stored bytes and columns that are read together.
 _GROUP_BYTES = 1024 * 1024
 _GROUP_COLUMNS = 1024
 
@@ -34,36 +35,36 @@ _GROUP_COLUMNS = 1024
 def groups(
     fields: Sequence[Field], columns: Sequence[Sequence[ColumnMeta]], rows: Rows, num_rows: int
 ) -> list[list[int]]:
-    """Return which fields are read together, by their positions; each position is in one group.
+    """Return groups of positions of fields that are read together; each position is in one group.
 
     Parameters
     ----------
     fields : sequence of Field
-        As the file stores them.
+        Fields as the file stores them.
     columns : sequence of sequence of ColumnMeta
         Of each field.
     rows : Rows
     num_rows : int
-        Of the file. Small columns are read whole, which has to be worth it for the rows that are wanted.
+        Rows of the file. Small columns are read whole, which must pay off for the requested rows.
     """
-    single = [[at] for at in range(len(fields))]
+    single = [[position] for position in range(len(fields))]
     if len(fields) < _LEAST or (num_rows > _FEW_ROWS and num_rows > _MOST_UNWANTED * len(rows)):
         return single
     by_type: dict[tuple[pa.DataType, int], list[tuple[bytes, int, int]]] = {}
-    for at, (field, metas) in enumerate(zip(fields, columns, strict=True)):
+    for position, (field, metas) in enumerate(zip(fields, columns, strict=True)):
         if not metas or not all(_is_small(meta, num_rows) for meta in metas):
             continue
         if _is_alike_by_type(field):
             size = sum([_size(meta) for meta in metas])
             key = field.arrow_field.type, len(metas)
-            by_type.setdefault(key, []).append((metas[0].pages[0].encoding, at, size))
-    found: list[list[int]] = []
+            by_type.setdefault(key, []).append((metas[0].pages[0].encoding, position, size))
+    results: list[list[int]] = []
     for members in by_type.values():
-        # Pages that are alike follow one another.
+        # Equal pages become neighbours.
         members.sort()
-        found += _cut(members)
-    grouped = {at for group in found for at in group}
-    return found + [one for one in single if one[0] not in grouped]
+        results += _cut(members)
+    grouped = {position for group in results for position in group}
+    return results + [item for item in single if item[0] not in grouped]
 
 
 def _is_small(column: ColumnMeta, num_rows: int) -> bool:
@@ -76,34 +77,34 @@ def _size(column: ColumnMeta) -> int:
 
 
 def _is_alike_by_type(field: Field) -> bool:
-    """Whether fields of the same Arrow type are stored in the same columns, and have no dictionaries in common."""
+    """Tell whether fields of one Arrow type have the same columns, and no shared dictionaries."""
     if not field.children:
         return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json
-    # Equal types do not say that the metadata of their children is equal.
+    # Types are equal even if the metadata of their children differs.
     return not any(node.metadata or node.logical_type.startswith("dict:") for node in field.walk())
 
 
 def _cut(members: Sequence[tuple[bytes, int, int]]) -> list[list[int]]:
-    found: list[list[int]] = []
+    results: list[list[int]] = []
     total = 0
-    for _, at, size in members:
-        if not found or total + size > _GROUP_BYTES or len(found[-1]) == _GROUP_COLUMNS:
-            found.append([])
+    for _, position, size in members:
+        if not results or total + size > _GROUP_BYTES or len(results[-1]) == _GROUP_COLUMNS:
+            results.append([])
             total = 0
-        found[-1].append(at)
+        results[-1].append(position)
         total += size
-    return [group for group in found if len(group) >= _LEAST]
+    return [group for group in results if len(group) >= _LEAST]
 
 
 def read_together(
     field: Field, columns: Sequence[Sequence[ColumnMeta]], rows: Rows, num_rows: int, file: str
 ) -> ReadPlan[list[pa.Array]]:
-    """Plan the reading of some rows of several columns; errors do not name the column.
+    """Plan the read of some rows of several columns; errors do not name the column.
 
     Parameters
     ----------
     field : Field
-        One of theirs: all have its type.
+        One of the fields, which all have its type.
     columns : sequence of sequence of ColumnMeta
         Of each field; all have as many rows as the file.
     rows : Rows
@@ -126,10 +127,10 @@ def read_together(
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
         wanted = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
         if len(columns[0][0].pages) > 1:
-            # Some pages may have none of the rows.
+            # Some pages may not contain a requested row.
             chosen = yield from reader.read(wanted)
         else:
             every = yield from reader.read(range(num_rows * len(columns)))
             chosen = every.take(pa.array(wanted))
-    # Each column is copied: a slice keeps the memory of all of them, and is pickled with it.
-    return [pa.concat_arrays([chosen.slice(at * count, count)]) for at in range(len(columns))]
+    # Each column is copied: a slice would keep the memory of all columns, also when pickled.
+    return [pa.concat_arrays([chosen.slice(index * count, count)]) for index in range(len(columns))]

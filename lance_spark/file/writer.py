@@ -1,11 +1,12 @@
 """Writes record batches as one file of version 2.0, 2.1 or 2.2.
 
-Each top-level column collects rows until they are worth a page, whatever the other columns do, so that no more than about
-one page per column is in memory. A page ends where a row ends; a field with several leaves gets a page in each of their
-columns at once. The pages of different columns follow one another in the order in which they fill up. Every
-buffer starts at a multiple of 64 bytes, and the gaps hold the byte ``H``, as pylance writes them.
+Each top-level column collects rows until they fill a page, independently of the other columns, so
+memory holds about one page per column. A page ends at a row boundary. A field with several leaves
+writes a page in each of their columns at once. Pages are written in the order in which they fill
+up. Every buffer starts at a multiple of 64 bytes, and gaps hold the byte ``H``, as in files of
+pylance.
 
-Specification: format/file, "File layout"; `lance_spark.file.footer` has the end of the file.
+Specification: format/file, "File layout"; `lance_spark.file.footer` documents the end of the file.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from lance_spark.proto import file2_pb2, file_pb2
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.write.output import OutputFile
 
-#: Arrow bytes of a column that make a page, as pylance has it.
+#: Arrow bytes of a column that fill a page, as in pylance.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
-#: Buffers of a page up to this size are copied, so that they are written together.
+#: Buffers of a page up to this size are copied and written together.
 _SHORT_BUFFER = 4096
 _WRITABLE = ((2, 0), (2, 1), (2, 2))
 
@@ -43,16 +44,16 @@ _Encode = Callable[[pa.Array, pa.Field, tuple[int, int]], list[EncodedPage]]
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """What a manifest says about a file that was written.
+    """The facts about a written file that its manifest needs.
 
     Attributes
     ----------
     num_rows : int
     size_bytes : int
     field_ids : tuple of int
-        Fields that have columns: leaves only, in version 2.0 all that no packed struct holds.
+        Fields with columns: leaves only; in version 2.0 all fields outside of packed structs.
     column_indices : tuple of int
-        Column of each of them.
+        Column of each field.
     """
 
     num_rows: int
@@ -67,15 +68,15 @@ class FileWriter:
     Parameters
     ----------
     output : OutputFile
-        New, with nothing written to it.
+        A new output, without any bytes.
     schema : Schema
         The file's columns with their field ids.
     version : tuple of int
         ``(2, 0)``, ``(2, 1)`` or ``(2, 2)``.
     page_bytes : int
-        Arrow bytes of a column that make a page.
+        Arrow bytes of a column that fill a page.
     blobs : BlobWriter, optional
-        Writes the blobs, of this output; needed if the schema has any.
+        Writes the blobs of this output; required if the schema has blobs.
 
     Raises
     ------
@@ -102,7 +103,8 @@ class FileWriter:
         for field in schema.fields:
             if blobs is None and has_blobs(field):
                 raise UnsupportedTypeError(
-                    f"{output.name}: column {field.name!r} has blobs, which a BlobWriter writes; give one"
+                    f"{output.name}: column {field.name!r} has blobs, but no BlobWriter is given; "
+                    "pass one"
                 )
         self._output = output
         self._schema = schema
@@ -126,15 +128,15 @@ class FileWriter:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            With the columns of the schema in their order, of exactly their Arrow types; blobs as
-            `blob_fields.input_field` has them.
+            The columns of the schema in order, with exactly their Arrow types; blobs as
+            `blobs.fields.input_field` returns.
 
         Raises
         ------
         SchemaMismatchError
-            Names or types are not those of the schema.
+            Names or types differ from the schema.
         InvalidInputError
-            Dictionaries have more values than their indices can tell; see `index_room`.
+            Dictionaries have more values than their indices allow; see `dictionary_capacity`.
         """
         wanted = [column.input_type for column in self._columns]
         arrays = checked_columns(batch, self._schema, wanted, self._output.name)
@@ -145,11 +147,11 @@ class FileWriter:
         self._num_rows += batch.num_rows
 
     def tell(self) -> int:
-        """Return the bytes written so far; rows that wait for their page do not count."""
+        """Return the bytes written so far, without the buffered rows."""
         return self._output.tell()
 
     def finish(self) -> WrittenFile:
-        """Write what waits, and the end of the file."""
+        """Write the buffered rows and the end of the file."""
         for column in self._columns:
             column.finish()
         if self._blobs is not None:
@@ -226,7 +228,7 @@ class _ColumnWriter:
     def finish(self) -> None:
         self.flush()
         if not self._rows_written and self._version == (2, 0):
-            # Headers of structs have a page all the same.
+            # Headers of structs need a page even without rows.
             self._write_page(pa.array([], self._paged.type))
 
     def _write_page(self, array: pa.Array) -> None:
@@ -245,16 +247,16 @@ class _ColumnWriter:
 
     def _write_buffers(self, page: EncodedPage) -> list[ByteRange]:
         ranges = []
-        at = self._output.tell()
-        # Short buffers, and the gaps before buffers, go out together with one call.
+        position = self._output.tell()
+        # Short buffers and gaps are written together by one call.
         waiting: list[bytes] = []
         for buffer in page.buffers:
             size = len(buffer)
-            gap = -at % ALIGNMENT
+            gap = -position % ALIGNMENT
             if gap:
                 waiting.append(PADDING * gap)
-            ranges.append(ByteRange(at + gap, size))
-            at += gap + size
+            ranges.append(ByteRange(position + gap, size))
+            position += gap + size
             if size <= _SHORT_BUFFER:
                 if size:
                     waiting.append(bytes(buffer))
@@ -299,7 +301,8 @@ def checked_columns(
     for column, array, wanted in zip(names, columns, types, strict=True):
         if array.type != wanted:
             raise SchemaMismatchError(
-                f"{name}: column {column!r} of a batch is {array.type}, but the schema has {wanted}; cast it"
+                f"{name}: column {column!r} of a batch is {array.type}, but the schema has "
+                f"{wanted}; cast it"
             )
     return list(map(with_offsets, columns))
 
@@ -312,7 +315,8 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
         for field in schema.fields:
             if has_blobs(field):
                 raise UnsupportedTypeError(
-                    f"field {field.name!r}: files of version 0.1 have no blobs; use data storage version 2.2, or plain binary"
+                    f"field {field.name!r}: files of version 0.1 have no blobs; use data storage "
+                    "version 2.2, or plain binary"
                 )
             check_legacy(paged_json(field).arrow_field)
         return

@@ -1,13 +1,13 @@
-"""Gathers what there is to say of a version of a table.
+"""Collection of a report about a version of a table.
 
-| what | is read from |
+| part of the report | source |
 | --- | --- |
-| rows, fragments, deletions, sizes, schema, configuration | the manifest: `version_facts` |
-| the newest versions and what made them | their manifests and transactions |
+| rows, fragments, deletions, sizes, schema, configuration | the manifest (`version_facts`) |
+| newest versions and their operations | their manifests and transactions |
 | tags, branches, indexes | their files below the main root; the manifest |
-| columns, pages, encodings | the ends of data files: of all, or of some that are spread evenly over the table |
+| columns, pages, encodings | the ends of data files: of all, or of an evenly spread sample |
 
-A data file that cannot be read is told as such, and does not keep the rest from being told.
+The report lists a data file that cannot be read as a problem, and goes on with the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.schema import Field
-from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -47,9 +46,14 @@ from lance_spark.table.manifest.summary import summarize
 from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import OpenTable
 
+#: Default for the number of versions in the history of a report.
+DEFAULT_VERSIONS = 20
+#: Default for the number of data files whose metadata is read.
+DEFAULT_FILES = 64
+
 
 def version_facts(table: OpenTable) -> VersionFacts:
-    """Return what the manifest of a version says; reads no file.
+    """Return the facts in the manifest of a version. Reads no file.
 
     Raises
     ------
@@ -58,19 +62,21 @@ def version_facts(table: OpenTable) -> VersionFacts:
     manifest = table.manifest
     major, minor = manifest.data_storage_version
     fragments = manifest.fragments
-    kinds = Counter(_version_name(file) for one in fragments for file in one.files)
+    file_versions = Counter(
+        _file_version(file) for fragment in fragments for file in fragment.files
+    )
     return VersionFacts(
         name=table.store.display,
         branch=table.branch,
         version=manifest.version,
         timestamp=manifest.timestamp,
         data_storage_version=f"{major}.{minor}",
-        file_versions=tuple(f"{name} ({count})" for name, count in sorted(kinds.items())),
+        file_versions=tuple(f"{name} ({count})" for name, count in sorted(file_versions.items())),
         stable_row_ids=bool(manifest.flags.reader & flags.STABLE_ROW_IDS),
         reader_flags=manifest.flags.reader,
         writer_flags=manifest.flags.writer,
-        columns=tuple(_schema_column(one) for one in manifest.schema.fields),
-        fragments=tuple(_fragment(one) for one in fragments),
+        columns=tuple(_schema_column(field) for field in manifest.schema.fields),
+        fragments=tuple(_fragment(fragment) for fragment in fragments),
         config=dict(manifest.config),
         metadata=dict(manifest.table_metadata),
         bases=base_facts(table),
@@ -78,7 +84,7 @@ def version_facts(table: OpenTable) -> VersionFacts:
 
 
 def base_facts(table: OpenTable) -> tuple[BaseFacts, ...]:
-    """Return the places that data files of a version lie in; reads no file.
+    """Return the locations of the data files of a version. Reads no file.
 
     Raises
     ------
@@ -92,15 +98,15 @@ def base_facts(table: OpenTable) -> tuple[BaseFacts, ...]:
         for file in fragment.files:
             files[file.base_id] += 1
             sizes[file.base_id] += file.file_size_bytes
-    places: list[tuple[int | None, str | None, str, bool]] = [
+    locations: list[tuple[int | None, str | None, str, bool]] = [
         (None, None, table.store.display, True)
     ]
     for number, base in sorted(table.manifest.base_paths.items()):
-        shown = parse_uri(base.path).display
-        places.append((number, base.name, shown, base.is_dataset_root))
+        path = parse_uri(base.path).display
+        locations.append((number, base.name, path, base.is_dataset_root))
     return tuple(
         BaseFacts(number, name, path, is_root, fragments[number], files[number], sizes[number])
-        for number, name, path, is_root in places
+        for number, name, path, is_root in locations
     )
 
 
@@ -112,25 +118,32 @@ def facts_of(
     columns: Sequence[str] | None = None,
     files: int = DEFAULT_FILES,
 ) -> TableFacts:
-    """Return what there is to say of a version of a table.
+    """Return a report about an open version of a table. Reads metadata only and changes nothing.
 
     Parameters
     ----------
     dataset : Dataset
     versions : int
-        How many of the newest versions are told.
+        Maximum number of versions in the history, newest first.
     fragments : collection of int, optional
-        Fragments whose data files are read, all of them.
+        Ids of the fragments whose data files are read; by default, a sample of `files` files is
+        read.
     columns : sequence of str, optional
-        Names of columns, or dotted paths of fields in them: only these are told.
+        Names of columns, or dotted paths of nested fields, to report; all by default.
     files : int
-        Without `fragments`: how many data files are read at most, from fragments spread evenly over the table.
+        Maximum number of data files to read if `fragments` is not given. They belong to fragments
+        that are spread evenly over the table.
 
     Raises
     ------
     InvalidInputError
-        There is no such fragment or column.
+        A fragment or column does not exist.
     CorruptTableError, StorageError
+
+    Examples
+    --------
+    >>> facts = facts_of(open_dataset("/data/orders.lance"))
+    >>> {column.path: column.num_bytes for column in facts.columns}
     """
     with naming(dataset._table.store.display):
         return _facts_of(dataset, versions, fragments, columns, files)
@@ -144,31 +157,31 @@ def _facts_of(
     files: int,
 ) -> TableFacts:
     table = dataset._table
-    about = version_facts(table)
+    current = version_facts(table)
     for name in columns or ():
         table.schema.path(name)
-    read = _files(table, _chosen(table.manifest, fragments, files), columns)
+    read = _read_files(table, _choose_files(table.manifest, fragments, files), columns)
     past, num_versions = past_versions(table.store, versions)
-    problems = [f"{one.path}: {one.problem}" for one in read if one.problem]
+    problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()
     try:
         indexes = _indexes(dataset)
     except LanceError as error:
         problems.append(f"indexes: {error}")
     return TableFacts(
-        version=about,
+        version=current,
         versions=tuple(past),
         num_versions=num_versions,
         files=read,
         columns=_totals(read),
         indexes=indexes,
         tags={
-            name: _place(tag["branch"], tag["version"])
+            name: _version_text(tag["branch"], tag["version"])
             for name, tag in sorted(dataset.tags.list().items())
         },
         branches={
-            name: _place(one["parent_branch"], one["parent_version"])
-            for name, one in sorted(dataset.branches.list().items())
+            name: _version_text(branch["parent_branch"], branch["parent_version"])
+            for name, branch in sorted(dataset.branches.list().items())
         },
         problems=tuple(problems),
     )
@@ -192,69 +205,75 @@ def _fragment(fragment: Fragment) -> FragmentFacts:
     )
 
 
-def _version_name(file: DataFile) -> str:
+def _file_version(file: DataFile) -> str:
     major, minor = file.version
     if (major, minor) < (0, 3):
         return "0.1"
     return "2.0" if (major, minor) == (0, 3) else f"{major}.{minor}"
 
 
-def _chosen(
-    manifest: Manifest, wanted: Collection[int] | None, files: int
+def _choose_files(
+    manifest: Manifest, fragment_ids: Collection[int] | None, max_files: int
 ) -> list[tuple[Fragment, DataFile]]:
-    """Return the data files to read: those of the fragments asked for, or some of the table."""
+    """Return the data files to read: all files of the given fragments, or a sample."""
     fragments = manifest.fragments
-    if wanted is not None:
-        known = {one.id: one for one in fragments}
-        unknown = sorted(set(wanted) - known.keys())
+    if fragment_ids is not None:
+        by_id = {fragment.id: fragment for fragment in fragments}
+        chosen_ids = sorted(set(fragment_ids))
+        unknown = [number for number in chosen_ids if number not in by_id]
         if unknown:
             raise InvalidInputError(
-                f"version {manifest.version} has no fragment {unknown[0]}: it has {len(fragments)}"
-                + (f", from {min(known)} to {max(known)}" if known else "")
+                f"fragment {unknown[0]} not found: version {manifest.version} has "
+                f"{len(fragments)} fragments"
+                + (f", with ids from {min(by_id)} to {max(by_id)}" if by_id else "")
             )
-        return [(known[one], file) for one in sorted(set(wanted)) for file in known[one].files]
-    total = sum(len(one.files) for one in fragments)
-    if total > files and fragments:
-        # All files of a fragment, so that every column is among them.
-        few = max(int(files * len(fragments) / total), 1) if files > 0 else 0
-        places = np.unique(np.linspace(0, len(fragments) - 1, few).astype(np.int64))
-        fragments = tuple(fragments[place] for place in places.tolist())
-    return [(one, file) for one in fragments for file in one.files]
+        return [(by_id[number], file) for number in chosen_ids for file in by_id[number].files]
+    num_files = sum(len(fragment.files) for fragment in fragments)
+    if num_files > max_files and fragments:
+        # Whole fragments, so that the sample has every column.
+        count = max(int(max_files * len(fragments) / num_files), 1) if max_files > 0 else 0
+        indexes = np.unique(np.linspace(0, len(fragments) - 1, count).astype(np.int64))
+        fragments = tuple(fragments[index] for index in indexes.tolist())
+    return [(fragment, file) for fragment in fragments for file in fragment.files]
 
 
-def _files(
-    table: OpenTable, chosen: list[tuple[Fragment, DataFile]], columns: Sequence[str] | None
+def _read_files(
+    table: OpenTable, files: list[tuple[Fragment, DataFile]], columns: Sequence[str] | None
 ) -> tuple[FileFacts, ...]:
-    def read(one: tuple[Fragment, DataFile]) -> FileFacts:
-        return _file(table, *one, columns)
+    def read(fragment_and_file: tuple[Fragment, DataFile]) -> FileFacts:
+        return _read_file(table, *fragment_and_file, columns)
 
-    return tuple(read_all(read, chosen, local=table.store.is_local))
+    return tuple(read_all(read, files, local=table.store.is_local))
 
 
-def _file(
+def _read_file(
     table: OpenTable, fragment: Fragment, file: DataFile, columns: Sequence[str] | None
 ) -> FileFacts:
-    name = _version_name(file)
+    version = _file_version(file)
     try:
         reader = open_file(table.paths.open_data_file(file), file.fields)
     except LanceError as error:
         return FileFacts(
-            fragment.id, file.path, file.base_id, name, 0, file.file_size_bytes, (), str(error)
+            fragment.id, file.path, file.base_id, version, 0, file.file_size_bytes, (), str(error)
         )
     column_of = dict(zip(file.fields, file.column_indices, strict=False))
     size, rows = reader.source.size, reader.num_rows
+    pages: tuple[ColumnPages, ...] = ()
+    problem = ""
     try:
-        found: Iterable[ColumnPages] = columns_of(reader, table.schema, column_of)
-        if columns is not None:
-            found = [one for one in found if _is_wanted(one.path, columns)]
-        return FileFacts(fragment.id, file.path, file.base_id, name, rows, size, tuple(found))
+        pages = tuple(
+            column
+            for column in columns_of(reader, table.schema, column_of)
+            if columns is None or _is_selected(column.path, columns)
+        )
     except LanceError as error:
-        return FileFacts(fragment.id, file.path, file.base_id, name, rows, size, (), str(error))
+        problem = str(error)
     finally:
         reader.close()
+    return FileFacts(fragment.id, file.path, file.base_id, version, rows, size, pages, problem)
 
 
-def _is_wanted(path: str, columns: Sequence[str]) -> bool:
+def _is_selected(path: str, columns: Sequence[str]) -> bool:
     return any(
         path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.")
         for name in columns
@@ -262,24 +281,23 @@ def _is_wanted(path: str, columns: Sequence[str]) -> bool:
 
 
 def _totals(files: Iterable[FileFacts]) -> tuple[ColumnTotal, ...]:
-    """Add up the columns of all files, in the order in which they come first."""
-    found: dict[tuple[str, str], list[tuple[int, ColumnPages]]] = {}
+    """Return the totals of the columns of all files, in the order of their first occurrence."""
+    groups: dict[tuple[str, str], list[tuple[int, ColumnPages]]] = {}
     for file in files:
         for column in file.columns:
-            found.setdefault((column.path, column.kind), []).append((file.num_rows, column))
+            groups.setdefault((column.path, column.kind), []).append((file.num_rows, column))
     totals = []
-    for (path, kind), parts in found.items():
+    for (path, logical_type), parts in groups.items():
         pages: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for _, column in parts:
             for page in column.pages:
-                stands_for = column.num_pages if len(column.pages) == 1 else 1
-                pages[page.encoding] += stands_for
+                pages[page.encoding] += column.num_pages if len(column.pages) == 1 else 1
                 sizes[page.encoding] += page.num_bytes
         totals.append(
             ColumnTotal(
                 path,
-                kind,
+                logical_type,
                 sum(column.num_bytes for _, column in parts),
                 sum(column.num_pages for _, column in parts),
                 sum(rows for rows, _ in parts),
@@ -290,23 +308,26 @@ def _totals(files: Iterable[FileFacts]) -> tuple[ColumnTotal, ...]:
 
 
 def past_versions(store: ObjectStore, limit: int | None = None) -> tuple[list[PastVersion], int]:
-    """Return the newest versions of a branch, newest first, and how many there are.
+    """Return the newest versions of a branch, newest first, and the number of all its versions.
 
     Parameters
     ----------
     store : ObjectStore
         Root of the branch.
     limit : int, optional
-        How many are read; all, if it is not given.
+        Maximum number of versions to return; all by default.
 
     Raises
     ------
     CorruptTableError, StorageError
     """
     located = list_manifests(store)[::-1]
-    chosen = located if limit is None else located[: max(limit, 0)]
-    found = [_past_version(*one) for one in manifests_with_transactions(store, chosen)]
-    return found, len(located)
+    newest = located if limit is None else located[: max(limit, 0)]
+    past = [
+        _past_version(manifest, transaction)
+        for manifest, transaction in manifests_with_transactions(store, newest)
+    ]
+    return past, len(located)
 
 
 def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVersion:
@@ -328,16 +349,16 @@ def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVe
 def _indexes(dataset: Dataset) -> tuple[IndexFacts, ...]:
     return tuple(
         IndexFacts(
-            one.name,
-            one.index_type,
-            one.field_names,
-            one.num_rows_indexed,
-            one.num_segments,
-            one.total_size_bytes,
+            index.name,
+            index.index_type,
+            index.field_names,
+            index.num_rows_indexed,
+            index.num_segments,
+            index.total_size_bytes,
         )
-        for one in dataset.describe_indices()
+        for index in dataset.describe_indices()
     )
 
 
-def _place(branch: str | None, version: int) -> str:
+def _version_text(branch: str | None, version: int) -> str:
     return f"version {version}" if branch is None else f"version {version} of {branch}"

@@ -1,14 +1,36 @@
-"""Numbers, times and names as people read them. Names are from files: nothing in them reaches a terminal as a command."""
+"""Formatting of sizes, numbers, times, names and feature flags for text and HTML reports.
+
+Names come from files, so `clean` escapes control characters: no name can send a command to a
+terminal.
+"""
 
 from __future__ import annotations
 
 import datetime
 
+from lance_spark.table.manifest import flags
+
+_FLAG_NAMES = {
+    flags.DELETION_FILES: "deletion files",
+    flags.STABLE_ROW_IDS: "stable row ids",
+    flags.V2_FILES: "files of version 2",
+    flags.TABLE_CONFIG: "configuration",
+    flags.BASE_PATHS: "base paths",
+    flags.NO_TRANSACTION_FILE: "no transaction files",
+    flags.OVERLAYS: "data overlay files",
+    flags.COVERING_COLUMNS: "covering columns of indexes",
+    flags.MIXED_FILE_VERSIONS: "files of several versions",
+    flags.TAGGED_FRAGMENT_REUSE: "tagged fragment reuse index",
+    flags.ROW_LINEAGE_COLUMNS: "row lineage columns",
+    flags.MANAGED_BLOBS: "managed blobs",
+    flags.STABLE_FIELD_IDS: "field ids that are never used again",
+}
+_BITS = 64
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def size(num_bytes: int) -> str:
-    """Return a number of bytes with three digits, for example ``1.25 MiB``."""
+    """Return a number of bytes with three significant digits, for example ``1.25 MiB``."""
     value = float(num_bytes)
     for unit in _UNITS:
         if value < 999.5 or unit == _UNITS[-1]:
@@ -21,12 +43,12 @@ def size(num_bytes: int) -> str:
 
 
 def number(value: int) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with thousands separators."""
     return f"{value:,}"
 
 
 def share(part: int, whole: int) -> str:
-    """Return how much of a whole a part is, in percent."""
+    """Return a part of a whole in percent; ``-`` if the whole is 0."""
     if not whole:
         return "-"
     percent = 100 * part / whole
@@ -35,23 +57,29 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.1f}%" if part and percent < 9.95 else f"{percent:.0f}%"
 
 
-def counted(value: int, one: str, many: str = "") -> str:
-    """Return a number with what it counts."""
-    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+def counted(value: int, singular: str) -> str:
+    """Return a number with the noun that it counts, in the singular or the regular plural."""
+    return f"{number(value)} {singular if value == 1 else singular + 's'}"
 
 
 def moment(time: datetime.datetime) -> str:
-    """Return a time to the second, in UTC."""
+    """Return a time in UTC to the second."""
     return f"{time.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def clean(text: str) -> str:
-    """Return a name in one line, characters that are not printed by their escapes."""
+    """Return a text on one line, with escapes in place of characters that are not printable."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text, cut if it is longer than wanted."""
+    """Return a text, truncated to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def feature_names(bits: int) -> list[str]:
+    """Return the names of feature flags; an unknown flag by the number of its bit."""
+    bits_set = [bit for bit in range(_BITS) if bits >> bit & 1]
+    return [_FLAG_NAMES.get(1 << bit, f"unknown ({bit})") for bit in bits_set]

@@ -1,4 +1,4 @@
-"""The facts of a table as one page for a browser: no scripts, and nothing from elsewhere."""
+"""The HTML report about a table: one page without scripts and without external resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from lance_spark.inspect.formatting import clean, counted, moment, number, share, size
-from lance_spark.inspect.plots import Bar, columns_plot, rows_plot, shared
+from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
 from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
 from lance_spark.inspect.rows import (
     BASE_NAMES,
@@ -19,53 +19,62 @@ from lance_spark.inspect.rows import (
     version_rows,
 )
 
-#: Fragments, columns and files that are told one by one.
-_FRAGMENTS = 500
-_COLUMNS = 60
-_FILES = 64
+#: Fragments, columns and data files that the page lists.
+_MAX_FRAGMENTS = 500
+_MAX_COLUMNS = 60
+_MAX_FILES = 64
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #667085; --line: #e3e6ea; --ground: #fff; --box: #f7f8fa;
-  --live: #3b78c4; --gone: #e0913a; --bar: #2f9a8c; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #98a2b3; --line: #32373e; --ground: #16181c;
-  --box: #1f2228; --live: #5b9be6; --gone: #e8a355; --bar: #43b8a8; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 1080px; margin: 0 auto;
-  padding: 28px 24px 60px; }
-h1 { font-size: 22px; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 17px; margin: 36px 0 10px; }
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #667085; --line: #e3e6ea; --ground: #fff;
+  --box: #f7f8fa; --live: #3b78c4; --gone: #e0913a; --bar: #2f9a8c; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #98a2b3; --line: #32373e;
+  --ground: #16181c; --box: #1f2228; --live: #5b9be6; --gone: #e8a355; --bar: #43b8a8; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
+  max-width: 1080px; margin: 0 auto; padding: 28px 24px 60px; }
+h1 { font-size: 22px; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 17px; margin: 36px 0 10px; }
 p { margin: 4px 0; color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 20px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
+  margin-top: 20px; }
 .card { background: var(--box); border-radius: 8px; padding: 12px 14px; }
-.card b { display: block; font-size: 20px; font-weight: 600; } .card span { color: var(--soft); font-size: 13px; }
+.card b { display: block; font-size: 20px; font-weight: 600; }
+.card span { color: var(--soft); font-size: 13px; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.r, th.r { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-td.c { font: 12px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; } td.n { white-space: nowrap; }
-details { margin-top: 8px; } summary { cursor: pointer; color: var(--soft); overflow-wrap: anywhere; }
-svg { width: 100%; min-width: 640px; height: auto; display: block; font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
-svg text.name { fill: var(--ink); } .axis { stroke: var(--line); } .live { fill: var(--live); } .gone { fill: var(--gone); }
+td.c { font: 12px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; }
+td.n { white-space: nowrap; }
+details { margin-top: 8px; }
+summary { cursor: pointer; color: var(--soft); overflow-wrap: anywhere; }
+svg { width: 100%; min-width: 640px; height: auto; display: block;
+  font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
+svg text.name { fill: var(--ink); } .axis { stroke: var(--line); } .live { fill: var(--live); }
+.gone { fill: var(--gone); }
 .bar { fill: var(--bar); } .hit { fill: transparent; } g:hover .live, g:hover .bar { opacity: .75; }
-.key { white-space: nowrap; } .key::before { content: ""; display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 6px 0 14px;
-  background: var(--live); } .key.gone::before { background: var(--gone); } .key.gone { color: inherit; }
+.key { white-space: nowrap; } .key::before { content: ""; display: inline-block; width: 10px;
+  height: 10px; border-radius: 2px; margin: 0 6px 0 14px; background: var(--live); }
+.key.gone::before { background: var(--gone); } .key.gone { color: inherit; }
 .bad { color: #c0392b; }
 """
 
 
 def as_html(facts: TableFacts) -> str:
-    """Return the facts of a table as a whole page."""
-    about = facts.version
+    """Return the HTML report as a complete page."""
+    version = facts.version
     parts = [
-        _top(about),
-        _fragment_plots(about),
+        _summary(version),
+        _fragment_plots(version),
         _column_plot(facts),
         _columns(facts),
         _versions(facts),
-        _around(facts),
+        _further_tables(facts),
         _files(facts),
     ]
-    name = escape(clean(about.name))
+    name = escape(clean(version.name))
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}, version {about.version}</title>'
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{name}, version {version.version}</title>"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head>\n<body>\n"
         + "\n".join(part for part in parts if part)
@@ -73,63 +82,72 @@ def as_html(facts: TableFacts) -> str:
     )
 
 
-def _top(about: VersionFacts) -> str:
-    branch = f", branch {about.branch}" if about.branch else ""
-    ids = "stable row ids" if about.stable_row_ids else "row ids are addresses"
-    line = f"version {about.version}{branch}, committed {moment(about.timestamp)} UTC; {ids}"
+def _summary(version: VersionFacts) -> str:
+    branch = f", branch {version.branch}" if version.branch else ""
+    ids = "stable row ids" if version.stable_row_ids else "row ids are addresses"
+    line = f"version {version.version}{branch}, committed {moment(version.timestamp)} UTC; {ids}"
+    deleted = share(version.num_deleted_rows, version.physical_rows)
     cards = [
-        (number(about.num_rows), "rows"),
-        (size(about.num_bytes), "in data files"),
-        (number(len(about.fragments)), "fragments"),
-        (number(about.num_files), f"data files, {', '.join(about.file_versions) or 'none'}"),
-        (
-            number(about.num_deleted_rows),
-            f"deleted rows in files, {share(about.num_deleted_rows, about.physical_rows)}",
-        ),
-        (number(len(about.columns)), "columns"),
+        (number(version.num_rows), "rows"),
+        (size(version.num_bytes), "in data files"),
+        (number(len(version.fragments)), "fragments"),
+        (number(version.num_files), f"data files, {', '.join(version.file_versions) or 'none'}"),
+        (number(version.num_deleted_rows), f"deleted rows in files, {deleted}"),
+        (number(len(version.columns)), "columns"),
     ]
-    told = "".join(
-        f'<div class="card"><b>{escape(value)}</b><span>{escape(what)}</span></div>'
-        for value, what in cards
+    content = "".join(
+        f'<div class="card"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
+        for value, label in cards
     )
-    return f'<h1>{escape(clean(about.name))}</h1><p>{escape(clean(line))}</p><div class="cards">{told}</div>'
+    return (
+        f"<h1>{escape(clean(version.name))}</h1><p>{escape(clean(line))}</p>"
+        f'<div class="cards">{content}</div>'
+    )
 
 
-def _fragment_plots(about: VersionFacts) -> str:
-    fragments = about.fragments
+def _fragment_plots(version: VersionFacts) -> str:
+    fragments = version.fragments
     if not fragments:
         return ""
 
-    def name(first: int, stop: int) -> str:
-        some = fragments[first:stop]
-        rows = sum(one.num_rows for one in some) // len(some)
-        bytes_ = sum(one.num_bytes for one in some) // len(some)
-        return f"fragments {some[0].id} to {some[-1].id}: {number(rows)} rows, {size(bytes_)} each"
+    def title_of(first: int, stop: int) -> str:
+        group = fragments[first:stop]
+        rows = sum(fragment.num_rows for fragment in group) // len(group)
+        num_bytes = sum(fragment.num_bytes for fragment in group) // len(group)
+        ids = f"{group[0].id} to {group[-1].id}"
+        return f"fragments {ids}: {number(rows)} rows, {size(num_bytes)} each"
 
-    bars = [Bar(one.num_rows, one.num_deleted_rows, _title(one)) for one in fragments]
-    sizes = [Bar(one.num_bytes, 0, _title(one)) for one in fragments]
+    rows = [
+        Bar(fragment.num_rows, fragment.num_deleted_rows, _title(fragment))
+        for fragment in fragments
+    ]
+    sizes = [Bar(fragment.num_bytes, 0, _title(fragment)) for fragment in fragments]
     key = (
         '<span class="key">live</span><span class="key gone">deleted</span>'
-        if about.num_deleted_rows
+        if version.num_deleted_rows
         else ""
     )
-    mean = "" if len(bars) == len(shared(bars, name)) else "; neighbours share a bar, of their mean"
-    rows = columns_plot(shared(bars, name), _short, "rows of each fragment")
-    parts = [f"<h2>Fragments</h2><p>rows of each{mean} {key}</p>{rows}"]
-    if about.num_bytes:
-        plot = columns_plot(
-            shared(sizes, name), lambda value: size(int(value)), "bytes of each fragment", base=1024
-        )
-        parts.append(f"<p>bytes of the data files of each{mean}</p>{plot}")
+    note = "; each bar is the mean of several fragments" if len(rows) > MAX_BARS else ""
+    plot = columns_plot(shared(rows, title_of), _short_number, "rows of each fragment")
+    parts = [f"<h2>Fragments</h2><p>rows of each{note} {key}</p>{plot}"]
+    if version.num_bytes:
+        plot = columns_plot(shared(sizes, title_of), _size, "bytes of each fragment", base=1024)
+        parts.append(f"<p>bytes of the data files of each{note}</p>{plot}")
     return "".join(parts)
 
 
-def _title(one: FragmentFacts) -> str:
-    deleted = f", {number(one.num_deleted_rows)} deleted" if one.num_deleted_rows else ""
-    return f"fragment {one.id}: {counted(one.num_rows, 'row')}{deleted}, {size(one.num_bytes)}"
+def _size(value: float) -> str:
+    return size(int(value))
 
 
-def _short(value: float) -> str:
+def _title(fragment: FragmentFacts) -> str:
+    rows = counted(fragment.num_rows, "row")
+    if fragment.num_deleted_rows:
+        rows += f", {number(fragment.num_deleted_rows)} deleted"
+    return f"fragment {fragment.id}: {rows}, {size(fragment.num_bytes)}"
+
+
+def _short_number(value: float) -> str:
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:g}{name}"
@@ -137,63 +155,63 @@ def _short(value: float) -> str:
 
 
 def _column_plot(facts: TableFacts) -> str:
-    columns = sorted(facts.columns, key=lambda one: -one.num_bytes)[:_COLUMNS]
+    columns = sorted(facts.columns, key=lambda column: -column.num_bytes)[:_MAX_COLUMNS]
     if not columns:
         return ""
-    whole = sum(one.num_bytes for one in facts.columns)
+    total_bytes = sum(column.num_bytes for column in facts.columns)
     bars = [
         Bar(
-            one.num_bytes,
+            column.num_bytes,
             0,
-            f"{clean(one.path)} ({clean(one.kind)}): {counted(one.num_pages, 'page')}",
+            f"{clean(column.path)} ({clean(column.kind)}): {counted(column.num_pages, 'page')}",
         )
-        for one in columns
+        for column in columns
     ]
-    more = f", the largest {_COLUMNS}" if len(facts.columns) > _COLUMNS else ""
+    more = f", the largest {_MAX_COLUMNS}" if len(facts.columns) > _MAX_COLUMNS else ""
     plot = rows_plot(
-        [clean(one.path) for one in columns],
+        [clean(column.path) for column in columns],
         bars,
-        lambda value: f"{size(int(value))} ({share(int(value), whole)})",
+        lambda value: f"{_size(value)} ({share(int(value), total_bytes)})",
         "bytes of each column",
     )
-    return f"<h2>Bytes of columns</h2><p>pages{_of_files(facts)}{more}</p>{plot}"
+    return f"<h2>Bytes of columns</h2><p>pages{_in_files(facts)}{more}</p>{plot}"
 
 
-def _of_files(facts: TableFacts) -> str:
-    read, there = len(facts.files), facts.version.num_files
+def _in_files(facts: TableFacts) -> str:
+    read, total = len(facts.files), facts.version.num_files
     return (
-        f" in all {counted(there, 'data file')}"
-        if read == there
-        else f" in {number(read)} of {number(there)} data files"
+        f" in all {counted(total, 'data file')}"
+        if read == total
+        else f" in {number(read)} of {number(total)} data files"
     )
 
 
 def _columns(facts: TableFacts) -> str:
     if not facts.columns:
-        plain = [
-            [one.name, one.kind, "" if one.nullable else "not null"]
-            for one in facts.version.columns
+        schema = [
+            [column.name, column.kind, "" if column.nullable else "not null"]
+            for column in facts.version.columns
         ]
-        return "<h2>Columns</h2>" + _table(["column", "type", ""], plain, "ncn")
+        return "<h2>Columns</h2>" + _table(["column", "type", ""], schema, "ncn")
     rows = []
-    for one in facts.columns:
-        told = [
-            encoding if len(one.encodings) < 2 else f"{number(pages)} x {encoding}"
-            for encoding, pages, _ in one.encodings
+    for column in facts.columns:
+        encodings = [
+            encoding if len(column.encodings) < 2 else f"{number(pages)} x {encoding}"
+            for encoding, pages, _ in column.encodings
         ]
-        per_row = f"{one.num_bytes / one.num_rows:,.1f}" if one.num_rows else ""
+        per_row = f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
         rows.append(
             [
-                one.path,
-                one.kind,
-                size(one.num_bytes),
+                column.path,
+                column.kind,
+                size(column.num_bytes),
                 per_row,
-                number(one.num_pages),
-                "\n".join(told),
+                number(column.num_pages),
+                "\n".join(encodings),
             ]
         )
     names = ["column", "type", "size", "bytes/row", "pages", "encoding"]
-    return f"<h2>Columns and encodings</h2><p>as{_of_files(facts)}</p>" + _table(
+    return f"<h2>Columns and encodings</h2><p>pages{_in_files(facts)}</p>" + _table(
         names, rows, "ncrrrc"
     )
 
@@ -205,75 +223,81 @@ def _versions(facts: TableFacts) -> str:
     return "<h2>Versions</h2>" + _table(VERSION_NAMES, rows, "nnnrrrrt") + note if rows else ""
 
 
-def _fragments(about: VersionFacts) -> str:
-    shown = about.fragments[:_FRAGMENTS]
+def _fragments(version: VersionFacts) -> str:
+    shown = version.fragments[:_MAX_FRAGMENTS]
     rows = fragment_rows(shown)
-    more = len(about.fragments) - len(shown)
+    more = len(version.fragments) - len(shown)
     note = f"<p>and {number(more)} more</p>" if more else ""
-    told = _table(FRAGMENT_NAMES, rows, "nrrnrr") + note
-    return _folded(f"all {counted(len(about.fragments), 'fragment')}", told) if rows else ""
+    content = _table(FRAGMENT_NAMES, rows, "nrrnrr") + note
+    return _details(f"all {counted(len(version.fragments), 'fragment')}", content) if rows else ""
 
 
 def _files(facts: TableFacts) -> str:
-    parts = []
-    for file in facts.files[:_FILES]:
+    parts = [_fragments(facts.version)]
+    for file in facts.files[:_MAX_FILES]:
         rows = [
-            [
-                column.path,
-                f"0-{column.num_pages - 1}"
-                if column.num_pages != len(column.pages)
-                else str(place),
-                number(page.num_rows),
-                size(page.num_bytes),
-                page.encoding,
-            ]
+            [column.path, name, number(page.num_rows), size(page.num_bytes), page.encoding]
             for column in file.columns
-            for place, page in enumerate(column.pages)
+            for name, page in zip(column.page_names, column.pages, strict=True)
         ]
-        title = f"fragment {file.fragment_id}, {file.path}: version {file.version}, {size(file.num_bytes)}"
-        told = _table(["column", "page", "rows", "size", "encoding"], rows, "nrrrc")
-        bad = f'<p class="bad">{escape(clean(file.problem))}</p>' if file.problem else ""
-        parts.append(_folded(title, bad + told))
-    told = _fragments(facts.version) + "".join(parts)
-    return f"<h2>Fragments, files and pages</h2>{told}" if told else ""
+        title = (
+            f"fragment {file.fragment_id}, {file.path}: version {file.version}, "
+            f"{size(file.num_bytes)}"
+        )
+        problem = _problem(file.problem) if file.problem else ""
+        pages = _table(["column", "page", "rows", "size", "encoding"], rows, "nrrrc")
+        parts.append(_details(title, problem + pages))
+    content = "".join(parts)
+    return f"<h2>Fragments, files and pages</h2>{content}" if content else ""
 
 
-def _around(facts: TableFacts) -> str:
+def _further_tables(facts: TableFacts) -> str:
+    """Return the sections that only some tables have."""
     parts = []
     if len(facts.version.bases) > 1:
-        told = _table(BASE_NAMES, base_rows(facts.version.bases), "rncnrrr")
-        parts.append(f"<h2>Base paths</h2>{told}")
+        table = _table(BASE_NAMES, base_rows(facts.version.bases), "rncnrrr")
+        parts.append(f"<h2>Base paths</h2>{table}")
     if facts.indexes:
-        told = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrr")
-        parts.append(f"<h2>Indexes</h2>{told}")
-    named = [("Tags", facts.tags), ("Branches", facts.branches)]
-    named += [("Configuration", facts.version.config), ("Metadata", facts.version.metadata)]
-    for title, entries in named:
+        table = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrr")
+        parts.append(f"<h2>Indexes</h2>{table}")
+    mappings = [("Tags", facts.tags), ("Branches", facts.branches)]
+    mappings += [("Configuration", facts.version.config), ("Metadata", facts.version.metadata)]
+    for title, entries in mappings:
         if entries:
             rows = [[key, text] for key, text in sorted(entries.items())]
             parts.append(f"<h2>{title}</h2>" + _table([], rows, "nc"))
     if facts.problems:
-        told = "".join(f'<p class="bad">{escape(clean(one))}</p>' for one in facts.problems)
-        parts.append(f"<h2>Could not be read</h2>{told}")
+        problems = "".join(_problem(problem) for problem in facts.problems)
+        parts.append(f"<h2>Could not be read</h2>{problems}")
     return "".join(parts)
 
 
-def _folded(title: str, told: str) -> str:
-    return f"<details><summary>{escape(clean(title))}</summary>{told}</details>"
+def _problem(text: str) -> str:
+    return f'<p class="bad">{escape(clean(text))}</p>'
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], kinds: str) -> str:
-    """Return a table; `kinds` has the CSS class of each column."""
+def _details(title: str, content: str) -> str:
+    return f"<details><summary>{escape(clean(title))}</summary>{content}</details>"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], classes: str) -> str:
+    """Return a table; `classes` has the one-letter CSS class of each column."""
     head = "".join(
-        f'<th class="{kind}">{escape(name)}</th>' for name, kind in zip(names, kinds, strict=False)
+        f'<th class="{css_class}">{escape(name)}</th>'
+        for name, css_class in zip(names, classes, strict=False)
     )
     lines = [
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{"<br>".join(escape(clean(line)) for line in cell.split(chr(10)))}</td>'
-            for cell, kind in zip(row, kinds, strict=True)
+            f'<td class="{css_class}">{_lines(cell)}</td>'
+            for cell, css_class in zip(row, classes, strict=True)
         )
         + "</tr>"
         for row in rows
     ]
-    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{"".join(lines)}</table></div>'
+    head_row = f"<tr>{head}</tr>" if head else ""
+    return f'<div class="wide"><table>{head_row}{"".join(lines)}</table></div>'
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(escape(clean(line)) for line in text.split("\n"))

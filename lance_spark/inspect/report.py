@@ -1,6 +1,7 @@
-"""What there is to say of a version of a table, as it is told: text, page and notebook have it from here.
+"""The data classes of a report about a version of a table.
 
-`lance_spark.inspect.collect` says where each fact is from.
+`lance_spark.inspect.collect` makes a report. The text, the HTML page and the notebook view are made
+from it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class SchemaColumn:
     name : str
     field_id : int
     kind : str
-        Its Arrow type.
+        The Arrow type.
     nullable : bool
     """
 
@@ -34,19 +35,20 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True)
 class FragmentFacts:
-    """A fragment, as the manifest has it.
+    """A fragment, as recorded in the manifest.
 
     Attributes
     ----------
     id : int
     num_rows : int
-        Rows of its files, deleted ones included; 0 if an early writer did not note them.
+        Physical rows, deleted rows included; 0 if an early writer did not record them.
     num_deleted_rows : int
     num_files : int
+        Number of data files.
     num_bytes : int
-        Of its data files, as far as noted.
+        Size of its data files, as far as recorded.
     deletion_file : str
-        ``arrow`` or ``bin``; empty if there is none.
+        ``arrow`` or ``bin``; empty if it has no deletion file.
     """
 
     id: int
@@ -59,23 +61,23 @@ class FragmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class BaseFacts:
-    """A place that data files lie in: the table itself, or a base path.
+    """A location of data files: the table's own root, or a base path.
 
     Attributes
     ----------
     id : int or None
-        None for the table itself.
+        Id of the base path; None for the table's root.
     name : str or None
     path : str
-        Without credentials.
+        The path without credentials.
     is_dataset_root : bool
-        Whether data files lie in data/ below it.
+        Whether data files are in its folder data/.
     num_fragments : int
-        With data files there.
+        Number of fragments with data files there.
     num_files : int
-        Data files.
+        Number of data files there.
     num_bytes : int
-        Of these files, as far as noted.
+        Size of these files, as far as recorded.
     """
 
     id: int | None
@@ -89,26 +91,28 @@ class BaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What one manifest says.
+    """The content of one manifest.
 
     Attributes
     ----------
     name : str
-        Path of the table, without credentials.
+        Path of the table without credentials.
     branch : str or None
+        Name of the branch; None for the main branch.
     version : int
     timestamp : datetime
-        In UTC.
+        Time of the commit in UTC.
     data_storage_version : str
+        File version of new data files.
     file_versions : tuple of str
-        Versions of the data files, with their numbers, for example ``2.1 (12)``.
+        File versions of the data files with their counts, for example ``2.1 (12)``.
     stable_row_ids : bool
     reader_flags, writer_flags : int
     columns : tuple of SchemaColumn
     fragments : tuple of FragmentFacts
     config, metadata : mapping of str to str
     bases : tuple of BaseFacts
-        The table itself, then its base paths by id.
+        The table's root, then its base paths by id.
     """
 
     name: str
@@ -128,47 +132,48 @@ class VersionFacts:
 
     @property
     def physical_rows(self) -> int:
-        """Rows of all files, deleted ones included."""
-        return sum(one.num_rows for one in self.fragments)
+        """Number of physical rows, deleted rows included."""
+        return sum(fragment.num_rows for fragment in self.fragments)
 
     @property
     def num_deleted_rows(self) -> int:
-        """Rows that are deleted, but still in files."""
-        return sum(one.num_deleted_rows for one in self.fragments)
+        """Number of deleted rows that data files still hold."""
+        return sum(fragment.num_deleted_rows for fragment in self.fragments)
 
     @property
     def num_rows(self) -> int:
-        """Rows of the table."""
+        """Number of live rows."""
         return self.physical_rows - self.num_deleted_rows
 
     @property
     def num_files(self) -> int:
-        """Data files."""
-        return sum(one.num_files for one in self.fragments)
+        """Number of data files."""
+        return sum(fragment.num_files for fragment in self.fragments)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the data files, as far as noted."""
-        return sum(one.num_bytes for one in self.fragments)
+        """Size of the data files, as far as recorded."""
+        return sum(fragment.num_bytes for fragment in self.fragments)
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """A data file whose end was read.
+    """A data file whose metadata was read.
 
     Attributes
     ----------
     fragment_id : int
     path : str
-        As the manifest has it.
+        The path in the manifest.
     base_id : int or None
-        The base path that it lies below, if not in the table itself.
+        Id of its base path; None for the table's root.
     version : str
+        The file version.
     num_rows, num_bytes : int
     columns : tuple of ColumnPages
-        Those that were asked for, in the file's order.
+        The requested columns, in the order of the file.
     problem : str
-        Why it cannot be read; empty if it can.
+        The error that occurred while the file was read; empty if there was none.
     """
 
     fragment_id: int
@@ -183,7 +188,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTotal:
-    """A column, over all files that were read.
+    """Totals of a column over all data files that were read.
 
     Attributes
     ----------
@@ -191,7 +196,7 @@ class ColumnTotal:
         As in `ColumnPages`.
     num_bytes, num_pages, num_rows : int
     encodings : tuple of (str, int, int)
-        Each with its pages and their bytes, that of the most bytes first.
+        Each encoding with the number of its pages and their bytes; most bytes first.
     """
 
     path: str
@@ -204,20 +209,20 @@ class ColumnTotal:
 
 @dataclass(frozen=True, slots=True)
 class PastVersion:
-    """A version of the history.
+    """A version in the history of a branch.
 
     Attributes
     ----------
     version : int
     timestamp : datetime
     operation : str
-        Empty if its writer left nothing behind.
+        Name of the operation; empty if no transaction is recorded.
     properties : mapping of str to str
-        What the writer noted.
+        Properties of the transaction.
     read_version : int or None
-        The version that it was planned on.
+        The version that the operation was planned on.
     num_fragments, num_rows, num_deleted_rows, num_bytes : int
-        `num_rows` without the deleted ones.
+        `num_rows` does not include deleted rows.
     """
 
     version: int
@@ -232,7 +237,7 @@ class PastVersion:
 
     @property
     def message(self) -> str:
-        """The commit message; empty if there is none."""
+        """The commit message; empty if the transaction has none."""
         return self.properties.get(MESSAGE, "")
 
 
@@ -243,12 +248,13 @@ class IndexFacts:
     Attributes
     ----------
     name, kind : str
+        Its name and type.
     columns : tuple of str
     num_rows : int
         Live rows of the fragments that it covers.
     num_segments : int
     num_bytes : int or None
-        Of its files, if they are noted.
+        Size of its files, if recorded.
     """
 
     name: str
@@ -261,26 +267,26 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A version of a table with its files, and what is around it.
+    """A report about a version of a table, its files, history, indexes, tags and branches.
 
     Attributes
     ----------
     version : VersionFacts
     versions : tuple of PastVersion
-        Newest first.
+        The newest versions of the branch, newest first.
     num_versions : int
-        How many there are.
+        Number of all versions of the branch.
     files : tuple of FileFacts
-        Those that were read.
+        The data files that were read.
     columns : tuple of ColumnTotal
-        Over these files.
+        Totals over these files.
     indexes : tuple of IndexFacts
     tags : mapping of str to str
-        What each names: a version, or branch and version.
+        The version of each tag, and its branch.
     branches : mapping of str to str
-        What each was made from.
+        The parent version of each branch, and its branch.
     problems : tuple of str
-        What could not be read.
+        Files and indexes that could not be read, with the errors.
     """
 
     version: VersionFacts

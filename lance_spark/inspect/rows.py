@@ -1,4 +1,4 @@
-"""Rows of the tables that are the same as text and as a page: names of the columns, and a row of texts for each thing."""
+"""Column names and rows of the tables that the text report and the HTML report share."""
 
 from __future__ import annotations
 
@@ -23,63 +23,63 @@ VERSION_NAMES = [
 
 
 def fragment_rows(fragments: Iterable[FragmentFacts]) -> list[list[str]]:
-    """Return a row for each fragment, as `FRAGMENT_NAMES` says."""
+    """Return a row with the columns `FRAGMENT_NAMES` for each fragment."""
     return [
         [
-            str(one.id),
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            one.deletion_file,
-            number(one.num_files),
-            size(one.num_bytes),
+            str(fragment.id),
+            number(fragment.num_rows),
+            number(fragment.num_deleted_rows),
+            fragment.deletion_file,
+            number(fragment.num_files),
+            size(fragment.num_bytes),
         ]
-        for one in fragments
+        for fragment in fragments
     ]
 
 
 def base_rows(bases: Iterable[BaseFacts]) -> list[list[str]]:
-    """Return a row for each place that data files lie in, as `BASE_NAMES` says."""
+    """Return a row with the columns `BASE_NAMES` for each location of data files."""
     return [
         [
-            "" if one.id is None else str(one.id),
-            "(the table)" if one.id is None else one.name or "",
-            one.path,
-            "table root" if one.is_dataset_root else "folder",
-            number(one.num_fragments),
-            number(one.num_files),
-            size(one.num_bytes),
+            "" if base.id is None else str(base.id),
+            "(the table)" if base.id is None else base.name or "",
+            base.path,
+            "table root" if base.is_dataset_root else "folder",
+            number(base.num_fragments),
+            number(base.num_files),
+            size(base.num_bytes),
         ]
-        for one in bases
+        for base in bases
     ]
 
 
 def index_rows(indexes: Iterable[IndexFacts]) -> list[list[str]]:
-    """Return a row for each index, as `INDEX_NAMES` says."""
+    """Return a row with the columns `INDEX_NAMES` for each index."""
     return [
         [
-            one.name,
-            one.kind,
-            ", ".join(one.columns),
-            number(one.num_rows),
-            number(one.num_segments),
-            "" if one.num_bytes is None else size(one.num_bytes),
+            index.name,
+            index.kind,
+            ", ".join(index.columns),
+            number(index.num_rows),
+            number(index.num_segments),
+            "" if index.num_bytes is None else size(index.num_bytes),
         ]
-        for one in indexes
+        for index in indexes
     ]
 
 
 def version_rows(versions: Iterable[PastVersion]) -> list[list[str]]:
-    """Return a row for each version, as `VERSION_NAMES` says."""
+    """Return a row with the columns `VERSION_NAMES` for each version."""
     return [
         [
-            str(one.version),
-            moment(one.timestamp),
-            one.operation or "?",
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            number(one.num_fragments),
-            size(one.num_bytes),
-            one.message,
+            str(version.version),
+            moment(version.timestamp),
+            version.operation or "?",
+            number(version.num_rows),
+            number(version.num_deleted_rows),
+            number(version.num_fragments),
+            size(version.num_bytes),
+            version.message,
         ]
-        for one in versions
+        for version in versions
     ]

@@ -1,6 +1,7 @@
 """The indexes of a table as its owner sees them: what there is, and taking one away.
 
-Names, types and fields are those of pylance. An index has one or more segments, each built from some fragments.
+Names, types and fields are those of pylance. An index has one or more segments, each built from
+some fragments.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _TYPES = {
     "FRAGMENT_REUSE": "FragmentReuse",
     "MEM_WAL": "MemWal",
 }
-#: The name of a field that there is no more: its column was dropped or cast while the index was built.
+#: The name of a field that there is no more: its column was dropped or cast while the index was
+#: built.
 UNKNOWN = "<unknown>"
 
 
@@ -57,7 +59,8 @@ class IndexSegment:
     dataset_version : int
         The version that it was built on.
     fragment_ids : set of int or None
-        The fragments that it covers, some of which may be gone; None if nobody knows. It cannot be changed.
+        The fragments that it covers, some of which may be gone; None if nobody knows. It cannot be
+        changed.
     index_version : int
     created_at : datetime or None
     size_bytes : int or None
@@ -122,7 +125,7 @@ def type_of(index: table_pb2.IndexMetadata) -> str:
     CorruptTableError
         Its details cannot be read.
     """
-    kind = indexes.kind(index)
+    kind = indexes.type_of_index(index)
     return _vector_type(index) if kind == "VECTOR" else _TYPES.get(kind, kind)
 
 
@@ -148,13 +151,13 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
     """Return the indexes; see `Dataset.describe_indices`."""
     names = _field_names(table.manifest)
     content = _reuse_content(table)
-    rows = {one.id: one.num_rows for one in counted_fragments(table.paths, table.manifest)}
+    rows = {item.id: item.num_rows for item in counted_fragments(table.paths, table.manifest)}
     live = BitMap(rows)
-    found: dict[str, list[table_pb2.IndexMetadata]] = {}
+    results: dict[str, list[table_pb2.IndexMetadata]] = {}
     for index in _sorted(table):
-        found.setdefault(index.name, []).append(index)
+        results.setdefault(index.name, []).append(index)
     described = []
-    for name, segments in found.items():
+    for name, segments in results.items():
         covered = BitMap()
         for segment in segments:
             covered |= (_covered(segment, content) or BitMap()) & live
@@ -167,7 +170,7 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
                 fields=tuple(first.fields),
                 field_names=tuple(names.get(number, UNKNOWN) for number in first.fields),
                 num_rows_indexed=sum(rows[number] for number in covered),
-                segments=tuple(_segment(one, content) for one in segments),
+                segments=tuple(_segment(item, content) for item in segments),
             )
         )
     return described
@@ -180,16 +183,20 @@ def drop_index(
     properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
-    """Take an index away, all its segments; its files stay until cleanup. See `Dataset.drop_index`."""
-    segments = [one for one in indexes.section_of(table.manifest).indices if one.name == name]
+    """Take an index away, all its segments; its files stay until cleanup. See
+    `Dataset.drop_index`.
+    """
+    segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
     if not segments:
-        known = sorted({one.name for one in indexes.section_of(table.manifest).indices})
+        known = sorted({index.name for index in indexes.section_of(table.manifest).indices})
         raise InvalidInputError(
-            f"{table.store.display}: there is no index {name!r}; there are {', '.join(known) or 'none'}"
+            f"{table.store.display}: there is no index {name!r}; there are "
+            f"{', '.join(known) or 'none'}"
         )
     if indexes.is_system(segments[0]):
         raise InvalidInputError(
-            f"{table.store.display}: {name} is no index of a column, but what other indexes rely on; it cannot be dropped"
+            f"{table.store.display}: {name} is no index of a column, but what other indexes rely "
+            "on; it cannot be dropped"
         )
     transaction = Transaction.new(table.version, CreateIndex((), tuple(segments)), properties)
     return commit(table.store, transaction, table.manifest, max_retries=max_retries)
@@ -236,13 +243,13 @@ def _covered(
     bitmap = indexes.fragment_bitmap(index)
     if bitmap is None or content is None:
         return bitmap
-    return fragment_reuse.translate(bitmap, content)
+    return fragment_reuse.remap_fragments(bitmap, content)
 
 
 def _reuse_content(
     table: OpenTable,
 ) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
-    entry = fragment_reuse.find(indexes.section_of(table.manifest))
+    entry = fragment_reuse.find_entry(indexes.section_of(table.manifest))
     if entry is None or fragment_reuse.is_tagged(entry):
         return None
     return fragment_reuse.read_content(table.paths, entry)
@@ -268,13 +275,13 @@ def _vector_type(index: table_pb2.IndexMetadata) -> str:
 def _field_names(manifest: Manifest) -> Mapping[int, str]:
     names: dict[int, str] = {}
     depths: dict[int, int] = {}
-    for one in manifest.message.fields:
-        above = names.get(one.parent_id)
-        names[one.id] = one.name if above is None else f"{above}.{one.name}"
-        depths[one.id] = depths.get(one.parent_id, 0) + 1
+    for field in manifest.message.fields:
+        above = names.get(field.parent_id)
+        names[field.id] = field.name if above is None else f"{above}.{field.name}"
+        depths[field.id] = depths.get(field.parent_id, 0) + 1
         # Names of thousands, each inside the one before, are gigabytes.
-        if depths[one.id] > _MAX_DEPTH:
+        if depths[field.id] > _MAX_DEPTH:
             raise CorruptTableError(
-                f"{manifest.name}: field {one.name!r} is nested more than {_MAX_DEPTH} deep"
+                f"{manifest.name}: field {field.name!r} is nested more than {_MAX_DEPTH} deep"
             )
     return names

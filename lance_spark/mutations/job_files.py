@@ -32,7 +32,9 @@ def new_tag() -> bytes:
 
 @contextmanager
 def aborted_on_error(abort: Callable[[], object]) -> Iterator[None]:
-    """Have a task that fails delete what it wrote; what fails of that is left to the sweep, and the task's own error is raised."""
+    """Have a task that fails delete what it wrote; what fails of that is left to the sweep, and the
+    task's own error is raised.
+    """
     try:
         yield
     except BaseException:
@@ -48,7 +50,8 @@ def sweep(
     *,
     targets: Sequence[int | None] = (None,),
 ) -> int:
-    """Delete the files of a job that no version refers to. Lists the data files and the deletion files.
+    """Delete the files of a job that no version refers to. Lists the data files and the deletion
+    files.
 
     Parameters
     ----------
@@ -75,19 +78,21 @@ def sweep(
     if len(tag) != TAG_BYTES:
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
     manifests = [kept] if isinstance(kept, Manifest) else list(kept or ())
-    fragments = [one for manifest in manifests for one in manifest.fragments]
-    data = {(file.base_id, file.path) for one in fragments for file in one.files}
+    fragments = [fragment for manifest in manifests for fragment in manifest.fragments]
+    data = {(file.base_id, file.path) for fragment in fragments for file in fragment.files}
     deletions = {
-        one.deletion_file.name(one.id) for one in fragments if one.deletion_file is not None
+        fragment.deletion_file.name(fragment.id)
+        for fragment in fragments
+        if fragment.deletion_file is not None
     }
     count = 0
     for target in targets:
         store, path = table.paths.locate(target, DATA, "x")
         folder = path.rpartition("/")[0]
         # A folder of blobs can be there without its data file, which is closed after them.
-        found = {*written_by(store.list_names(folder), tag)}
-        found |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
-        gone = [name for name in sorted(found) if (target, name) not in data]
+        result = {*written_by(store.list_names(folder), tag)}
+        result |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
+        gone = [name for name in sorted(result) if (target, name) not in data]
         files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in gone)
         delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(gone)

@@ -1,8 +1,9 @@
 """What must not become of columns of a table with a MemWAL.
 
-Rows of its logs and SSTables have the fields that the table had when they were written, and are matched by field id. A column that
-gets a new id, by a cast, or that must not be null has no values in them; a column that is computed is not computed for them. pylance
-refuses these three. Dropping a column of the key, or one that rows are assigned to shards by, makes the shards unreadable.
+Rows of its logs and SSTables have the fields that the table had when they were written, and are
+matched by field id. A column that gets a new id, by a cast, or that must not be null has no values
+in them; a column that is computed is not computed for them. pylance refuses these three. Dropping a
+column of the key, or one that rows are assigned to shards by, makes the shards unreadable.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
 
 def _refusal(table: OpenTable, change: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"{table.store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows this change would not reach; compact "
+        f"{table.store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows "
+        "this change would not reach; compact "
         "its rows into the table and drop the index first"
     )

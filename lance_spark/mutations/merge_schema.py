@@ -5,9 +5,10 @@
 | schema | the table's columns, then the new ones, nullable, with ids that no field ever had |
 | fragments | those of the table, whose rows are null in the new columns, then the new ones |
 
-The new rows may lack columns of the table that are nullable. New columns can be children of structs too, from files of version 2.2 on.
-If others commit first, the `Merge` is planned anew on the newest version, as long as its columns are the ones that the write was planned
-with: the data files name the ids of their fields. Specification: table/commit/transaction.md.
+The new rows may lack columns of the table that are nullable. New columns can be children of structs
+too, from files of version 2.2 on. If others commit first, the `Merge` is planned anew on the newest
+version, as long as its columns are the ones that the write was planned with: the data files name
+the ids of their fields. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class MergingWrite(WriteJob):
             return retry_on_conflict(table, change, self.commit_retries).manifest
         except _OvertakenError as overtaken:
             raise CommitConflictError(
-                f"{store.display}: version {overtaken.version} has other columns than version {base.version}, which this "
+                f"{store.display}: version {overtaken.version} has other columns than version "
+                f"{base.version}, which this "
                 "append with new columns was planned on; write again",
                 retryable=True,
             ) from None
@@ -166,15 +168,16 @@ class _Fit:
         merged, after = _with_new(base.schema.fields, given.fields, -1, first)
         table = base.schema
         if after > first:
-            check_names(one.name for one in merged)
+            check_names(item.name for item in merged)
             inside = [
-                one.name
-                for one, old in zip(merged, table.fields, strict=False)
-                if len(list(one.walk())) != len(list(old.walk()))
+                item.name
+                for item, old in zip(merged, table.fields, strict=False)
+                if len(list(item.walk())) != len(list(old.walk()))
             ]
             if inside and version < _FIRST_WITH_NEW_CHILDREN:
                 raise UnsupportedFeatureError(
-                    f"{name}: column {inside[0]!r} gets no new children in data files of version {version[0]}.{version[1]}; "
+                    f"{name}: column {inside[0]!r} gets no new children in data files of version "
+                    f"{version[0]}.{version[1]}; "
                     "overwrite the table with data storage version 2.2"
                 )
             table = self.merged = replace(table, fields=merged)
@@ -184,21 +187,23 @@ class _Fit:
 def _with_new(
     there: Sequence[Field], given: Sequence[Field], parent_id: int, next_id: int
 ) -> tuple[tuple[Field, ...], int]:
-    """Return fields with those that only the data has behind them, and the id that the next new one gets."""
-    places = {one.name: at for at, one in enumerate(there)}
-    found = list(there)
-    for one in given:
-        at = places.get(one.name)
-        if at is None:
-            added, next_id = renumbered(replace(one, nullable=True), next_id, parent_id)
-            found.append(added)
+    """Return fields with those that only the data has behind them, and the id that the next new one
+    gets.
+    """
+    places = {item.name: position for position, item in enumerate(there)}
+    result = list(there)
+    for item in given:
+        position = places.get(item.name)
+        if position is None:
+            added, next_id = renumbered(replace(item, nullable=True), next_id, parent_id)
+            result.append(added)
             continue
-        old = found[at]
-        if old.logical_type == one.logical_type == "struct" and not old.is_packed:
-            children, next_id = _with_new(old.children, one.children, old.id, next_id)
+        old = result[position]
+        if old.logical_type == item.logical_type == "struct" and not old.is_packed:
+            children, next_id = _with_new(old.children, item.children, old.id, next_id)
             if children != tuple(old.children):
-                found[at] = replace(old, children=children)
-    return tuple(found), next_id
+                result[position] = replace(old, children=children)
+    return tuple(result), next_id
 
 
 def _columns(manifest: Manifest) -> tuple[list[bytes], int]:

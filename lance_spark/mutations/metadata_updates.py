@@ -1,4 +1,6 @@
-"""Configuration of a table, metadata of the table, its schema and its fields; older versions brought back."""
+"""Configuration of a table, metadata of the table, its schema and its fields; older versions
+brought back.
+"""
 
 from __future__ import annotations
 
@@ -109,16 +111,17 @@ def repoint_base(
     def plan(current: OpenTable) -> UpdateBases:
         name = current.store.display
         bases = current.manifest.base_paths
-        found = _base(bases, base, name)
-        moved = replace(found, path=parse_uri(path).uri)
+        result = _base(bases, base, name)
+        moved = replace(result, path=parse_uri(path).uri)
         shown = parse_uri(moved.path).display
-        if moved == found:
+        if moved == result:
             raise InvalidInputError(f"{name}: base path {base!r} leads to {shown} already")
-        paths = TablePaths(current.store, {**bases, found.id: moved}, current.store.options)
+        paths = TablePaths(current.store, {**bases, result.id: moved}, current.store.options)
         needed, missing = missing_files(paths, current.manifest, moved)
         if missing:
             raise MissingFileError(
-                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are not below {shown}, or have other sizes "
+                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are not below "
+                f"{shown}, or have other sizes "
                 f"there: {missing[0]} for one; copy them there first"
             )
         return UpdateBases((moved,), replaces=True)
@@ -127,10 +130,10 @@ def repoint_base(
 
 
 def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BasePath:
-    for number, one in bases.items():
-        if wanted == (number if isinstance(wanted, int) else one.name):
-            return one
-    known = ", ".join(f"{one.id} ({one.name!r})" for one in bases.values()) or "none"
+    for number, item in bases.items():
+        if wanted == (number if isinstance(wanted, int) else item.name):
+            return item
+    known = ", ".join(f"{item.id} ({item.name!r})" for item in bases.values()) or "none"
     raise InvalidInputError(f"{table} has no base path {wanted!r}; it has {known}")
 
 
@@ -173,5 +176,6 @@ def _check_key(path: tuple[Field, ...], update: MapUpdate, name: str) -> None:
     chosen = update.entries.get(_PRIMARY_KEY) or ""
     if chosen.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
         raise InvalidInputError(
-            f"column {name!r} can be null, and so cannot be a primary key; make it and what it lies in not nullable first"
+            f"column {name!r} can be null, and so cannot be a primary key; make it and what it "
+            "lies in not nullable first"
         )

@@ -1,8 +1,10 @@
-"""Moving fragments to another base path: other buckets, regions and tiers, or back to the table itself.
+"""Moving fragments to another base path: other buckets, regions and tiers, or back to the table
+itself.
 
-The rows of each fragment that moves are written to the base path, without those that are deleted, and the new fragment takes the place of
-the old one: a compaction (`lance_spark.mutations.compaction.run`) of chosen fragments, each by itself. Rows keep their ids in tables with
-stable row ids. The old files stay where they are, for older versions.
+The rows of each fragment that moves are written to the base path, without those that are deleted,
+and the new fragment takes the place of the old one: a compaction
+(`lance_spark.mutations.compaction.run`) of chosen fragments, each by itself. Rows keep their ids in
+tables with stable row ids. The old files stay where they are, for older versions.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def moving_to(table: OpenTable, base: str) -> OpenTable:
     """
     if not isinstance(base, str) or not base:
         raise InvalidInputError(
-            f"{table.store.display}: give the name or the path of the base path that fragments move to, not {base!r}"
+            f"{table.store.display}: give the name or the path of the base path that fragments "
+            f"move to, not {base!r}"
         )
     return replace(table, target_bases=TargetBases((base,)))
 
@@ -48,10 +51,13 @@ def check_fragment_ids(table: OpenTable, fragment_ids: Collection[int]) -> froze
         The table has no fragment of such an id.
     """
     chosen = frozenset(fragment_ids)
-    missing = sorted(chosen.difference(one.id for one in table.manifest.fragments), key=repr)
+    missing = sorted(
+        chosen.difference(fragment.id for fragment in table.manifest.fragments), key=repr
+    )
     if missing:
         raise InvalidInputError(
-            f"{table.store.display}: version {table.version} has no fragment {missing[0]!r}; choose fragments that it has"
+            f"{table.store.display}: version {table.version} has no fragment {missing[0]!r}; "
+            "choose fragments that it has"
         )
     return chosen
 
@@ -68,7 +74,7 @@ def move_fragments(
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Move fragments on this machine; see `Dataset.move_fragments`."""
     chosen = (
-        frozenset(one.id for one in table.manifest.fragments)
+        frozenset(fragment.id for fragment in table.manifest.fragments)
         if fragment_ids is None
         else check_fragment_ids(table, fragment_ids)
     )

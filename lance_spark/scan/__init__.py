@@ -1,1 +1,1 @@
-"""From a fragment to record batches."""
+"""Scans and takes: predicates, pruning, and the readers that turn fragments into record batches."""

@@ -1,8 +1,9 @@
-"""Reading ahead: the next piece of a scan is fetched and decoded by a thread while the consumer is busy with the one before.
+"""Prefetch by a thread: it fetches and decodes the next piece of a scan while the consumer is busy.
 
-The thread is started once a piece took long to make, as from a far store it does. It makes one piece at most while another waits to be
-taken, so that a scan holds two besides what the consumer keeps. From then on it is the only one that works with the iterator, and ends
-when that does, or fails, or the consumer stops.
+The thread starts once a piece took long to make, as on a remote store. It makes at most one piece
+while another waits, so that a scan holds two pieces besides those that the consumer keeps. From
+then on only the thread advances the iterator. It ends when the iterator ends or fails, or when the
+consumer stops.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: An item that is made in less time than this is not worth a thread: vectors of a local file are views of it, and numbers are decoded as
-#: fast as they are written to a socket, which is done in turns with another thread.
+#: An item that takes less time is not worth a thread. Vectors of a local file are views of it, and
+#: numbers are decoded as fast as they are written to a socket, which takes turns with the thread.
 WORTH_NS = 20_000_000
 
 
 def read_ahead(
     pieces: Generator[T, None, None], worth_ns: int = WORTH_NS
 ) -> Generator[T, None, None]:
-    """Yield what a generator yields, and let a thread make the next item meanwhile, once one took long.
+    """Yield the items of a generator. Once an item took long, a thread makes the next ones.
 
-    The first item is made by the caller, so that a generator of one item costs no waiting for a thread.
+    The calling thread makes the first item, so that a generator of one item starts no thread.
 
     Parameters
     ----------
     pieces : generator
-        It is closed in any case; when this iterator is closed early, it is after the item in work.
+        It is always closed. If this iterator is closed early, the item in work is finished first.
     worth_ns : int
-        How long.
+        The time of one item, in nanoseconds, from which on a thread is used.
 
     Raises
     ------
     BaseException
-        Whatever the generator raises, after the items before it.
+        The generator raised it; the items before it are yielded first.
     """
     maker: _Maker[T] | None = None
     try:
@@ -59,7 +60,7 @@ def read_ahead(
 
 
 class _Maker(Thread, Generic[T]):
-    """Makes items one ahead."""
+    """The thread that makes the next item."""
 
     def __init__(self, pieces: Generator[T, None, None]) -> None:
         super().__init__(name="lance-read-ahead", daemon=True)
@@ -70,7 +71,7 @@ class _Maker(Thread, Generic[T]):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Make items until there are no more, or nobody wants them."""
+        """Make items until the generator ends or `stop` is called."""
         try:
             while True:
                 with self._changed:
@@ -96,7 +97,7 @@ class _Maker(Thread, Generic[T]):
                 self._changed.notify_all()
 
     def items(self) -> Iterator[T]:
-        """Yield the items."""
+        """Yield the items, in the thread of the consumer."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or self._ready)

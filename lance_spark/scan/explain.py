@@ -1,4 +1,4 @@
-"""What a scan is going to do, told before it does it."""
+"""The description of a planned scan, as `Dataset.explain` returns it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ def explained(
     name: str,
     condition: str | None,
 ) -> str:
-    """Return a text of some lines.
+    """Describe the scan in some lines of text.
 
-    Bytes are those of the columns' pages in the data files, estimated from the first fragment that is read.
+    Bytes are estimated from the pages of the columns in the first fragment that is read.
 
     Parameters
     ----------
     tasks : sequence of ScanTask
     paths : TablePaths
     fragments : sequence of Fragment
-        Of the version.
+        All fragments of the version.
     name : str
-        Of the table and its version.
+        Name of the table and its version.
     condition : str, optional
-        The filter as the caller has it.
+        The text of the filter.
     """
     total = sum(fragment.physical_rows for fragment in fragments)
     if not tasks:
-        why = "statistics rule out all rows" if total else "the table has no rows"
-        return f"Scan of {name}: {why}"
+        reason = "statistics rule out all rows" if total else "the table has no rows"
+        return f"Scan of {name}: {reason}"
     first = tasks[0]
     slices = [piece for task in tasks for piece in task.slices]
     rows = sum(piece.num_rows for piece in slices)
     read = len({piece.fragment.id for piece in slices})
-    judged = Schema(tuple(top_fields(first.filters)))
+    of_filters = Schema(tuple(top_fields(first.filters)))
     others = Schema(
-        tuple(field for field in first.lance_schema.fields if field not in judged.fields)
+        tuple(field for field in first.lance_schema.fields if field not in of_filters.fields)
     )
     lines = [
         f"Scan of {name}",
@@ -60,17 +60,18 @@ def explained(
         + (", the others are ruled out by zone maps" if rows < total else ""),
     ]
     deleted = sum(
-        one.physical_rows - one.num_rows
-        for one in {piece.fragment.id: piece.fragment for piece in slices}.values()
+        fragment.physical_rows - fragment.num_rows
+        for fragment in {piece.fragment.id: piece.fragment for piece in slices}.values()
     )
     if deleted:
         lines.append(f"  deleted rows in these fragments: {deleted:,}")
     fragment = slices[0].fragment
     size = rows * _row_bytes(paths, fragment, others)
     if first.filters:
-        before = rows * _row_bytes(paths, fragment, judged)
+        filter_size = rows * _row_bytes(paths, fragment, of_filters)
         lines.append(
-            f"  bytes: about {_size(before)} for the filter, up to {_size(size)} for other columns where rows are left"
+            f"  bytes: about {_size(filter_size)} for the filter, up to {_size(size)} for the "
+            "other columns of matching rows"
         )
     else:
         lines.append(f"  bytes: about {_size(size)}")

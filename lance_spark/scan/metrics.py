@@ -1,22 +1,23 @@
-"""What a scan read and what it left out, under the names that the Java connector gives such counters.
+"""Counters of a scan, with the names that the Java connector uses.
 
 | name | content |
 | --- | --- |
 | numFragmentsScanned | fragments whose files were opened |
-| numBatchesLoaded | batches handed out |
-| numRowsScanned | rows in them |
-| numIops | reads that were sent to the store, neighbours merged; on local disks, ranges of the map |
+| numBatchesLoaded | batches that were returned |
+| numRowsScanned | rows of these batches |
+| numIops | reads sent to the store, after merging; on local disks, ranges of the memory map |
 | numRequests | rounds of reads, each of all ranges that were needed at a time |
-| numBytesRead | bytes of them |
+| numBytesRead | bytes of these reads |
 | batchLoadTimeNs | time for which the consumer waited |
 
-The Java connector has no names for what filters spare:
+The Java connector has no names for the effect of filters:
 
 | name | content |
 | --- | --- |
 | numRowsFiltered | live rows that did not meet a filter |
-| numRowsSkipped | rows that statistics ruled out, which were not looked at |
-| numWindows, numWindowsSkipped | windows that were looked at, and those without survivors, of which only the filters' columns were read |
+| numRowsSkipped | rows that statistics ruled out, so that no filter was evaluated |
+| numWindows | windows on which filters were evaluated |
+| numWindowsSkipped | windows without a matching row; only the columns of filters were read |
 
 Reads of deletion files, overlays and blobs beside the data files are not counted.
 """
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScanMetrics:
-    """Counters of one task, or of several once they are added up. Can be pickled."""
+    """Counters of one task, or the sum of several tasks. Can be pickled."""
 
     fragments_scanned: int = 0
     batches_loaded: int = 0
@@ -47,7 +48,7 @@ class ScanMetrics:
     windows_skipped: int = 0
 
     def add_source(self, source: ByteSource) -> None:
-        """Add what was read of a file since it was opened, or counted for the last time."""
+        """Add the reads of a file since it was opened or last added."""
         counts = getattr(source, "counts", None)
         if counts is not None:
             self.iops += counts.reads

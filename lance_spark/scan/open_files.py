@@ -1,7 +1,8 @@
-"""Data files that takes have opened and that the next take finds open.
+"""The cache of open data files that one take leaves to the next.
 
-Opening a file costs up to three reads one after the other; a row of an open file costs two at most. What is kept of a file is its end: the
-bytes that were read at once, the footer and the metadata of the columns that were asked for, but nothing of its pages.
+Opening a file costs up to three reads one after the other; a row of an open file costs at most two.
+The cache keeps the end of a file: its last bytes as they were read, the footer, and the metadata of
+the columns that were read, but no pages.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from threading import Lock
 
 from lance_spark.file.open import DataFileReader
 
-#: Files that are kept open for each table: that many file descriptors, and 64 KiB of memory and what was parsed for each.
+#: Most open files of a table. Each costs a file descriptor, 64 KiB of memory, and what was parsed.
 _LIMIT = 64
 
 
 class OpenFiles:
-    """Open data files of one version of a table, those used last. Can be used by several threads, and pickled without files.
+    """The last used open data files of one version of a table.
 
-    A file is in the hands of one reader at a time: who takes it out gives it back, or closes it.
+    Several threads may use it. It is pickled without files. One reader at a time has a file: it
+    takes the file out, and gives it back or closes it.
 
     Parameters
     ----------
     limit : int
-        Files that are kept at most.
+        Most files that are kept.
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
@@ -35,17 +37,17 @@ class OpenFiles:
         return OpenFiles, (self._limit,)
 
     def take_out(self, base_id: int | None, path: str) -> DataFileReader | None:
-        """Return a file, if it is open and nobody uses it."""
+        """Return an open file and remove it from the cache; None if the cache does not have it."""
         with self._lock:
             return self._files.pop((base_id, path), None)
 
     def give_back(self, base_id: int | None, path: str, reader: DataFileReader) -> None:
-        """Keep a file open; it is closed if another reader has given back the same, and the one used longest ago if there are many."""
+        """Add a file. It is closed if the cache has it already; past the limit, the oldest is."""
         reader.forget_pages()
         surplus = []
         with self._lock:
-            known = self._files.setdefault((base_id, path), reader)
-            if known is not reader:
+            cached = self._files.setdefault((base_id, path), reader)
+            if cached is not reader:
                 surplus.append(reader)
             self._files.move_to_end((base_id, path))
             while len(self._files) > self._limit:

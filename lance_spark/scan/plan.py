@@ -1,7 +1,8 @@
-"""Which rows go to which task.
+"""The distribution of a table's rows to tasks.
 
-Tasks are made of about equally many rows. Small fragments are packed together in the table's order; a fragment larger than
-the target is cut into equal slices. Order is kept: the tasks, one after the other, give the rows of the table in its order.
+Tasks have about equally many rows. Small fragments are packed together in the table's order; a
+fragment larger than the target is cut into equal slices. The tasks, one after the other, give the
+rows of the table in its order.
 """
 
 from __future__ import annotations
@@ -17,23 +18,28 @@ from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
 
-#: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode the same chunks.
+#: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode one chunk.
 CUT_ALIGNMENT = 4096
 
-#: What a task reads at most, and at least. Handing a row to Spark costs as much as eight of its narrow columns do, so that
-#: two million rows take some tenths of a second; a task takes about a twentieth of a second to start. Half as many are enough
-#: for two tasks to share the rows of a small table.
+#: Most and least bytes of files that a task reads, and its least rows. Passing a row to Spark costs
+#: as much as eight of its narrow columns, so that two million rows take some tenths of a second; a
+#: task takes about a twentieth of a second to start. For a small table half as many rows are
+#: enough, so that two tasks can share it.
 _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 96 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
 _SAMPLE = 10_000
-#: Tasks of a plan, about: past 2 TiB each of them reads more. The bytes and rows are what a manifest claims, and a task is an object.
-_MOST_TASKS = 16 * 1024
+#: About the most tasks of a plan: past 2 TiB each task reads more. A task is an object, and the
+#: sizes are only claimed by a manifest.
+_MAX_TASKS = 16 * 1024
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Let no cyclic garbage be looked for: among the objects of a large plan, the search takes longer than the planning."""
+    """Pause the cyclic garbage collector.
+
+    Its search through the objects of a large plan takes longer than the planning.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -46,23 +52,23 @@ def collection_paused() -> Iterator[None]:
 def select_fragments(
     fragments: Sequence[Fragment], ids: Collection[int] | None
 ) -> Sequence[Fragment]:
-    """Return the fragments with some ids, in the table's order; all if no ids are given.
+    """Return the fragments with the given ids, in the table's order; all if `ids` is None.
 
     Raises
     ------
     InvalidInputError
-        There is no fragment with one of the ids.
+        A fragment is not found.
     """
     if ids is None:
         return fragments
     wanted = set(ids)
-    found = [fragment for fragment in fragments if fragment.id in wanted]
-    if len(found) < len(wanted):
-        missing = min(wanted - {fragment.id for fragment in found})
+    selected = [fragment for fragment in fragments if fragment.id in wanted]
+    if len(selected) < len(wanted):
+        missing = min(wanted - {fragment.id for fragment in selected})
         raise InvalidInputError(
             f"fragment_ids: this version of the table has no fragment {missing}"
         )
-    return found
+    return selected
 
 
 def pack(
@@ -74,10 +80,10 @@ def pack(
     ----------
     fragments : sequence of Fragment
     target_rows : int
-        Rows that a group aims at; at least 1. No group has more than 1.5 times as many, and only the rest of the table
-        makes a group of less than half.
+        Rows that a group aims at; at least 1. A group has at most 1.5 times as many. Only the last
+        group may have less than half.
     whole : bool
-        Whether fragments stay whole, however large.
+        Whether fragments are not cut, however large.
 
     Returns
     -------
@@ -107,24 +113,26 @@ def pack(
 def with_positions(
     groups: Sequence[tuple[FragmentSlice, ...]], first_positions: Mapping[int, int]
 ) -> list[tuple[FragmentSlice, ...]]:
-    """Return groups whose slices know the position of their fragment's first live row in the table's order."""
+    """Return groups whose slices have `first_position`, by the id of their fragment."""
     return [
         tuple(
-            FragmentSlice(one.fragment, one.start, one.stop, first_positions[one.fragment.id])
-            for one in group
+            FragmentSlice(
+                piece.fragment, piece.start, piece.stop, first_positions[piece.fragment.id]
+            )
+            for piece in group
         )
         for group in groups
     ]
 
 
 def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
-    """Return the bytes of the data files, from those of at most 20,000 fragments that lie evenly among all.
+    """Estimate the bytes of all data files from an even sample of at most 20,000 fragments.
 
     Parameters
     ----------
     fragments : sequence of Fragment
     rows : int
-        Of all of them.
+        Physical rows of all of them.
     """
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     size = sum([fragment.size_bytes for fragment in sample])
@@ -134,7 +142,7 @@ def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
 
 
 def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Field]) -> int:
-    """Return what some columns have of the bytes of the data files, rather too much than too little.
+    """Estimate how many of the stored bytes belong to some columns; rather too many than too few.
 
     Parameters
     ----------
@@ -149,7 +157,7 @@ def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Fi
         return min(stored, int(rows * known))
     others = [fixed_width(field.to_arrow().type) for field in table if field.id not in wanted]
     rest = stored - int(rows * sum([width for width in others if width is not None]))
-    # Columns that are not read may be compressed to less.
+    # Compressed columns that are not read take less than their width, so that `rest` is too small.
     return min(stored, max(rest, int(rows * known), stored // 10))
 
 
@@ -170,9 +178,10 @@ def default_target_rows(
     Returns
     -------
     int
-        Such that a task reads at most 128 MiB of files (more, past 2 TiB), that all of `parallelism` have work if the table is
-        large enough to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
-        column, half as many of a small table, fewer of many columns, or 96 MiB of files.
+        A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work
+        if the table is large enough to share. A task is not so small that its start takes more than
+        a fifth of its time: it has two million rows of one column, half as many of a small table,
+        fewer rows of many columns, or 96 MiB of files.
     """
     if total_rows <= 0:
         return 1
@@ -181,7 +190,7 @@ def default_target_rows(
     few = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
     smallest = min(few / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     even = total_rows / max(parallelism, 1)
-    return max(-(-total_rows // _MOST_TASKS), int(max(min(largest, even), smallest)))
+    return max(-(-total_rows // _MAX_TASKS), int(max(min(largest, even), smallest)))
 
 
 def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[FragmentSlice]:
@@ -192,4 +201,6 @@ def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[Fragmen
     size = -(-rows // pieces)
     if size > CUT_ALIGNMENT:
         size = -(-size // CUT_ALIGNMENT) * CUT_ALIGNMENT
-    return [FragmentSlice(fragment, at, min(at + size, rows)) for at in range(0, rows, size)]
+    return [
+        FragmentSlice(fragment, start, min(start + size, rows)) for start in range(0, rows, size)
+    ]

@@ -1,4 +1,4 @@
-"""Rows named by callers: positions in the table's order, and addresses."""
+"""Row numbers passed by callers: positions in the table's order, addresses and row ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def parse_row_ids(given: Any) -> npt.NDArray[np.uint64]:
-    """Return row ids that a caller gave; they may be past the greatest int64. See `parse_numbers`."""
+    """Return the row ids that a caller passed. Unlike in `parse_numbers` they may exceed int64."""
     if isinstance(given, np.ndarray) and given.dtype == np.uint64 and given.ndim == 1:
         return given
     if isinstance(given, pa.Array | pa.ChunkedArray) and given.type == pa.uint64():
@@ -28,43 +28,55 @@ def parse_row_ids(given: Any) -> npt.NDArray[np.uint64]:
     return parse_numbers(given, "row ids").astype(np.uint64)
 
 
-def parse_numbers(given: Any, what: str) -> Numbers:
-    """Return integers that a caller gave as a list, numpy array or Arrow array.
+def parse_numbers(given: Any, name: str) -> Numbers:
+    """Return the row numbers that a caller passed as a list, numpy array or Arrow array.
+
+    Parameters
+    ----------
+    given : sequence of int
+    name : str
+        What errors call the numbers.
 
     Raises
     ------
     InvalidInputError
-        They are no integers, or negative.
+        A number is not an integer, or is negative.
     """
-    found = given
+    values = given
     if isinstance(given, pa.Array | pa.ChunkedArray):
-        found = given.to_numpy()
+        values = given.to_numpy()
     try:
-        numbers = np.asarray(found if len(found) else np.zeros(0, np.int64))
+        numbers = np.asarray(values if len(values) else np.zeros(0, np.int64))
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{what} must be integers: {error}") from None
+        raise InvalidInputError(f"{name} must be integers: {error}") from None
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InvalidInputError(f"{what} must be integers, not {numbers.dtype}")
+        raise InvalidInputError(f"{name} must be integers, not {numbers.dtype}")
     if len(numbers) and (int(numbers.min()) < 0 or int(numbers.max()) > np.iinfo(np.int64).max):
         bad = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
-        raise InvalidInputError(f"{what}: there is no row {bad}")
+        raise InvalidInputError(f"{name}: row {bad} is out of range")
     return numbers.astype(np.int64)
 
 
 def parse_positions(given: Any, num_rows: int) -> Numbers:
-    """Return positions of rows; InvalidInputError if one is past the end of a table of `num_rows`."""
-    wanted = parse_numbers(given, "positions of rows")
-    if len(wanted) and int(wanted.max()) >= num_rows:
+    """Return the positions of rows that a caller passed.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is not an integer, or is out of range in a table of `num_rows` rows.
+    """
+    positions = parse_numbers(given, "positions of rows")
+    if len(positions) and int(positions.max()) >= num_rows:
         raise InvalidInputError(
-            f"there is no row {int(wanted.max())}: the table has {num_rows} rows"
+            f"row {int(positions.max())} is out of range: the table has {num_rows} rows"
         )
-    return wanted
+    return positions
 
 
 def by_fragment(
     fragments: Sequence[Fragment], positions: Numbers
 ) -> Iterator[tuple[Fragment, Numbers]]:
-    """Yield the fragments that increasing positions are in, with the numbers among each one's live rows."""
+    """Yield the fragments that hold increasing positions, and numbers among their live rows."""
     ends = np.cumsum([fragment.num_rows for fragment in fragments], dtype=np.int64)
     holders = np.searchsorted(ends, positions, side="right")
     numbers, cuts = np.unique(holders, return_index=True)
@@ -89,6 +101,7 @@ def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
     """
     if not len(deleted):
         return rows
-    # deleted[i] - i live rows stand before the i-th deleted one: as many deletions precede a live row as have fewer.
+    # The i-th deleted row has deleted[i] - i live rows before it. The deletions before a live row
+    # are those with at most as many live rows before them as the live row has.
     live_before = deleted - np.arange(len(deleted))
     return rows + np.searchsorted(live_before, rows, side="right")

@@ -1,4 +1,4 @@
-"""How many bytes a decoded row takes, estimated before anything is decoded."""
+"""Estimates of the bytes of a decoded row, made before decoding."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from lance_spark.errors import UnsupportedTypeError
 
-#: Bytes of a value that is made, and not read: those of a tensor, not what a damaged schema may claim.
+#: Most bytes of a null of a column that no file holds: enough for a tensor, but not for any size
+#: that a damaged schema claims.
 WIDEST = 1 << 26
 _OFFSET = 4.0
-#: Decoded bytes per stored byte of strings, lists and dictionaries: what compression usually hides.
+#: Typical decoded bytes per stored byte of compressed strings, lists and dictionaries.
 INFLATION = 3.0
 
 
@@ -23,7 +24,7 @@ def fixed_width(data_type: pa.DataType) -> float | None:
         item = fixed_width(data_type.value_type)
         return None if item is None else item * data_type.list_size
     if pa.types.is_struct(data_type):
-        widths = [fixed_width(data_type.field(i).type) for i in range(data_type.num_fields)]
+        widths = [fixed_width(field.type) for field in data_type]
         return None if None in widths else sum(w for w in widths if w is not None)
     if pa.types.is_fixed_size_binary(data_type):
         # Arrow counts its bits modulo 2^32.
@@ -44,28 +45,27 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
         Bytes that a row of each column takes on storage; None where the column is not stored.
     """
     total = 0.0
-    for field, held in zip(schema, stored, strict=True):
+    for field, stored_bytes in zip(schema, stored, strict=True):
         width = fixed_width(field.type)
         if width is None:
-            width = 16.0 + INFLATION * (held or 0.0)
+            width = 16.0 + INFLATION * (stored_bytes or 0.0)
         total += width
     return total
 
 
 def is_too_wide(data_type: pa.DataType) -> bool:
-    """Tell whether any value of a type, a null too, takes more bytes than one may make of nothing."""
+    """Return whether a null of a type, or of a type inside it, takes more than `WIDEST` bytes."""
     if _least_width(data_type) > WIDEST:
         return True
     return any(is_too_wide(data_type.field(at).type) for at in range(data_type.num_fields))
 
 
 def _least_width(data_type: pa.DataType) -> float:
-    """Return the bytes that each value takes at least: of strings and lists, its offset."""
+    """Return the least bytes of a value: an offset for strings and lists."""
     if pa.types.is_fixed_size_list(data_type):
         return _least_width(data_type.value_type) * float(data_type.list_size)
     if pa.types.is_struct(data_type):
-        fields = (data_type.field(at) for at in range(data_type.num_fields))
-        return sum(_least_width(field.type) for field in fields)
+        return sum(_least_width(field.type) for field in data_type)
     width = fixed_width(data_type)
     return _OFFSET if width is None else width
 
@@ -76,11 +76,12 @@ def nulls(count: int, field: pa.Field) -> pa.Array:
     Raises
     ------
     UnsupportedTypeError
-        A schema of a hundred bytes can claim lists of any fixed size, and each null takes as much as they do.
+        A null takes more than `WIDEST` bytes.
     """
+    # A schema of a hundred bytes can claim lists of any fixed size, and a null is as large.
     if is_too_wide(field.type):
         raise UnsupportedTypeError(
-            f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes more than {WIDEST} bytes: "
-            "read the other columns"
+            f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes "
+            f"more than {WIDEST} bytes; read the other columns"
         )
     return pa.nulls(count, field.type)

@@ -1,7 +1,7 @@
-"""Rows by their position in a table, their address or their id: of the fragments that hold some, those of remote stores are read
-side by side.
+"""The take: rows by their position in a table, their address or their id.
 
-A file takes a few requests one after the other; so would every fragment, if they had to wait for one another.
+The fragments of a remote store are read in parallel: each file takes a few requests one after the
+other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance_spark.table.rows.index import RowIndex
 
 #: Fragments of a remote store that are read at the same time.
-_AT_ONCE = 16
+_MAX_PARALLEL = 16
 
 #: Row ids or addresses.
 Words = npt.NDArray[np.uint64]
@@ -36,7 +36,7 @@ _Pieces = Sequence[tuple[Fragment, Numbers]]
 
 
 class RowFinder:
-    """Finds the rows of one version of a table by their ids; what it takes to do so is read once.
+    """Finds the rows of one version of a table by their ids. It reads the row index once.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class RowFinder:
     Raises
     ------
     CorruptTableError
-        A fragment id occurs twice: an address stands for two rows.
+        A fragment id occurs twice, so that an address names two rows.
     """
 
     def __init__(self, table: OpenTable, fragments: Sequence[Fragment]) -> None:
@@ -64,12 +64,12 @@ class RowFinder:
         bool array
             Whether a live row has the id, for each id.
         uint64 array
-            Its address; without meaning where there is none.
+            The address of the row; without meaning where no row has the id.
 
         Raises
         ------
         InvalidInputError
-            They are no integers, or negative.
+            An id is not an integer, or is negative.
         CorruptTableError, CorruptFileError, StorageError
         """
         from lance_spark.table.rows.index import RowIndex, live_addresses
@@ -89,7 +89,9 @@ def take_rows(
     positions: Numbers,
     open_files: OpenFiles,
 ) -> list[pa.RecordBatch]:
-    """Return the rows at strictly increasing positions, deleted rows not counted; a batch for each fragment that has some.
+    """Return the rows at strictly increasing positions: a batch for each fragment that holds some.
+
+    Positions do not count deleted rows.
 
     Raises
     ------
@@ -106,7 +108,7 @@ def take_addresses(
     addresses: Words,
     open_files: OpenFiles,
 ) -> pa.Table:
-    """Return the rows at addresses, which there are all, in the order of the addresses.
+    """Return the rows at addresses, in the order of the addresses. All rows must exist.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def _take(
 
     if paths.store.is_local or len(pieces) < 2:
         return [take(piece) for piece in pieces]
-    pool = ThreadPoolExecutor(min(len(pieces), _AT_ONCE))
+    pool = ThreadPoolExecutor(min(len(pieces), _MAX_PARALLEL))
     try:
         return list(pool.map(take, pieces))
     finally:

@@ -1,4 +1,4 @@
-"""A unit of scanning that can travel: pieces of fragments, and all it takes to read them."""
+"""The scan task: slices of fragments with everything that a worker needs to read them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
-#: Whether the next piece is read while the caller is busy with one.
+#: Whether a thread decodes the next piece while the caller is busy with one.
 READ_AHEAD = True
 
 
+# A tuple, because a plan makes 100,000 of them.
 class FragmentSlice(NamedTuple):
-    """Physical rows `start` to `stop` of one fragment. A tuple: a plan makes 100,000 of them.
+    """Physical rows `start` to `stop` of one fragment.
 
     Attributes
     ----------
@@ -52,8 +53,8 @@ class FragmentSlice(NamedTuple):
 class ScanTask:
     """Slices of fragments of one version that one worker reads.
 
-    A task holds no open file and no manifest: it can be pickled, and reads the version it was planned on whatever is
-    committed meanwhile.
+    A task holds no open file and no manifest, and can be pickled. It reads the version on which it
+    was planned, even if other versions are committed meanwhile.
 
     Attributes
     ----------
@@ -63,11 +64,11 @@ class ScanTask:
         Columns to read, with the table's field ids.
     slices : tuple of FragmentSlice
     batch_size : int
-        Rows of a batch at most.
+        Most rows of a batch.
     filters : tuple of Condition
         Rows that do not meet all of them are left out.
     base_paths : mapping of int to BasePath
-        Other roots that data files may stand in, by id.
+        The table's base paths, by id.
     storage_options : mapping, not shown by `repr`
     """
 
@@ -80,12 +81,13 @@ class ScanTask:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Each fragment is pickled once, and the slices as columns of numbers.
         fragments: list[Fragment] = []
-        places: list[tuple[int, int, int, int | None]] = []
+        slices: list[tuple[int, int, int, int | None]] = []
         for fragment, start, stop, first_position in self.slices:
             if not fragments or fragments[-1] is not fragment:
                 fragments.append(fragment)
-            places.append((len(fragments) - 1, start, stop, first_position))
+            slices.append((len(fragments) - 1, start, stop, first_position))
         rest = (
             self.uri,
             self.lance_schema,
@@ -94,7 +96,7 @@ class ScanTask:
             self.base_paths,
             self.storage_options,
         )
-        columns = tuple(list(column) for column in zip(*places, strict=True))
+        columns = tuple(list(column) for column in zip(*slices, strict=True))
         return _unpickle, (packed(fragments), columns, rest)
 
     @property
@@ -117,11 +119,13 @@ class ScanTask:
         metrics : ScanMetrics, optional
             Counts what is read; complete when the iterator is exhausted or closed.
         ahead : bool
-            Whether a thread reads what comes next while the caller is busy. Not worth it for who wants the first rows only.
+            Whether a thread reads the next rows while the caller is busy. Not worth it for a caller
+            that reads the first rows only.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        made = self._pieces(counted, ahead=ahead)
-        pieces = read_ahead(made) if ahead else made
+        pieces = self._pieces(counted, ahead=ahead)
+        if ahead:
+            pieces = read_ahead(pieces)
         try:
             with naming(parse_uri(self.uri).display):
                 begun = perf_counter_ns()
@@ -139,21 +143,21 @@ class ScanTask:
     def _pieces(
         self, metrics: ScanMetrics, *, ahead: bool
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows as they are read: in pieces of about a window's bytes."""
+        """Yield the rows in pieces of about a window's bytes, as they are read."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
-        runs = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
-        # Slices of one fragment follow one another where zone maps rule out what is between.
-        for fragment, slices in groupby(self.slices, key=attrgetter("fragment")):
-            several = list(slices)
-            first = several[0]
+        small = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
+        # A fragment has several slices if zone maps rule out the rows between them.
+        for fragment, group in groupby(self.slices, key=attrgetter("fragment")):
+            slices = list(group)
+            first = slices[0]
             if (
-                len(several) == 1
+                len(slices) == 1
                 and first.num_rows == fragment.physical_rows
-                and runs.fits(fragment)
+                and small.fits(fragment)
             ):
-                yield from runs.add(Whole(fragment, first.first_position))
+                yield from small.add(Whole(fragment, first.first_position))
                 continue
-            yield from runs.flush()
+            yield from small.flush()
             reader = FragmentReader(
                 paths,
                 fragment,
@@ -164,19 +168,19 @@ class ScanTask:
             )
             metrics.fragments_scanned += 1
             try:
-                for piece in several:
+                for piece in slices:
                     yield from reader.live(range(piece.start, piece.stop), ahead=ahead)
             finally:
                 reader.close()
-        yield from runs.flush()
+        yield from small.flush()
 
 
 def _unpickle(
-    held: tuple[list[str], list[int], list[bytes]],
+    packed_fragments: tuple[list[str], list[int], list[bytes]],
     columns: tuple[list[Any], ...],
     rest: tuple[Any, ...],
 ) -> ScanTask:
-    fragments = unpacked(*held)
+    fragments = unpacked(*packed_fragments)
     slices: tuple[FragmentSlice, ...] = ()
     if columns:
         numbers, *others = columns

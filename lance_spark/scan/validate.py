@@ -1,18 +1,20 @@
-"""The check of one version of a table: its manifest against itself, and against the files that it names.
+"""The validation of one version of a table: its manifest, and the files that the manifest names.
 
 | part | what must hold |
 | --- | --- |
 | fragments | ids are unique and increase |
-| data files | they are there and can be opened; each holds a column of the schema, no field is in two files of a fragment, and each column has one value per row of the fragment |
-| overlays | their files are there, and the rows that they cover are rows of the fragment |
-| deletion files | they can be read, delete as many rows as the manifest says, and only rows of the fragment |
-| row ids and versions | one for each row; no id belongs to two live rows or is yet to be given |
-| indexes | names and ids are unique, fields are in the schema, segments of one index cover different fragments, files are there |
+| data files | exist and can be opened; each holds a column of the schema |
+| columns | a field is in one file of a fragment; a column has one value per row of the fragment |
+| overlays | files exist and cover only rows of the fragment |
+| deletion files | can be read; delete as many rows as recorded, only rows of the fragment |
+| row ids, versions | one for each row; ids of live rows are unique and below the next new id |
+| indexes | names and ids are unique, fields are in the schema, files exist |
+| index segments | segments of one index cover different fragments |
 
-These are the checks of pylance's `validate`, and those of files of indexes, of fields of indexes, and of columns of data files besides.
-The values of columns are not read.
+pylance's `validate` makes the same checks, except those of index files, of index fields, and of
+columns of data files. The values of columns are not read.
 
-The same functions make these checks for readers and for changes; here their errors are collected.
+Readers and writers call the same check functions. This module collects their errors.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import created_versions_of, updated_versions_of
 from lance_spark.table.rows.index import RowIndex
 
-#: How many problems an error lists. The check stops at the next one.
+#: Most problems that an error lists. The check stops at the next problem.
 MAX_PROBLEMS = 10
 _HIDDEN = frozenset(kind.field_id for kind in Lineage)
 
@@ -60,9 +62,9 @@ def validate(table: OpenTable) -> None:
     UnsupportedFeatureError, UnsupportedEncodingError
         A file cannot be checked by this release.
     StorageError
-        The store failed, for other reasons than a missing file.
+        The store failed for another reason than a missing file.
     """
-    # One error can be seen by two checks, such as that of a deletion file.
+    # Two checks can report one error, for example of a deletion file.
     problems = list(islice(_unique(_problems(table)), MAX_PROBLEMS + 1))
     if not problems:
         return
@@ -86,8 +88,8 @@ def _unique(problems: Iterable[str]) -> Iterator[str]:
             yield problem
 
 
-def _problem(check: Callable[[], object]) -> Iterator[str]:
-    """Run a check, and yield the message of its error if there is one."""
+def _error_of(check: Callable[[], object]) -> Iterator[str]:
+    """Run a check, and yield the message of its error if it fails."""
     try:
         check()
     except (CorruptError, MissingFileError) as error:
@@ -97,8 +99,8 @@ def _problem(check: Callable[[], object]) -> Iterator[str]:
 def _problems(table: OpenTable) -> Iterator[str]:
     manifest, paths = table.manifest, table.paths
     message = manifest.message
-    yield from _problem(lambda: check_unique(message.fragments, manifest.name))
-    yield from _problem(lambda: _check_order(message.fragments, manifest.name))
+    yield from _error_of(lambda: check_unique(message.fragments, manifest.name))
+    yield from _error_of(lambda: _check_order(message.fragments, manifest.name))
     yield from _index_problems(table)
     fragments = manifest.fragments
     try:
@@ -109,7 +111,7 @@ def _problems(table: OpenTable) -> Iterator[str]:
     for problems in read_each(check, fragments, local=paths.store.is_local):
         yield from problems
     if manifest.flags.stable_row_ids:
-        yield from _problem(lambda: _check_row_ids(table, fragments))
+        yield from _error_of(lambda: _check_row_ids(table, fragments))
 
 
 def _check_order(fragments: Iterable[table_pb2.DataFragment], source: str) -> None:
@@ -117,19 +119,19 @@ def _check_order(fragments: Iterable[table_pb2.DataFragment], source: str) -> No
     for before, after in pairwise(fragments):
         if after.id < before.id:
             raise CorruptTableError(
-                f"{source}: fragment {after.id} comes after fragment {before.id}; fragments must be "
-                "in the order of their ids"
+                f"{source}: fragment {after.id} comes after fragment {before.id}; fragments must "
+                "be in the order of their ids"
             )
 
 
 def _check_row_ids(table: OpenTable, fragments: Iterable[Fragment]) -> None:
-    """Refuse row ids that two live rows have, or that the next new rows would get."""
+    """Refuse row ids that two live rows have, or that are not below the next new id."""
     greatest = RowIndex.build(table.paths, tuple(fragments)).greatest_id
     next_id = table.manifest.next_row_id
     if greatest is not None and greatest >= next_id:
         raise CorruptTableError(
-            f"{table.manifest.name}: a row has the id {greatest}, but {next_id} is the next id that "
-            "a new row gets"
+            f"{table.manifest.name}: a row has the id {greatest}, but {next_id} is the next id of "
+            "a new row"
         )
 
 
@@ -145,7 +147,7 @@ def _problems_of(paths: TablePaths, fields: tuple[Field, ...], fragment: Fragmen
     except CorruptTableError as error:
         yield str(error)
         return
-    yield from _problem(lambda: _check_apart(fragment))
+    yield from _error_of(lambda: _check_unique_fields(fragment))
     file_of = files_of(fragment)
     parts: dict[int, list[Field]] = {}
     for field in fields:
@@ -153,16 +155,16 @@ def _problems_of(paths: TablePaths, fields: tuple[Field, ...], fragment: Fragmen
             parts.setdefault(part.file, []).append(part.field)
     known = {node.id for field in fields for node in field.walk()} | _HIDDEN
     for number, file in enumerate(files):
-        held = parts.get(number, ())
-        yield from _problem(partial(_check_file, paths, fragment, file, held, known))
+        file_fields = parts.get(number, ())
+        yield from _error_of(partial(_check_file, paths, fragment, file, file_fields, known))
     if fragment.has_overlays:
-        yield from _problem(lambda: _check_overlays(paths, fragment))
-    yield from _problem(lambda: read_deletions(paths, fragment))
+        yield from _error_of(lambda: _check_overlays(paths, fragment))
+    yield from _error_of(lambda: read_deletions(paths, fragment))
     for read_versions in (created_versions_of, updated_versions_of):
-        yield from _problem(partial(read_versions, fragment, paths))
+        yield from _error_of(partial(read_versions, fragment, paths))
 
 
-def _check_apart(fragment: Fragment) -> None:
+def _check_unique_fields(fragment: Fragment) -> None:
     """Refuse a field that two data files of a fragment hold."""
     holders: dict[int, str] = {}
     for file in fragment.files:
@@ -176,21 +178,21 @@ def _check_apart(fragment: Fragment) -> None:
 
 
 def _check_file(
-    paths: TablePaths, fragment: Fragment, file: DataFile, held: Iterable[Field], known: set[int]
+    paths: TablePaths, fragment: Fragment, file: DataFile, fields: Iterable[Field], known: set[int]
 ) -> None:
-    """Check one data file: that it is there, its rows, and its columns of the schema."""
+    """Check that a data file exists, its number of rows, and its columns of the schema."""
     reader = open_file(paths.open_data_file(file), file.fields)
     try:
         check_row_count(reader, fragment)
         if file.fields and known.isdisjoint(file.fields):
             raise CorruptTableError(
-                f"{fragment.name}: data file {file.path} has no column of the schema: its field ids "
-                f"are {', '.join(map(str, sorted(file.fields)))}"
+                f"{fragment.name}: data file {file.path} has no column of the schema: its field "
+                f"ids are {', '.join(map(str, sorted(file.fields)))}"
             )
-        # In version 0.1 a file does not say which of its columns are which, its field ids do.
+        # A file of version 0.1 has no column indices, only field ids.
         columns = dict(zip(file.fields, file.column_indices, strict=False))
         with naming(reader.source.name):
-            reader.check_columns(list(held), columns)
+            reader.check_columns(list(fields), columns)
     finally:
         reader.close()
 
@@ -220,7 +222,7 @@ def _index_problems(table: OpenTable) -> Iterator[str]:
             yield f"{name}: two segments have the id {uuid}"
         uuids.add(uuid)
         if index.name == indexes.FRAGMENT_REUSE:
-            yield from _problem(partial(fragment_reuse.read_content, table.paths, index))
+            yield from _error_of(partial(fragment_reuse.read_content, table.paths, index))
         if indexes.is_system(index):
             continue
         unknown = sorted(set(index.fields) - known)
@@ -233,17 +235,17 @@ def _index_problems(table: OpenTable) -> Iterator[str]:
                 yield f"{name}: two segments cover fragment {(others & bitmap).min()}"
             others |= bitmap
             covered[index.name] = others
-        yield from _problem(partial(_check_index_files, table.paths, index, name))
+        yield from _error_of(partial(_check_index_files, table.paths, index, name))
 
 
 def _check_index_files(paths: TablePaths, index: table_pb2.IndexMetadata, name: str) -> None:
-    """Refuse an index without the files that the manifest lists, or without any where it lists none."""
+    """Refuse an index that lacks a file which the manifest lists, or that has no files at all."""
     folder = indexes.uuid_of(index)
     base = index.base_id if index.HasField("base_id") else None
     store, path = paths.locate(base, INDICES, folder)
     present = {info.path for info in store.list_tree(path)}
     missing = sorted({f"{path}/{file.path}" for file in index.files} - present)
     if missing:
-        raise MissingFileError(f"{name}: there is no file {store.name(missing[0])}")
+        raise MissingFileError(f"{name}: file not found: {store.name(missing[0])}")
     if not present:
-        raise MissingFileError(f"{name}: there are no files in {store.name(path)}")
+        raise MissingFileError(f"{name}: no files found in {store.name(path)}")

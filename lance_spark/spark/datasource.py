@@ -1,7 +1,7 @@
-"""The data source "lance": what Spark calls to read and write tables.
+"""The data source "lance": the entry point of Spark for reads, writes and streams.
 
-Spark makes and pickles this object in short-lived Python processes, one per step of planning, so this module imports little, and
-each step imports what it needs.
+Spark creates and pickles this object in short-lived Python processes, one for each step of
+planning. So this module imports little, and each step imports what it needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LanceDataSource(DataSource):
         return "lance"
 
     def schema(self) -> StructType:
-        """Return the Spark schema of the table's version, or of the columns that the options choose.
+        """Return the Spark schema of the version, reduced to the columns of the options.
 
         Raises
         ------
@@ -61,21 +61,21 @@ class LanceDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the columns of `schema`, which is the table's or the user's, or what the rule wants.
+        """Return the reader for a schema of the table, of the user or of the optimizer rule.
 
-        A request is taken off the schema, in place.
+        A request is removed from the schema, in place.
 
         Raises
         ------
         InvalidOptionError
         UnsupportedError
-            A request has what this release does not know.
+            A request has parts that this release does not support.
         """
         from lance_spark.errors import naming
         from lance_spark.spark.pushdown.request import take_request
 
         last = schema.fields[-1] if schema.fields else None
-        # pyspark checks the batches by the very same object.
+        # pyspark checks the batches against this very object.
         request = take_request(schema)
         from lance_spark.spark.options.options import ReadOptions
         from lance_spark.spark.read.catalog import options_of
@@ -100,19 +100,19 @@ class LanceDataSource(DataSource):
             return LanceReader(options, schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of rows of `schema`, which notes the version it starts from.
+        """Return the writer for a schema. It records the current version.
 
         Raises
         ------
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
         from lance_spark.spark.options.options import WriteOptions
-        from lance_spark.spark.write.writer import make_writer
+        from lance_spark.spark.write.planning import make_writer
 
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader of a stream of the columns of `schema`, which is the table's or the user's.
+        """Return the stream reader for a schema of the table or of the user.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class LanceDataSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Return the writer of a stream of rows of `schema`, each of whose batches is one version.
+        """Return the stream writer for a schema. Each batch becomes one version.
 
         Raises
         ------

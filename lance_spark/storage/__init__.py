@@ -1,1 +1,3 @@
-"""Bytes: every store behind fsspec, and the atomic creation that commits need."""
+"""Stores of bytes: local disks, every store behind fsspec, and the atomic creation that commits
+need.
+"""

@@ -1,4 +1,4 @@
-"""From a URI and options to a file system of fsspec."""
+"""Connects to a store: from a URI and options to an fsspec file system."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.uri import AZURE_DOMAINS, Location
 
-#: Domains of the clouds' own servers, of which it is known how they behave.
+#: Domains of the clouds' own servers. Their behaviour is known, so they are not probed.
 _OWN_DOMAINS = {
     "s3": ("amazonaws.com", "amazonaws.com.cn", "api.aws"),
     "google": ("googleapis.com",),
     "azure": AZURE_DOMAINS,
 }  # fmt: skip
 _CONNECT_SECONDS = 30.0
-#: Without a byte of an answer.
+#: Seconds without a byte of an answer after which a request fails.
 _SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 
 
 def of_uri(location: Location) -> dict[str, Any]:
-    """Return the storage options that a URI itself tells; those that are given come before them."""
+    """Return the storage options that a URI implies. Options of the user take precedence."""
     account = location.azure_account
     if account is None:
         return {}
@@ -39,40 +39,42 @@ def of_uri(location: Location) -> dict[str, Any]:
 def connect(
     location: Location, arguments: Mapping[str, Any], secrets: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return the file system of a place that is on no local disk.
+    """Return the file system of a location that is not on a local disk.
 
     Parameters
     ----------
     location : Location
     arguments : mapping
-        As the file system takes them; what the URI tells is added.
+        Arguments of the file system; those that the URI implies are added.
     secrets : mapping, optional
-        Options whose values no error shows.
+        Options whose values are left out of every error.
 
     Raises
     ------
     StorageError
         The scheme is unknown, its package is not installed, or it does not take these arguments.
     """
-    # Local tables do without it, and it takes a while to import.
+    # Tables on local disks do not need fsspec, and its import is slow.
     import fsspec
 
     try:
         with translated(location.display, secrets or arguments):
-            # A remembered listing would hide the versions that others commit.
-            every: dict[str, Any] = {"use_listings_cache": False, **arguments}
+            # A cached listing would hide the versions that other clients commit.
+            all_arguments: dict[str, Any] = {"use_listings_cache": False, **arguments}
             if location.scheme in ("hdfs", "viewfs"):
-                return _hadoop(location, every)
+                return _hadoop(location, all_arguments)
             if family_of(location.scheme) is None:
-                kind = fsspec.get_filesystem_class(location.scheme)
-                # Host, port and user of FTP and others.
-                every = {**kind._get_kwargs_from_urls(location.uri), **every}
+                filesystem = fsspec.get_filesystem_class(location.scheme)
+                # Host, port and user of FTP and similar schemes.
+                from_uri = filesystem._get_kwargs_from_urls(location.uri)
+                all_arguments = {**from_uri, **all_arguments}
             elif family_of(location.scheme) == "google" and _is_another_google(arguments):
-                # gcsfs would ask such a server for the kind of bucket, by a protocol that only Google's own ones speak.
+                # gcsfs would ask this server for the type of the bucket, by a protocol that only
+                # Google's own servers speak.
                 from gcsfs.core import GCSFileSystem
 
-                return _patient(GCSFileSystem(**every))
-            return _patient(fsspec.filesystem(location.scheme, **every))
+                return _with_timeouts(GCSFileSystem(**all_arguments))
+            return _with_timeouts(fsspec.filesystem(location.scheme, **all_arguments))
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError):
@@ -81,18 +83,18 @@ def connect(
             ) from cause
         if isinstance(cause, ValueError) and "Protocol not known" in str(cause):
             raise StorageError(
-                f"{location.display}: unknown scheme {location.scheme!r}; give a local path, or a scheme that an "
-                "installed fsspec file system handles, such as s3, gs or abfs"
+                f"{location.display}: unknown scheme {location.scheme!r}; give a local path, or "
+                "a scheme that an installed fsspec file system handles, such as s3, gs or abfs"
             ) from cause
         raise
 
 
-def _patient(fs: Any) -> Any:
-    """Have gcsfs wait for a server so long, and not without end, unless it has been told how long."""
+def _with_timeouts(fs: Any) -> Any:
+    """Give gcsfs timeouts, which it does not have by default, unless the user set them."""
     if getattr(fs, "requests_timeout", 0) is None:
         from aiohttp import ClientTimeout
 
-        # Not for a whole request: a part of a file can take its time.
+        # No timeout for a whole request: a part of a file can take long.
         fs.requests_timeout = ClientTimeout(
             sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS
         )
@@ -100,11 +102,11 @@ def _patient(fs: Any) -> Any:
 
 
 def endpoint_of(scheme: str, fs: Any) -> str | None:
-    """Return the server that a file system talks to, without what could be a secret; None if that is not known."""
+    """Return the server of a file system, without possible secrets; None if it is unknown."""
     family = family_of(scheme)
     url: object = None
     if family == "s3":
-        # The package's client knows what came of options, environment and profiles.
+        # The client of s3fs has resolved options, environment variables and profiles.
         client = getattr(fs, "s3", None)
         url = getattr(getattr(client, "meta", None), "endpoint_url", None)
     elif family == "google":
@@ -129,37 +131,41 @@ def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
 def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
     import fsspec
 
-    kind = _seeking(fsspec.get_filesystem_class("hdfs"))
-    told = kind._get_kwargs_from_urls(location.uri)
+    filesystem = _seekable(fsspec.get_filesystem_class("hdfs"))
+    from_uri = filesystem._get_kwargs_from_urls(location.uri)
     if location.scheme == "viewfs":
-        # fsspec has no such name, but Hadoop's library takes it for a host.
+        # fsspec does not know the scheme, but Hadoop's library accepts it as a host.
         host = urlsplit(location.uri).netloc
-        told = {"host": f"viewfs://{host}" if host else "default"}
+        from_uri = {"host": f"viewfs://{host}" if host else "default"}
     try:
-        return kind(**{**told, **arguments})
+        return filesystem(**{**from_uri, **arguments})
     except OSError as error:
         if "libjvm" not in str(error) and "libhdfs" not in str(error):
             raise
-        # The library tells every place where it has looked.
+        # The library lists every path that it has tried, one a line.
         first = str(error).partition("\n")[0]
         raise StorageError(
-            f"{location.display}: Hadoop's native library cannot be used ({first}); set JAVA_HOME, HADOOP_HOME or "
-            "ARROW_LIBHDFS_DIR, and CLASSPATH to what `hadoop classpath --glob` prints"
+            f"{location.display}: Hadoop's native library cannot be used ({first}); set JAVA_HOME, "
+            "HADOOP_HOME or ARROW_LIBHDFS_DIR, and CLASSPATH to what `hadoop classpath --glob` "
+            "prints"
         ) from error
 
 
 @lru_cache(maxsize=4)
-def _seeking(kind: Any) -> Any:
-    """Return a file system that reads the start of a file: fsspec's own opens a stream for that, and then cannot seek in it."""
+def _seekable(filesystem: Any) -> Any:
+    """Return a subclass that can read a range of a file.
 
-    class Seeking(kind):  # type: ignore[misc]
+    The class of fsspec opens a stream, in which it cannot seek.
+    """
+
+    class Seekable(filesystem):  # type: ignore[misc]
         def cat_file(
             self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
         ) -> Any:
             kwargs.setdefault("seekable", start is not None or end is not None)
             return super().cat_file(path, start, end, **kwargs)
 
-    return Seeking
+    return Seekable
 
 
 def _is_another_google(arguments: Mapping[str, Any]) -> bool:

@@ -1,8 +1,9 @@
-"""Copies of whole files from one store to another: several at the same time, each in pieces.
+"""Copies whole files from one store to another: several at the same time, each in pieces.
 
-At most `FILES_AT_ONCE` times `PIECE_BYTES` bytes are in memory, and for each file what its upload holds (`upload`). A file that is there
-already is replaced, by a whole one: names are random, so that it can only be what an earlier try left behind, or the same file as another
-made it that is faster. A file is never copied to itself.
+Memory holds at most `FILES_AT_ONCE` times `PIECE_BYTES` bytes, and the buffers of the uploads. An
+existing file at the target is replaced by a whole one. Names of files are random, so it can only be
+the rest of an earlier attempt, or the same file written by a faster one. A file is never copied to
+itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PIECE_BYTES = 8 * 1024 * 1024
 
 
 class Copy(NamedTuple):
-    """A file, and where its copy goes."""
+    """A file, and the store and path of its copy."""
 
     source: ObjectStore
     path: str
@@ -30,14 +31,14 @@ class Copy(NamedTuple):
 
 
 def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
-    """Copy files. If one fails, no other is begun, and the error is raised.
+    """Copy files. After an error no further copy begins, and the error is raised.
 
     Parameters
     ----------
     copies : iterable of Copy
-        Taken one by one, as there is room.
+        Consumed one by one, as earlier copies finish.
     started : list of Copy
-        Gets those that are, or may be, there.
+        Receives each copy whose target exists, or may exist.
 
     Raises
     ------
@@ -68,8 +69,9 @@ def copy_file(copy: Copy) -> None:
     try:
         output = copy.target.open_output(copy.target_path, replace=True)
         try:
-            for at in range(0, source.size, PIECE_BYTES):
-                (piece,) = source.read([ByteRange(at, min(PIECE_BYTES, source.size - at))])
+            for start in range(0, source.size, PIECE_BYTES):
+                length = min(PIECE_BYTES, source.size - start)
+                (piece,) = source.read([ByteRange(start, length)])
                 output.write(piece)
             output.close()
         except BaseException:
@@ -83,20 +85,20 @@ def _check_not_itself(copy: Copy) -> None:
     source, target = copy.source, copy.target
     if source.is_local != target.is_local:
         return
-    places = f"{source.object_uri}/{copy.path}", f"{target.object_uri}/{copy.target_path}"
+    paths = f"{source.object_uri}/{copy.path}", f"{target.object_uri}/{copy.target_path}"
     if source.is_local:
-        # Two folders can be one.
-        places = os.path.realpath(places[0]), os.path.realpath(places[1])
-    if places[0] == places[1] and source.options == target.options:
+        # Symbolic links can give one folder two paths.
+        paths = os.path.realpath(paths[0]), os.path.realpath(paths[1])
+    if paths[0] == paths[1] and source.options == target.options:
         raise InvalidInputError(
-            f"{source.name(copy.path)} would be copied to itself: {target.display} holds files of the source; "
-            "choose another path"
+            f"{source.name(copy.path)} would be copied to itself: {target.display} holds "
+            "files of the source; choose another path"
         )
 
 
 def _wait(running: list[Future[None]]) -> list[Future[None]]:
     done, pending = wait(running, return_when=FIRST_COMPLETED)
-    # Of several that failed, the first one tells why.
+    # If several copies failed, the first one has the cause.
     for future in running:
         if future in done:
             future.result()

@@ -1,4 +1,4 @@
-"""What stores raise, as errors of this package, without the secrets that some of them repeat."""
+"""Translates the exceptions of stores to errors of this package, without secrets."""
 
 from __future__ import annotations
 
@@ -11,81 +11,89 @@ from lance_spark.errors import LanceError, MissingFileError, StorageError
 
 #: Parts of option names whose values are never shown.
 _SECRET = (
-    "secret", "key", "token", "pass", "sas", "credential", "account", "connection", "signature", "auth", "private", "bearer",
+    "secret", "key", "token", "pass", "sas", "credential", "account", "connection", "signature",
+    "auth", "private", "bearer",
 )  # fmt: skip
-#: Ends of names with such a part whose values are no secrets, and help to understand an error.
+#: Ends of names with such a part whose values are not secret, and help to understand an error.
 _SHOWN = ("account_name", "account_host", "connection_timeout")
-#: No secret is as short as this.
+#: Values of at most this length are not taken for secrets.
 _SHORT = 3
 _DENIED = (401, 403)
-#: Errors that callers tell apart.
-_KINDS = (FileExistsError, FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
+#: Classes of errors that callers distinguish.
+_DISTINGUISHED = (
+    FileExistsError,
+    FileNotFoundError,
+    PermissionError,
+    ConnectionError,
+    TimeoutError,
+)
 
 
 @contextmanager
 def translated(name: str, options: Mapping[str, object] | None = None) -> Iterator[None]:
-    """Turn whatever a store raises about the file `name` into StorageError or MissingFileError.
+    """Translate any exception of a store into StorageError or MissingFileError.
 
     Parameters
     ----------
     name : str
-        What the error calls the file.
+        Name of the file in the error.
     options : mapping, optional
-        Storage options; values that may be secrets are blotted out where the store repeats them in its message.
+        Storage options. Values that may be secrets are masked in the text of the store.
     """
     try:
         yield
     except (LanceError, MemoryError):
         raise
     except FileNotFoundError as error:
-        raise MissingFileError(f"{name}: there is no such file") from _shown(error, options)
+        raise MissingFileError(f"{name}: file not found") from _without_secrets(error, options)
     except PermissionError as error:
-        raise StorageError(f"{name}: permission denied") from _shown(error, options)
+        raise StorageError(f"{name}: permission denied") from _without_secrets(error, options)
     except OSError as error:
         reason = scrub(error.strerror or str(error) or type(error).__name__, options)
         if _is_denied(error):
             raise StorageError(f"{name}: permission denied") from PermissionError(reason)
-        raise StorageError(f"{name}: {reason}") from _shown(error, options)
+        raise StorageError(f"{name}: {reason}") from _without_secrets(error, options)
     except Exception as error:
-        # Every cloud library has its own root exception; none of them is a bug of the caller.
+        # Every cloud library has its own root exception. None of them is a bug of the caller.
         reason = f"{type(error).__name__}: {scrub(str(error), options)}"
         if type(error).__name__ == "ResourceExistsError":
-            # Older adlfs hands on what Azure's package calls a file that exists.
+            # Older releases of adlfs raise the exception of Azure's package for an existing file.
             raise StorageError(f"{name}: {reason}") from FileExistsError(reason)
         if _is_denied(error):
             raise StorageError(f"{name}: permission denied") from PermissionError(reason)
-        raise StorageError(f"{name}: {reason}") from _shown(error, options)
+        raise StorageError(f"{name}: {reason}") from _without_secrets(error, options)
 
 
 def _is_denied(error: Exception) -> bool:
-    """Tell whether it is a refusal of Azure or Google Cloud Storage, whose packages have no PermissionError."""
-    one: BaseException | None = error
-    while one is not None:
-        # adlfs wraps what Azure's package raises.
-        if getattr(one, "status_code", None) in _DENIED or getattr(one, "code", None) in _DENIED:
+    """Tell whether Azure or Google refused. Their packages do not raise PermissionError."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # adlfs wraps the exceptions of Azure's package.
+        codes = getattr(cause, "status_code", None), getattr(cause, "code", None)
+        if codes[0] in _DENIED or codes[1] in _DENIED:
             return True
-        one = one.__cause__
+        cause = cause.__cause__
     return type(error) is OSError and str(error).startswith("Forbidden:")
 
 
-def _shown(error: Exception, options: Mapping[str, object] | None) -> Exception:
-    """Return an error that tells no secret, and has none that does among those that it came from."""
+def _without_secrets(error: Exception, options: Mapping[str, object] | None) -> Exception:
+    """Return the error, or a copy without secrets if it or one of its causes contains one."""
     secrets = secret_values(options)
-    one: BaseException | None = error
+    cause: BaseException | None = error
     seen: list[BaseException] = []
-    while one is not None and one not in seen:
-        text = f"{one} {one.args!r}"
+    while cause is not None and cause not in seen:
+        text = f"{cause} {cause.args!r}"
         if any(secret in text for secret in secrets):
             break
-        seen.append(one)
-        one = one.__cause__ or one.__context__
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
     else:
         return error
-    # There is always a cause: an error without one says that nothing was done.
+    # The copy becomes a cause: an error without a cause means that the store did nothing.
     text = scrub(str(error), options)
-    kind = next((one for one in _KINDS if isinstance(error, one)), None)
-    clean = OSError(f"{type(error).__name__}: {text}") if kind is None else kind(text)
-    # Whether trying again makes sense is told from these.
+    cls = next((cls for cls in _DISTINGUISHED if isinstance(error, cls)), None)
+    clean = OSError(f"{type(error).__name__}: {text}") if cls is None else cls(text)
+    # These attributes decide whether a request is repeated.
     for name in ("status", "code", "status_code", "errno"):
         number = getattr(error, name, None)
         if isinstance(number, int):
@@ -94,7 +102,7 @@ def _shown(error: Exception, options: Mapping[str, object] | None) -> Exception:
 
 
 def is_refusal(error: StorageError) -> bool:
-    """Tell whether the store certainly did nothing: it has no way to do it, or forbids it."""
+    """Tell whether the store certainly did nothing: it cannot do it, or forbids it."""
     return error.__cause__ is None or isinstance(error.__cause__, PermissionError)
 
 
@@ -106,37 +114,37 @@ def scrub(text: str, options: Mapping[str, object] | None) -> str:
 
 
 def secret_values(options: Mapping[str, object] | None) -> list[str]:
-    """Return the texts among the values of options that may be secrets, as they are and as URLs have them, the longest first."""
-    found: set[str] = set()
-    _collect(options or {}, found)
-    return sorted((value for value in found if len(value) > _SHORT), key=len, reverse=True)
+    """Return the option values that may be secrets, plain and URL-encoded, longest first."""
+    secrets: set[str] = set()
+    _collect(options or {}, secrets)
+    return sorted((value for value in secrets if len(value) > _SHORT), key=len, reverse=True)
 
 
-def _collect(options: Mapping[str, object], found: set[str]) -> None:
+def _collect(options: Mapping[str, object], secrets: set[str]) -> None:
     for name, value in options.items():
         if isinstance(value, Mapping):
-            _collect(value, found)
+            _collect(value, secrets)
         elif isinstance(value, str) and is_secret(str(name)):
-            found |= {value, quote(value, safe=""), unquote(value), repr(value)[1:-1]}
+            secrets |= {value, quote(value, safe=""), unquote(value), repr(value)[1:-1]}
             if value.lstrip().startswith("{"):
-                # The content of a service account's file.
+                # The content of the key file of a service account.
                 try:
                     inner = json.loads(value)
                 except (ValueError, RecursionError):
                     continue
                 if isinstance(inner, Mapping):
-                    _collect(inner, found)
+                    _collect(inner, secrets)
             elif "sig=" in value:
-                # A shared access signature of Azure, of which a server repeats parts.
+                # A shared access signature of Azure: servers repeat parts of it.
                 signature = value.rpartition("sig=")[2].partition("&")[0].partition(";")[0]
-                found |= {signature, unquote(signature)}
+                secrets |= {signature, unquote(signature)}
             if ";" in value:
                 # A connection string of Azure.
                 pairs = (part.partition("=") for part in value.split(";"))
-                _collect({key: text for key, _, text in pairs}, found)
+                _collect({key: text for key, _, text in pairs}, secrets)
 
 
 def is_secret(option: str) -> bool:
-    """Tell whether an option of that name may hold a secret."""
+    """Tell whether an option with this name may hold a secret."""
     name = option.lower()
     return not name.endswith(_SHOWN) and any(part in name for part in _SECRET)

@@ -1,4 +1,4 @@
-"""A root that paths are relative to, and the folders below it: what is in them, on local disks and behind fsspec."""
+"""Lists files and folders below the root of a store, on local disks and behind fsspec."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Entries = list[dict[str, Any]]
 
 
 class Folders:
-    """What `ObjectStore` has of it."""
+    """The listing methods of `ObjectStore`."""
 
     _location: Location
     _objects: Location
@@ -44,20 +44,22 @@ class Folders:
 
     @property
     def object_uri(self) -> str:
-        """The root of the files: `uri` without escapes, and without what names a manifest store."""
+        """The root of the files: `uri` without escapes, and without the manifest store."""
         return self._objects.uri
 
     @property
     def display(self) -> str:
-        """The root as messages show it."""
+        """The root as errors show it."""
         return self._location.display
 
     def name(self, path: str) -> str:
-        """Return what messages call the file at `path`."""
+        """Return the name that errors give the file at `path`."""
         return f"{self.display}/{path}"
 
     def list(self, folder: str) -> _Files:
-        """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
+        """Return name and size of the files in `folder`, unordered; empty if it does not exist.
+
+        Files in its sub-folders are not listed. "" is the root.
 
         Raises
         ------
@@ -69,7 +71,7 @@ class Folders:
         return [(_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder)]
 
     def list_names(self, folder: str) -> _Names:
-        """Return the names of the files right in `folder`, in no order; none if there is no folder.
+        """Return the names of the files in `folder`, unordered; empty if it does not exist.
 
         Raises
         ------
@@ -83,13 +85,13 @@ class Folders:
     def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
         """Return the names of the first files in `folder`, ordered by their bytes, in one request.
 
-        Only for stores that list in order.
+        Only for stores that list in this order.
 
         Parameters
         ----------
         folder : str
         limit : int
-            How many at most; up to 1,000.
+            Most names to return; up to 1,000.
         after : str
             Only names after this one.
 
@@ -102,7 +104,7 @@ class Folders:
             return names(self._fs, self._folder(folder), limit, after, self._retries)
 
     def list_folders(self, folder: str) -> _Names:
-        """Return the names of the folders right in `folder`, in no order; none if there is no folder.
+        """Return the names of the folders in `folder`, unordered; empty if it does not exist.
 
         Raises
         ------
@@ -114,7 +116,7 @@ class Folders:
         return [_base(entry["name"]) for entry in self._entries(folder, "directory")]
 
     def list_tree(self, folder: str) -> _Infos:
-        """Return the files below `folder`, those in its folders too, in no order; none if there is no folder.
+        """Return the files below `folder` at any depth, unordered; empty if it does not exist.
 
         Raises
         ------
@@ -127,7 +129,9 @@ class Folders:
             return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
 
     def modified(self, path: str) -> float | None:
-        """Return when a file was last written, in seconds since 1970 by the clock of the store; None if it does not tell.
+        """Return when a file was last written, in seconds since 1970 by the clock of the store.
+
+        None if the store does not report it.
 
         Raises
         ------
@@ -151,7 +155,7 @@ class Folders:
     def _folder(self, folder: str) -> str:
         return self._full(folder) if folder else self.object_uri
 
-    def _entries(self, folder: str, kind: str = "file") -> _Entries:
+    def _entries(self, folder: str, entry_type: str = "file") -> _Entries:
         full = self._folder(folder)
         fs: Any = self._fs
         try:
@@ -159,12 +163,12 @@ class Folders:
                 listed = entries(fs, full, self._retries)
         except MissingFileError:
             return []
-        # Some object stores list the folder's own marker, and a file when asked for a folder of that name.
+        # Some object stores list the marker of the folder itself, or a file of the same name.
         prefix = _base(full)
         return [
             entry
             for entry in listed
-            if entry["type"] == kind
+            if entry["type"] == entry_type
             and _base(entry["name"])
             and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
         ]

@@ -1,6 +1,6 @@
-"""Everything below a folder, with sizes and times: what cleanup looks at.
+"""Lists all files below a folder with sizes and times, for cleanup.
 
-Stores name the time of the last change differently; the first of these keys that a listing has counts:
+Stores name the time of the last change differently. The first of these keys in a listing is used:
 
 | key | store |
 | --- | --- |
@@ -10,7 +10,7 @@ Stores name the time of the last change differently; the first of these keys tha
 | `updated` | Google Cloud Storage |
 | `modified`, `created` | memory and others |
 
-A store that tells none leaves the time unknown, and files of unknown age count as new.
+Without any of them the time is unknown, and cleanup treats the file as new.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as a listing tells of it.
+    """A file of a listing.
 
     Attributes
     ----------
     path : str
-        Below the store's root, with "/" between its parts.
+        Path below the root of the store, with "/" between its parts.
     size : int
-        Bytes; 0 = unknown.
+        Size in bytes; 0 if unknown.
     modified : float, optional
-        Seconds since 1970 in UTC at which it was last written, by the clock of the store; None = unknown.
+        Time of the last write in seconds since 1970, UTC, by the clock of the store; None if
+        unknown.
     """
 
     path: str
@@ -49,9 +50,9 @@ class FileInfo:
 
 
 def local_tree(root: str, folder: str) -> Iterator[FileInfo]:
-    """Yield the files below a folder of a local disk, those in its folders too; none if there is no folder.
+    """Yield the files below a folder of a local disk at any depth; none if it does not exist.
 
-    Links to other folders are not followed, and are not files either.
+    Links to folders are not followed, and are not yielded as files.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def local_tree(root: str, folder: str) -> Iterator[FileInfo]:
     with entries:
         for entry in entries:
             path = f"{folder}/{entry.name}"
-            # Others may delete a file while we look.
+            # Another process may delete a file meanwhile.
             with suppress(FileNotFoundError):
                 if entry.is_dir(follow_symlinks=False):
                     yield from local_tree(root, path)
@@ -77,7 +78,9 @@ def local_tree(root: str, folder: str) -> Iterator[FileInfo]:
 
 
 def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[FileInfo]:
-    """Yield the files below a folder of an fsspec file system, those in its folders too; none if there is no folder.
+    """Yield the files below a folder of an fsspec file system at any depth.
+
+    None if the folder does not exist.
 
     Parameters
     ----------
@@ -92,28 +95,28 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
     start = fs._strip_protocol(root).rstrip("/") + "/"
     below = start + folder + "/"
     try:
-        found = _found(fs, full, retries)
+        listed = _list_deep(fs, full, retries)
     except FileNotFoundError:
         return
-    for entry in found:
+    for entry in listed:
         name = entry["name"]
-        # Some stores list the folder's own marker, or everything that starts with the same letters.
+        # Some stores list the marker of the folder, or all names with the same prefix.
         if name.startswith(below) and not name.endswith("/") and entry.get("type") != "directory":
             yield FileInfo(name[len(start) :], entry.get("size") or 0, modified(entry))
 
 
-def _found(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
+def _list_deep(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
     if is_s3(fs):
         return list(s3_entries(fs, folder, retries, deep=True))
     fs.invalidate_cache(folder)
-    if not _finds(fs):
-        return _walked(fs, folder, retries)
-    found: dict[str, dict[str, Any]] = retries.call(fs.find, folder, detail=True)
-    return [{**entry, "name": name} for name, entry in found.items()]
+    if not _has_own_find(fs):
+        return _walk(fs, folder, retries)
+    listed: dict[str, dict[str, Any]] = retries.call(fs.find, folder, detail=True)
+    return [{**entry, "name": name} for name, entry in listed.items()]
 
 
 def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    """Return what a listing tells of the files and folders right in a folder; it may have entries that are none of them.
+    """Return the listing of a folder. It can contain entries that are not in the folder.
 
     Raises
     ------
@@ -121,43 +124,46 @@ def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
     """
     if is_s3(fs):
         return list(s3_entries(fs, folder, retries))
-    # File systems remember listings; a commit by somebody else has to be seen.
+    # File systems cache listings, but commits of other clients must be visible.
     fs.invalidate_cache(folder)
-    found: list[dict[str, Any]] = retries.call(fs.ls, folder, detail=True)
-    return found
+    listed: list[dict[str, Any]] = retries.call(fs.ls, folder, detail=True)
+    return listed
 
 
-def _finds(fs: Any) -> bool:
-    """Tell whether a file system has a search of its own: that of fsspec passes over folders that it cannot list."""
+def _has_own_find(fs: Any) -> bool:
+    """Tell whether a file system overrides `find`.
+
+    The `find` of fsspec silently skips folders that it cannot list.
+    """
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
-    own = getattr(type(fs), "_find", None)
-    if own is not None:
-        return own is not AsyncFileSystem._find
+    find = getattr(type(fs), "_find", None)
+    if find is not None:
+        return find is not AsyncFileSystem._find
     return type(fs).find is not AbstractFileSystem.find
 
 
-def _walked(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _walk(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = []
     pending = [fs._strip_protocol(folder)]
     while pending:
         path = pending.pop()
         try:
             listed = retries.call(fs.ls, path, detail=True)
         except FileNotFoundError:
-            # There is no such folder, or no more.
+            # Another client deleted the folder.
             continue
         for entry in listed:
             if entry["type"] != "directory":
-                found.append(entry)
+                files.append(entry)
             elif entry["name"].rstrip("/").startswith(f"{path}/"):
                 pending.append(entry["name"].rstrip("/"))
-    return found
+    return files
 
 
 def modified(entry: Mapping[str, Any]) -> float | None:
-    """Return the time of the last change that an entry of an fsspec listing tells, in seconds since 1970."""
+    """Return the time of the last change in an fsspec listing entry, in seconds since 1970."""
     for key in _TIMES:
         value = entry.get(key)
         if isinstance(value, str):
@@ -173,15 +179,15 @@ def modified(entry: Mapping[str, Any]) -> float | None:
 
 
 def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-    """Return the names of the first objects right below a folder of S3, by one request as a rule.
+    """Return the names of the first objects in a folder of S3, usually by one request.
 
     Parameters
     ----------
     fs : s3fs file system
     folder : str
-        Its URI.
+        URI of the folder.
     limit : int
-        Names at most, up to 1,000.
+        Most names to return, up to 1,000.
     after : str
         Only names after this one, in the order of their bytes.
     retries : Retries
@@ -191,10 +197,10 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retrie
     start = {"StartAfter": prefix + after} if after else {}
     names: list[str] = []
     while True:
-        asked = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": limit - len(names), **start}
-        answer = retries.call(fs.call_s3, "list_objects_v2", **asked)
+        parameters = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": limit - len(names), **start}
+        answer = retries.call(fs.call_s3, "list_objects_v2", **parameters)
         names += [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
-        # A page can have fewer names than asked for, even none, though there are more.
+        # A page can have fewer names than the limit, even none, although more names follow.
         if len(names) >= limit or not answer.get("IsTruncated"):
             return names
         start = {"ContinuationToken": answer["NextContinuationToken"]}

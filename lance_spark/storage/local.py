@@ -1,6 +1,7 @@
-"""Files on local disks: maps of memory for reading, fsync before a file counts for writing.
+"""Files on local disks: read through memory maps, written with fsync.
 
-Crash safety rests on two calls: fsync of a file makes its bytes durable, fsync of its folder makes its name durable.
+Crash safety rests on two calls: fsync of a file makes its bytes durable, fsync of its folder makes
+its name durable.
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
 _WRITE_BUFFER = 1024 * 1024
-#: Bytes of a map that are read before the process gives their pages back. They count as its own where memory is limited.
+#: Bytes read of a map before the process releases their pages. Where memory is limited, the pages
+#: count as memory of the process.
 _RESIDENT_BYTES = 128 * 1024 * 1024
-#: Files of at most so many bytes are read at once: a map of memory takes longer to make and to give back.
+#: Files of at most this size are read into memory: a memory map takes longer to create and release.
 _SMALL_BYTES = 64 * 1024
-#: Without it, one system changes the bytes it reads.
+#: Without this flag, Windows translates line ends.
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class LocalSource:
-    """A local file as a map of memory, or, if it is small, in memory; `read` returns read-only views of it, valid after `close` too.
+    """A local file as a memory map, or in memory if it is small.
+
+    `read` returns read-only views, which stay valid after `close`.
 
     Parameters
     ----------
     path : str
         Absolute path.
     size : int, optional
-        Length that the file must have.
+        Length that the file must have, in bytes.
 
     Raises
     ------
@@ -51,7 +55,7 @@ class LocalSource:
         self.counts = ReadCounts()
         self._map: mmap.mmap | None = None
         with translated(path):
-            # No file object: small fragments are opened by the ten thousand.
+            # A descriptor, as a file object costs more: small fragments are opened by the thousand.
             descriptor = _open_at_once(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _BINARY)
             try:
                 self.size = _file_size(descriptor)
@@ -64,7 +68,7 @@ class LocalSource:
                     content = _read_all(descriptor, self.size)
             finally:
                 os.close(descriptor)
-        # A file that lost bytes since its size was seen.
+        # The file can have lost bytes after its size was read.
         check_size(path, len(content), self.size)
         self._data: Bytes = np.frombuffer(content, dtype=np.uint8)
         self._resident = 0
@@ -82,25 +86,25 @@ class LocalSource:
         self.counts.add(len(views), total)
         self._resident += total
         if self._resident > _RESIDENT_BYTES:
-            self._let_go()
+            self._release_pages()
             self._resident = total
         return views
 
-    def _let_go(self) -> None:
-        """Give back the memory of what was read: views stay valid, their pages come from the system's cache again."""
+    def _release_pages(self) -> None:
+        """Release the pages that were read. Views stay valid: the system reads them again."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if self._map is not None and advice is not None:
             self._map.madvise(advice)
 
     def close(self) -> None:
-        """Let go of the map; it goes away with the last view."""
+        """Release the map; the system removes it with the last view."""
         self._data = np.empty(0, dtype=np.uint8)
         self._map = None
         self.size = 0
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a file for reading; refuse a pipe, which would be waited for, and a device, which has no end.
+    """Open a file for reading. A pipe would block and a device has no end, so both are refused.
 
     Raises
     ------
@@ -116,10 +120,10 @@ def open_file(path: str) -> BinaryIO:
 
 
 def _file_size(descriptor: int) -> int:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no file but a pipe or device")
-    return found.st_size
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe or device, not a file")
+    return status.st_size
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
@@ -134,16 +138,16 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def check_size(name: str, actual: int, expected: int | None) -> None:
-    """Raise CorruptFileError if a file has not the length it should have."""
+    """Raise CorruptFileError if the length of a file is not the expected one."""
     if expected is not None and actual != expected:
-        kind = "truncated" if actual < expected else "too long"
+        damage = "truncated" if actual < expected else "too long"
         raise CorruptFileError(
-            f"{name}: the file is {kind}: {actual} bytes instead of {expected}; restore it"
+            f"{name}: the file is {damage}: {actual} bytes instead of {expected}; restore it"
         )
 
 
 def outside(name: str, size: int, offset: int, length: int) -> CorruptFileError:
-    """Return the error for a range that a file does not have."""
+    """Return the error for a range outside of a file."""
     return CorruptFileError(
         f"{name}: bytes {offset} to {offset + length} lie outside the file of {size} bytes; "
         "it is truncated or corrupt"
@@ -158,18 +162,18 @@ class LocalOutput:
     path : str
         Absolute path.
     replace : bool
-        Whether the file takes the place of another when it is closed, instead of refusing to begin if there is one.
+        If True, `close` replaces an existing file. If False, an existing file is an error at once.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
         self.name = path
         self._written = 0
-        self._place = temporary_path(path) if replace else path
+        self._open_path = temporary_path(path) if replace else path
         with translated(path):
             make_folder(os.path.dirname(path))
-            # "x": data files have names of their own, one that exists must not be lost.
+            # "x": names of data files are unique, so an existing file must not be overwritten.
             self._file: BinaryIO | None = open(  # noqa: SIM115
-                self._place, "xb", buffering=_WRITE_BUFFER
+                self._open_path, "xb", buffering=_WRITE_BUFFER
             )
 
     def write(self, buffer: Any) -> None:
@@ -193,8 +197,8 @@ class LocalOutput:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
-                if self._place != self.name:
-                    os.replace(self._place, self.name)
+                if self._open_path != self.name:
+                    os.replace(self._open_path, self.name)
                 sync_folder(os.path.dirname(self.name))
         except BaseException:
             self.abort()
@@ -206,15 +210,15 @@ class LocalOutput:
         if self._file is None:
             return
         file, self._file = self._file, None
-        # Closing flushes, which fails again on a full disk.
+        # Closing flushes, which fails a second time on a full disk.
         with suppress(OSError):
             file.close()
         with suppress(OSError):
-            os.unlink(self._place)
+            os.unlink(self._open_path)
 
 
 def write_whole(path: str, data: bytes, *, durable: bool) -> None:
-    """Create or replace a file; readers see the old bytes or the new ones, never a part."""
+    """Create or replace a file atomically: readers see the old bytes or the new bytes."""
     with translated(path):
         make_folder(os.path.dirname(path))
         temporary = write_temporary(path, data, durable=durable)
@@ -249,7 +253,7 @@ def write_temporary(path: str, data: bytes, *, durable: bool) -> str:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder and those above it, with durable names."""
+    """Make a folder and its missing parents, with durable names."""
     missing = []
     while not os.path.isdir(folder):
         missing.append(folder)
@@ -264,14 +268,14 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable, where the file system can."""
+    """Make the names in a folder durable, where the file system supports it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems have no such call; their names are durable at once.
+        # Some network file systems do not have this call. Their names are durable at once.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
     finally:
@@ -279,13 +283,13 @@ def sync_folder(folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Delete a file if it is there."""
+    """Delete a file if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the names of the files in a folder; none if there is no such folder."""
+    """Return the names of the files in a folder; empty if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if not entry.is_dir()]
@@ -294,7 +298,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def list_folders(folder: str) -> list[str]:
-    """Return the names of the folders in a folder; none if there is no such folder."""
+    """Return the names of the folders in a folder; empty if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
@@ -303,15 +307,15 @@ def list_folders(folder: str) -> list[str]:
 
 
 def list_files(folder: str) -> list[tuple[str, int]]:
-    """Return name and size of the files in a folder; none if there is no such folder."""
-    found = []
+    """Return name and size of the files in a folder; empty if it does not exist."""
+    files = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                # Another process may delete a file while we look.
+                # Another process may delete a file meanwhile.
                 with suppress(FileNotFoundError):
                     if not entry.is_dir():
-                        found.append((entry.name, entry.stat().st_size))
+                        files.append((entry.name, entry.stat().st_size))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return found
+    return files

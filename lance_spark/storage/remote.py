@@ -1,4 +1,4 @@
-"""Files behind fsspec: ranged reads with neighbours merged, and uploads."""
+"""Files behind fsspec: range reads with neighbours merged, and uploads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from lance_spark.storage.retry import Retries, Tries, is_beyond_end, is_transien
 from lance_spark.storage.s3 import is_s3, size_of
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
-#: Reading this many bytes for nothing costs less than another request.
+#: Reading this many unneeded bytes costs less than another request.
 MAX_GAP = 64 * 1024
-#: A merged read is not made longer than this.
+#: Most bytes of a merged read.
 MAX_READ = 64 * 1024 * 1024
-#: Reads of more than two parts are sent as several at once: one connection alone is slower than the store.
+#: Bytes of a part. A longer read is split into parallel requests: one connection is slower than
+#: the store.
 PART = 2 * 1024 * 1024
-#: Storage option: how many reads are under way at once.
+#: Storage option: number of parallel reads.
 IO_THREADS = "io_threads"
 DEFAULT_IO_THREADS = 16
 _MOST_IO_THREADS = 1024
-#: Protocols whose file systems have one connection that answers one after the other.
+#: Protocols whose file systems have one connection, which answers requests one after the other.
 _ONE_AFTER_ANOTHER = frozenset({"ftp", "sftp", "ssh", "smb"})
 
 
@@ -43,9 +44,10 @@ class MergedRead(NamedTuple):
 
 
 def coalesce(ranges: Sequence[ByteRange]) -> list[MergedRead]:
-    """Merge ranges that overlap or are at most `MAX_GAP` apart into reads of at most `MAX_READ` bytes.
+    """Merge ranges that overlap or are at most `MAX_GAP` apart into reads of at most `MAX_READ`
+    bytes.
 
-    A range that is itself longer is read as it is; empty ranges are in no read.
+    A longer range becomes a read of its own. Empty ranges are left out.
     """
     reads: list[MergedRead] = []
     for index in sorted(range(len(ranges)), key=lambda i: ranges[i]):
@@ -87,11 +89,11 @@ class RemoteSource:
             with translated(name, options):
                 size = self._retries.call(file_size, fs, path)
         if not isinstance(size, int):
-            raise CorruptFileError(f"{name}: the store does not tell the size of the file")
+            raise CorruptFileError(f"{name}: the store does not report the size of the file")
         self.size = size
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Fetch the ranges, neighbours together, the reads at once where the file system can."""
+        """Fetch the ranges: neighbours are merged, and reads run in parallel where possible."""
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self.size:
                 raise outside(self.name, self.size, offset, length)
@@ -105,11 +107,11 @@ class RemoteSource:
         return answer
 
     def threads(self) -> ThreadPoolExecutor:
-        """Return the threads of this process that fetch: as many as reads are to be under way at once."""
+        """Return the threads of this process that fetch; their number is that of parallel reads."""
         return _pool(os.getpid(), self._io_threads)
 
     def read_part(self, start: int, stop: int) -> Bytes:
-        """Return bytes inside the file by one request, which is not counted; several threads may ask at the same time."""
+        """Return a range of the file by one request, which is not counted. Thread-safe."""
         with translated(self.name, self._options):
             (data,) = fetch_parts(self._fs, self._path, [(start, stop)], 1, self._retries)
         return self._checked(data, start, stop)
@@ -117,8 +119,9 @@ class RemoteSource:
     def _checked(self, data: Any, start: int, stop: int) -> Bytes:
         if len(data) != stop - start:
             raise CorruptFileError(
-                f"{self.name}: the store returned {len(data)} of the {stop - start} bytes from {start} on; "
-                "the file is truncated"
+                f"{self.name}: the store returned {len(data)} of the {stop - start} bytes from "
+                f"{start} "
+                "on; the file is truncated"
             )
         return np.frombuffer(data, dtype=np.uint8)
 
@@ -131,26 +134,27 @@ class RemoteSource:
             fetched = fetch_parts(self._fs, self._path, parts, self._io_threads, self._retries)
         if len(fetched) == len(reads):
             return fetched
-        found: list[Any] = []
-        at = 0
+        answers: list[Any] = []
+        first = 0
         for read in reads:
-            count = len(self._parts(read))
-            found.append(fetched[at] if count == 1 else b"".join(fetched[at : at + count]))
-            at += count
-        return found
+            end = first + len(self._parts(read))
+            parts_of_read = fetched[first:end]
+            answers.append(parts_of_read[0] if end == first + 1 else b"".join(parts_of_read))
+            first = end
+        return answers
 
     def _parts(self, read: MergedRead) -> list[tuple[int, int]]:
         size = read.stop - read.start
         count = min(-(-size // PART), self._io_threads) if size > 2 * PART else 1
-        edges = [read.start + size * at // count for at in range(count + 1)]
+        edges = [read.start + size * index // count for index in range(count + 1)]
         return list(pairwise(edges))
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: there are no resources to release."""
 
 
 def parse_io_threads(options: Mapping[str, Any]) -> int:
-    """Return how many reads are to be under way at once.
+    """Return the number of parallel reads that the storage options ask for.
 
     Raises
     ------
@@ -163,7 +167,8 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
         count = 0
     if not 1 <= count <= _MOST_IO_THREADS:
         raise InvalidOptionError(
-            f"storage option {IO_THREADS}: a number from 1 to {_MOST_IO_THREADS}, not {given!r}"
+            f"storage option {IO_THREADS} must be a number from 1 to {_MOST_IO_THREADS}, not "
+            f"{given!r}"
         )
     return count
 
@@ -175,32 +180,33 @@ def fetch_parts(
     io_threads: int,
     retries: Retries,
 ) -> list[Any]:
-    """Return some ranges of a file, given by first byte and end; at most `io_threads` are fetched at once.
+    """Return ranges of a file, given by first byte and end; at most `io_threads` in parallel.
 
-    Those that fail for a while are fetched again, the others are not. One that is shorter than asked for is fetched again once; it is
-    returned as it is if it is short again.
+    A range is requested again after a transient error. A range that arrives too short is requested
+    once more, and returned as it is if it is short again.
     """
-    found: list[Any] = [None] * len(parts)
+    fetched: list[Any] = [None] * len(parts)
     missing, short = list(range(len(parts))), set[int]()
     tries = retries.tries()
     while missing:
         answers = _fetch_each(fs, path, [parts[index] for index in missing], io_threads)
-        wait = _wait_after([one for one in answers if isinstance(one, BaseException)], tries)
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        wait = _wait_after(errors, tries)
         again: list[int] = []
         for index, answer in zip(missing, answers, strict=True):
             size = parts[index][1] - parts[index][0]
             failed = isinstance(answer, BaseException)
-            if failed or (len(answer) != size and _is_far(fs, index, short)):
+            if failed or (len(answer) != size and _is_first_cut(fs, index, short)):
                 again.append(index)
             else:
-                found[index] = answer
+                fetched[index] = answer
         missing = again
         time.sleep(wait)
-    return found
+    return fetched
 
 
 def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
-    """Return how many seconds to wait after some requests failed at once. Raises the error that is no reason to wait."""
+    """Return the seconds to wait after parallel requests failed. Raises the first lasting error."""
     if not errors:
         return 0
     worst = next((error for error in errors if not is_transient(error)), errors[0])
@@ -210,8 +216,8 @@ def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
     return wait
 
 
-def _is_far(fs: Any, index: int, short: set[int]) -> bool:
-    """Tell whether a short answer is the first one of its range, from a store that a network can have cut it on the way from."""
+def _is_first_cut(fs: Any, index: int, short: set[int]) -> bool:
+    """Tell whether a range is short for the first time, perhaps cut by the network."""
     if index in short or not getattr(fs, "async_impl", False):
         return False
     short.add(index)
@@ -227,7 +233,7 @@ def _fetch_each(
         answers: list[Any] = fs.cat_ranges(
             [path] * len(parts), starts, stops, on_error="return", batch_size=io_threads
         )
-        return [b"" if is_beyond_end(one) else one for one in answers]
+        return [b"" if is_beyond_end(answer) else answer for answer in answers]
     fetch = partial(_fetch_one, fs, path)
     if len(parts) == 1 or io_threads == 1:
         return [fetch(start, stop) for start, stop in parts]
@@ -242,7 +248,7 @@ def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
 
 
 def file_size(fs: Any, path: str) -> Any:
-    """Return the length of a file, if the store tells it.
+    """Return the length of a file, if the store reports it.
 
     Raises
     ------
@@ -252,7 +258,7 @@ def file_size(fs: Any, path: str) -> Any:
 
 
 def reads_at_once(fs: Any, io_threads: int) -> int:
-    """Return how many of `io_threads` reads a file system answers at the same time; of local disks, which have none, one."""
+    """Return how many reads a file system answers in parallel, at most `io_threads`; 1 if local."""
     return 1 if fs is None or _has_one_connection(fs) else io_threads
 
 
@@ -262,29 +268,32 @@ def _has_one_connection(fs: Any) -> bool:
 
 @lru_cache(maxsize=4)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return the threads that fetch for a process: a forked one has none of its parent's."""
+    """Return the threads that fetch in a process: a forked process does not inherit them."""
     return ThreadPoolExecutor(threads, "lance-io")
 
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
-    """Return the content of a file, in one request where the file system can; on S3 no more than one byte beyond `limit`."""
+    """Return the content of a file by one request, on S3 at most `limit` + 1 bytes."""
     if not is_s3(fs):
         data: bytes = fs.cat_file(path)
         return data
     try:
-        # Without a start, s3fs asks for the size first.
+        # Without a start, s3fs requests the size first.
         data = fs.cat_file(path, start=0, end=None if limit is None else limit + 1)
     except OSError as error:
         lasting = isinstance(error, FileNotFoundError | PermissionError)
         if lasting or is_transient(error) or size_of(fs, path) != 0:
             raise
-        # Nothing is a range that an empty object does not have.
+        # S3 refuses every range of an empty object.
         return b""
     return data
 
 
 class RemoteOutput:
-    """A new file behind fsspec, written as its package does; see `OutputFile`. `replace` tells that there can be one already, which `abort` leaves."""
+    """A new file behind fsspec, written by its package; see `OutputFile`.
+
+    With `replace`, a file can exist already, and `abort` leaves it.
+    """
 
     def __init__(
         self,
@@ -333,8 +342,8 @@ class RemoteOutput:
         if self._file is None:
             return
         file, self._file = self._file, None
-        # What cannot be tidied up now is unreferenced, and cleanup removes it.
-        # To close it would put what was written in the place of a file that is there.
+        # No version refers to what cannot be deleted now, so cleanup removes it.
+        # Closing the file would replace an existing file with an incomplete one.
         with suppress(Exception):
             file.discard()
             file.closed = True

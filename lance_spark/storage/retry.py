@@ -1,24 +1,31 @@
-"""Requests that are sent again: after 429, a fault of the server, a connection that broke, an answer that came late or not whole.
+"""Repeats requests that failed for a while.
+
+Such failures are status 429, a fault of the server, a broken connection, and an answer that comes
+too late or incomplete.
 
 | storage option | default | meaning |
 | --- | --- | --- |
 | `client_max_retries` | 10 | how often a request is repeated |
-| `client_retry_timeout` | 180 | seconds after its first try from which on it is not |
+| `client_retry_timeout` | 180 | seconds after the first attempt; no request is repeated later |
 
-The waits double from 0.1 s on up to 15 s, each a random length between half of that and all of it. Names and meaning are those of other
-Lance clients, whose default for the first one is 3; they slow down besides. Where the answer says how long to wait (`Retry-After`), and the
-package of the store hands that on, no request is repeated sooner, but for the last one, which is sent when the time is over.
+Waits double from 0.1 s up to 15 s; each is a random length between half and all of that. Names and
+meaning are those of other Lance clients, whose default for the first option is 3. If the answer has
+the header `Retry-After`, and the package of the store passes it on, no request is repeated sooner,
+except the last one, which is sent when the timeout ends.
 
-How that multiplies with what the packages below do:
+The packages below repeat requests as well:
 
-- s3fs and botocore would each repeat on their own, five times five requests for one. For tables they do not: they are told to send each
-  request once, so that `client_max_retries` + 1 is all there is. Who gives `config_kwargs` with `retries` has botocore's tries on top, for
-  each of ours.
-- gcsfs sends a request up to 6 times, and Azure's library up to 4 times. What they gave up is not begun again here, but for a timeout or a
-  short answer, which gcsfs does not repeat. Parts of files that are written are sent past that, once, and repeated here (`parts`).
-- A commit whose put failed for good looks for itself and starts again up to 3 times (`table/commit/commit.py`).
+- s3fs and botocore would each repeat, up to 25 requests for one. For tables they send each request
+  once, so a request is sent at most `client_max_retries` + 1 times. With `retries` in
+  `config_kwargs`, botocore repeats each of these.
+- gcsfs sends a request up to 6 times, Azure's library up to 4 times. Their failures are not
+  repeated here, except timeouts and short answers, which gcsfs does not repeat. Parts of written
+  files bypass this: they are sent once and repeated here (`write/multipart`).
+- A commit whose put failed looks for its own manifest and starts again up to 3 times
+  (`table/commit/commit.py`).
 
-Whatever has the same effect when it is done twice can be repeated. Creating a file only if there is none cannot: see `create_once`.
+A request with the same effect when it is carried out twice can be repeated. Creating a file only if
+it is absent is different: see `create_once`.
 """
 
 from __future__ import annotations
@@ -47,27 +54,31 @@ DEFAULT_RETRY_TIMEOUT = 180.0
 _LOOKS = 4
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 15.0
-#: Between looks whether a wait was given up.
+#: Seconds between checks whether a wait was cancelled.
 _LOOK_SECONDS = 0.25
 #: Protocols whose packages repeat each request themselves.
 _REPEATING = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
 _STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-#: What stores say in the text of an answer, whatever its status.
+#: Codes in the text of an answer, of any status.
 _CODES = frozenset(
     (
-        "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted", "RequestTimeout",
-        "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
+        "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
+        "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
+        "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
     )
 )  # fmt: skip
-#: Errors of the libraries, by name: they are not imported here.
-_KINDS = frozenset(
+#: Errors of the libraries, by name, as they are not imported here.
+_TRANSIENT_CLASSES = frozenset(
     (
-        "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
-        "ProxyError", "ResponseParserError", "ServerDisconnectedError", "ServiceRequestError", "ServiceResponseError",
+        "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead",
+        "IncompleteReadError", "ProxyError", "ResponseParserError", "ServerDisconnectedError",
+        "ServiceRequestError", "ServiceResponseError",
     )
 )  # fmt: skip
-#: Connections that will never be.
-_LASTING_KINDS = frozenset(("SSLError", "SSLCertVerificationError", "ClientSSLError", "InvalidURL"))
+#: Connections that cannot succeed later either.
+_LASTING_CLASSES = frozenset(
+    ("SSLError", "SSLCertVerificationError", "ClientSSLError", "InvalidURL")
+)
 _ERRNOS = frozenset(
     {
         errno.ECONNABORTED,
@@ -80,7 +91,13 @@ _ERRNOS = frozenset(
         errno.ETIMEDOUT,
     }
 )
-_LASTING = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)  # fmt: skip
+_LASTING = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +110,8 @@ class Retries:
     timeout : float
         Seconds.
     below : bool
-        Whether the package below repeats requests itself, so that only what it leaves alone is repeated here.
+        Whether the package below repeats requests itself, so that only failures which it does not
+        repeat are repeated here.
     """
 
     max_retries: int = DEFAULT_MAX_RETRIES
@@ -102,7 +120,7 @@ class Retries:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], fs: Any = None) -> Retries:
-        """Return what storage options say, for a file system of fsspec.
+        """Return the retries that storage options ask for, for a file system of fsspec.
 
         Raises
         ------
@@ -116,7 +134,7 @@ class Retries:
         )
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that may be called twice, until it does not fail as a store does for a while. Raises what it raises."""
+        """Call a repeatable function until it succeeds. Raises its last error, or a lasting one."""
         tries = self.tries()
         while True:
             try:
@@ -128,9 +146,9 @@ class Retries:
             time.sleep(wait)
 
     async def call_async(
-        self, request: Callable[[], Awaitable[T]], is_given_up: Callable[[], bool]
+        self, request: Callable[[], Awaitable[T]], is_cancelled: Callable[[], bool]
     ) -> T:
-        """Do the same in an event loop, as long as nobody has given it up."""
+        """Do the same in an event loop, until the request is cancelled."""
         tries = self.tries()
         while True:
             try:
@@ -138,18 +156,18 @@ class Retries:
             except Exception as error:
                 wait = tries.wait_after(error)
                 failure = error
-            if wait is None or await _waited(wait, is_given_up):
+            if wait is None or await _cancelled_while_waiting(wait, is_cancelled):
                 raise failure
 
     def tries(self) -> Tries:
-        """Return the tries of one request, the first of which begins now."""
+        """Return the tries of one request. The first one begins now."""
         return Tries(self)
 
 
-async def _waited(seconds: float, is_given_up: Callable[[], bool]) -> bool:
-    """Wait, and tell whether it was given up, which ends it."""
+async def _cancelled_while_waiting(seconds: float, is_cancelled: Callable[[], bool]) -> bool:
+    """Wait, and return early and true if the request is cancelled."""
     end = time.monotonic() + seconds
-    while not is_given_up():
+    while not is_cancelled():
         left = end - time.monotonic()
         if left <= 0:
             return False
@@ -167,7 +185,7 @@ class Tries:
         self._wait = _FIRST_WAIT
 
     def wait_after(self, error: BaseException) -> float | None:
-        """Return how many seconds after an error to try again; None if there is to be no other try."""
+        """Return the seconds to wait before the next try; None if the error is final."""
         if self._left <= 0 or not is_transient(error):
             return None
         if self._retries.below and not isinstance(error, TimeoutError):
@@ -184,30 +202,32 @@ class Tries:
 def create_once(
     put: Callable[[], bool], look: Callable[[], bytes | None], data: bytes, retries: Retries
 ) -> bool:
-    """Create a file only if there is none, whatever becomes of the answers.
+    """Create a file only if it is absent, even if answers of the store are lost.
 
-    A put that fails may have been carried out. Before another one, and after the last, we look: a file with these bytes is our own.
-    So bytes that somebody else could write, too, count as ours.
+    A put that failed may have been carried out. So before the next put, and after the last, the
+    file is read: a file with the same bytes counts as created by this call, also if another client
+    wrote the same bytes.
 
     Parameters
     ----------
     put : callable
-        Tells whether it created the file. Raises StorageError.
+        Returns whether it created the file. Raises StorageError.
     look : callable
-        Returns the content of the file, None if there is none. Raises StorageError.
+        Returns the content of the file, or None if it does not exist. Raises StorageError.
     data : bytes
-        What `put` writes.
+        Content that `put` writes.
     retries : Retries
 
     Returns
     -------
     bool
-        False if there is a file of somebody else.
+        False if another client created the file.
 
     Raises
     ------
     StorageError
-        Nobody knows whether the file was created; or, if `is_refusal` says so, it certainly was not.
+        It is unknown whether the file was created. If `is_refusal` is true of the error, it
+        certainly was not.
     """
     tries = retries.tries()
     doubt: StorageError | None = None
@@ -222,7 +242,7 @@ def create_once(
             if is_refusal(error):
                 if doubt is None:
                     raise
-                # The request before can still be carried out.
+                # The store can still carry out the request before.
                 raise StorageError(str(error)) from doubt
             failure = doubt = error
             wait = tries.wait_after(error)
@@ -231,7 +251,8 @@ def create_once(
         try:
             present = seen_whole(look, data)
         except StorageError:
-            # From the failure of the put: that the look is forbidden does not mean that nothing was done.
+            # The cause is the failure of the put: a forbidden read does not mean that the put did
+            # nothing.
             raise StorageError(str(failure)) from failure
         if present is not None:
             return present == data
@@ -240,7 +261,9 @@ def create_once(
 
 
 def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
-    """Look until what is seen is no beginning of `data`: our own file, if its answer is cut short, would be taken for somebody else's.
+    """Read the file until the content is not a mere beginning of `data`.
+
+    Otherwise a truncated answer would make the own file look like another client's.
 
     Raises
     ------
@@ -250,46 +273,49 @@ def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
         present = look()
         if present is None or present == data or not data.startswith(present):
             return present
-    raise StorageError("the file does not come as a whole")
+    raise StorageError("the store returns only a part of the file")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether a request that failed so may succeed later: 408, 429, 5xx, a broken connection, a timeout, an answer cut short."""
+    """Tell whether a request with this error may succeed later.
+
+    That is status 408, 429 or 5xx, a broken connection, a timeout, or a truncated answer.
+    """
     if isinstance(error, _LASTING):
         return False
     chain = list(_chain(error))
-    if any(_is(one, _LASTING_KINDS) for one in chain):
+    if any(_has_class(cause, _LASTING_CLASSES) for cause in chain):
         return False
-    return any(_is_transient(one) for one in chain)
+    return any(_is_transient(cause) for cause in chain)
 
 
 def is_beyond_end(answer: object) -> bool:
-    """Tell whether a store answers that a file ends before a range of it begins (416)."""
+    """Tell whether a store answers that a range begins after the end of the file (416)."""
     if not isinstance(answer, Exception):
         return False
-    for one in _chain(answer):
-        response = getattr(one, "response", None)
+    for cause in _chain(answer):
+        response = getattr(cause, "response", None)
         if isinstance(response, Mapping):
-            # As botocore has it.
+            # An error of botocore.
             if (response.get("Error") or {}).get("Code") == "InvalidRange":
                 return True
         elif any(
-            str(getattr(one, name, "")) == "416" for name in ("status", "code", "status_code")
+            str(getattr(cause, name, "")) == "416" for name in ("status", "code", "status_code")
         ):
             return True
     return False
 
 
 def retry_after(error: BaseException) -> float:
-    """Return for how many seconds a store does not want to be asked again; 0 if it has not said so, or its package keeps that to itself."""
-    for one in _chain(error):
-        response = getattr(one, "response", None)
+    """Return the seconds of the header `Retry-After`; 0 without it or if the package drops it."""
+    for cause in _chain(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, Mapping):
-            # As botocore has it.
+            # An error of botocore.
             headers = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
         else:
-            # As aiohttp and Azure's library have it.
-            headers = getattr(one, "headers", None) or getattr(response, "headers", None)
+            # An error of aiohttp or of Azure's library.
+            headers = getattr(cause, "headers", None) or getattr(response, "headers", None)
         for name, value in headers.items() if isinstance(headers, Mapping) else ():
             if str(name).lower() == "retry-after":
                 return _seconds(str(value))
@@ -297,7 +323,7 @@ def retry_after(error: BaseException) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Return the seconds that a header tells: a number, or a time in HTTP's words."""
+    """Parse the seconds of a header: a number, or an HTTP date."""
     if text.strip().isdecimal() and text.isascii():
         return float(text)
     with suppress(ValueError, TypeError):
@@ -307,35 +333,35 @@ def _seconds(text: str) -> float:
 
 
 def protocols(fs: Any) -> tuple[str, ...]:
-    """Return the names of a file system's protocol."""
+    """Return the names of the protocol of a file system."""
     names = getattr(fs, "protocol", ())
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    one: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(8):
-        if one is None:
+        if cause is None:
             return
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
 def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError) or _is(error, _KINDS):
+    if isinstance(error, ConnectionError | TimeoutError) or _has_class(error, _TRANSIENT_CLASSES):
         return True
     if isinstance(error, OSError) and error.errno in _ERRNOS:
         return True
     if getattr(error, "retryable", None) is True:
-        # Google's tokens.
+        # Errors of Google's authentication.
         return True
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
-        # As botocore has it.
+        # An error of botocore.
         code = (response.get("Error") or {}).get("Code")
         status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
         return code in _CODES or status in _STATUSES
-    # As aiohttp, gcsfs and Azure's library have it.
+    # An error of aiohttp, gcsfs or Azure's library.
     for name in ("status", "code", "status_code"):
         number = getattr(error, name, None)
         if isinstance(number, str) and number.isdecimal() and number.isascii():
@@ -345,8 +371,8 @@ def _is_transient(error: BaseException) -> bool:
     return False
 
 
-def _is(error: BaseException, names: frozenset[str]) -> bool:
-    return any(kind.__name__ in names for kind in type(error).__mro__)
+def _has_class(error: BaseException, names: frozenset[str]) -> bool:
+    return any(cls.__name__ in names for cls in type(error).__mro__)
 
 
 def _number(options: Mapping[str, Any], name: str, default: float, *, whole: bool = False) -> float:
@@ -356,6 +382,8 @@ def _number(options: Mapping[str, Any], name: str, default: float, *, whole: boo
     except (TypeError, ValueError, OverflowError):
         value = -1
     if not 0 <= value <= 1e6:
-        what = "a whole number" if whole else "a number of seconds"
-        raise InvalidOptionError(f"storage option {name}: {what} from 0 on, not {given!r}")
+        expected = "a whole number" if whole else "a number of seconds"
+        raise InvalidOptionError(
+            f"storage option {name} must be {expected} of at least 0, not {given!r}"
+        )
     return value

@@ -1,4 +1,4 @@
-"""What S3 is asked for without the help that s3fs gives: each request is sent once, and is seen to be sent."""
+"""Requests to S3 past the caches and retries of s3fs: each request is sent exactly once."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from typing import Any
 
 from lance_spark.storage.retry import Retries
 
-#: The most that one listing answers.
+#: Most entries of one page of a listing.
 _PAGE = 1000
 
 
 def is_s3(fs: Any) -> bool:
-    """Tell whether a file system is that of s3fs."""
+    """Tell whether a file system is from s3fs."""
     return hasattr(fs, "call_s3")
 
 
 def single_tries(arguments: Mapping[str, Any], connections: int) -> dict[str, Any]:
-    """Return the arguments of s3fs by which botocore sends each request once, over so many connections at the same time."""
+    """Return arguments of s3fs with which botocore sends each request once, over `connections`."""
     config = {**(arguments.get("config_kwargs") or {})}
     config.setdefault("retries", {"max_attempts": 0})
-    # One more than there are reads: an upload or a listing does not wait for them.
+    # One connection more than parallel reads, so that an upload or a listing does not wait.
     config.setdefault("max_pool_connections", max(connections + 1, 10))
     return {**arguments, "config_kwargs": config}
 
 
 def without_expectation(fs: Any) -> None:
-    """Have puts sent at once: aiohttp waits without end for a server that was asked first whether it wants them (`Expect: 100-continue`)."""
+    """Remove the header `Expect: 100-continue` from puts.
+
+    With it, aiohttp waits without a timeout for the answer of the server.
+    """
     if "set_session" in vars(fs):
         return
-    own = fs.set_session
+    original = fs.set_session
 
     async def set_session(*args: Any, **kwargs: Any) -> Any:
         from botocore.handlers import add_expect_header
 
-        client = await own(*args, **kwargs)
+        client = await original(*args, **kwargs)
         client.meta.events.unregister("before-call.s3", add_expect_header)
         return client
 
@@ -42,15 +45,15 @@ def without_expectation(fs: Any) -> None:
 
 
 def head(fs: Any, path: str) -> dict[str, Any]:
-    """Return what S3 tells of an object (`ContentLength`, `LastModified`), by one request whether there is one or not.
+    """Return the metadata of an object (`ContentLength`, `LastModified`) by one request.
 
     Raises
     ------
     FileNotFoundError
     """
     bucket, key, _ = fs.split_path(path)
-    told: dict[str, Any] = fs.call_s3("head_object", Bucket=bucket, Key=key)
-    return told
+    metadata: dict[str, Any] = fs.call_s3("head_object", Bucket=bucket, Key=key)
+    return metadata
 
 
 def size_of(fs: Any, path: str) -> int:
@@ -61,16 +64,16 @@ def size_of(fs: Any, path: str) -> int:
 def entries(
     fs: Any, folder: str, retries: Retries, *, deep: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the objects and the folders right in a folder, each page of the listing asked for until it comes.
+    """Yield the objects and folders in a folder. Each page of the listing is repeated as needed.
 
     Parameters
     ----------
     fs : s3fs file system
     folder : str
-        Its URI.
+        URI of the folder.
     retries : Retries
     deep : bool
-        The objects in its folders, too, and no folders.
+        Yield objects at any depth instead, and no folders.
 
     Yields
     ------
@@ -78,21 +81,25 @@ def entries(
         `name` with the bucket, `size`, `type` ("file" or "directory"), `LastModified` of objects.
     """
     bucket, key, _ = fs.split_path(folder.rstrip("/"))
-    asked: dict[str, Any] = {"Bucket": bucket, "Prefix": f"{key}/" if key else "", "MaxKeys": _PAGE}
+    parameters: dict[str, Any] = {
+        "Bucket": bucket,
+        "Prefix": f"{key}/" if key else "",
+        "MaxKeys": _PAGE,
+    }
     if not deep:
-        asked["Delimiter"] = "/"
+        parameters["Delimiter"] = "/"
     while True:
-        answer = retries.call(fs.call_s3, "list_objects_v2", **asked)
-        for found in answer.get("CommonPrefixes", ()):
-            name = f"{bucket}/{found['Prefix'].rstrip('/')}"
+        answer = retries.call(fs.call_s3, "list_objects_v2", **parameters)
+        for prefix in answer.get("CommonPrefixes", ()):
+            name = f"{bucket}/{prefix['Prefix'].rstrip('/')}"
             yield {"name": name, "size": 0, "type": "directory"}
-        for found in answer.get("Contents", ()):
+        for entry in answer.get("Contents", ()):
             yield {
-                "name": f"{bucket}/{found['Key']}",
-                "size": found["Size"],
+                "name": f"{bucket}/{entry['Key']}",
+                "size": entry["Size"],
                 "type": "file",
-                "LastModified": found["LastModified"],
+                "LastModified": entry["LastModified"],
             }
         if not answer.get("IsTruncated"):
             return
-        asked["ContinuationToken"] = answer["NextContinuationToken"]
+        parameters["ContinuationToken"] = answer["NextContinuationToken"]

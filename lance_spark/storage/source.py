@@ -1,8 +1,8 @@
-"""Byte ranges of one file, asked for in plans and answered in bulk.
+"""Byte ranges of one file, requested by read plans and answered in bulk.
 
-A *read plan* is a generator: it yields the byte ranges that it needs next, is sent their bytes in the same order, and
-returns its result. Plans of many columns run in step, so that the ranges of one round are merged into few reads,
-whichever column asked for them; a plan that needs nothing before it knows its ranges costs no round at all.
+A *read plan* is a generator: it yields the byte ranges that it needs next, receives their bytes in
+the same order, and returns its result. Plans of many columns run in step, so that the ranges of all
+columns in one round are merged into few reads.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 T = TypeVar("T")
 
-#: Bytes as the decoders see them: a one-dimensional, C-contiguous uint8 array, read-only and often a view of a map.
+#: Bytes for decoders: a one-dimensional, C-contiguous uint8 array, read-only, often a view of a
+#: memory map.
 Bytes = npt.NDArray[np.uint8]
 
 
 class ByteRange(NamedTuple):
-    """`length` bytes from byte `offset` of a file on."""
+    """`length` bytes of a file, from byte `offset` on."""
 
     offset: int
     length: int
@@ -29,7 +30,7 @@ class ByteRange(NamedTuple):
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read of a file: how often, in how many reads once neighbours were merged, and how many bytes."""
+    """Counts of a file: calls of `read`, reads after neighbours were merged, and bytes."""
 
     requests: int = 0
     reads: int = 0
@@ -42,7 +43,7 @@ class ReadCounts:
         self.bytes += size
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Set all counts to zero."""
         self.requests = self.reads = self.bytes = 0
 
 
@@ -50,7 +51,7 @@ ReadPlan = Generator[Sequence[ByteRange], Sequence[Bytes], T]
 
 
 class Ranges(Protocol):
-    """Whatever answers plans."""
+    """Anything that answers read plans."""
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of each range, in order; see `ByteSource`."""
@@ -58,9 +59,9 @@ class Ranges(Protocol):
 
 
 class ByteSource(Protocol):
-    """A file that can be read at any place; safe to use from one thread at a time.
+    """A file with random access, for one thread at a time.
 
-    `name` is what errors call the file. `size` is its length in bytes.
+    `name` is the name of the file in errors. `size` is its length in bytes.
     """
 
     name: str
@@ -72,14 +73,14 @@ class ByteSource(Protocol):
         Raises
         ------
         CorruptFileError
-            A range lies outside the file, or the store returned fewer bytes than asked for.
+            A range lies outside the file, or the store returned too few bytes.
         StorageError
             The store failed.
         """
         ...
 
     def close(self) -> None:
-        """Release what the source holds; arrays handed out before stay valid."""
+        """Release the resources of the source; arrays returned earlier stay valid."""
         ...
 
 
@@ -94,16 +95,16 @@ def gather_plans(plans: Sequence[ReadPlan[T]]) -> ReadPlan[list[T]]:
             results[index] = stop.value
     while waiting:
         buffers = yield [r for _, ranges in waiting for r in ranges]
-        still: list[tuple[int, Sequence[ByteRange]]] = []
-        at = 0
+        unfinished: list[tuple[int, Sequence[ByteRange]]] = []
+        start = 0
         for index, ranges in waiting:
-            answer = buffers[at : at + len(ranges)]
-            at += len(ranges)
+            answer = buffers[start : start + len(ranges)]
+            start += len(ranges)
             try:
-                still.append((index, plans[index].send(answer)))
+                unfinished.append((index, plans[index].send(answer)))
             except StopIteration as stop:
                 results[index] = stop.value
-        waiting = still
+        waiting = unfinished
     return results  # type: ignore[return-value]
 
 

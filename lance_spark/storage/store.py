@@ -1,4 +1,4 @@
-"""One class for every store: local disks by the operating system's calls, everything else through fsspec."""
+"""One class for every store: local disks by system calls, all others through fsspec."""
 
 from __future__ import annotations
 
@@ -37,28 +37,29 @@ __all__ = ["ObjectStore", "OutputFile"]
 
 
 class ObjectStore(Folders):
-    """The files below one root, a table's as a rule.
+    """The files below one root, usually the root of a table.
 
-    Paths are relative to the root, with "/" between their parts on every system. A store can be pickled: it travels
-    as URI and options, and connects again where it arrives.
+    Paths are relative to the root, with "/" between their parts on every system. A store can be
+    pickled, as URI and options; it connects again after unpickling.
 
     Parameters
     ----------
     location : Location
     storage_options : mapping, optional
-        Credentials, endpoint: by the names that other Lance clients use, or as the fsspec file system takes them (`options`). Never
-        shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint` are for the manifest store, `io_threads` says how many reads
-        are under way at once, `commit_lock` names a lock for commits.
+        Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
+        (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
+        belong to the manifest store, `io_threads` is the number of parallel reads, `commit_lock`
+        names a lock for commits.
 
     Attributes
     ----------
     uri : str
         The root: an absolute path on local disks, else a URI.
     display : str
-        The same without what could be a secret, for messages.
+        `uri` without possible secrets, for errors.
     is_local : bool
     reads_at_once : int
-        How many files may be read at the same time with gain.
+        Number of files that are worth reading in parallel.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class ObjectStore(Folders):
         self._arguments = to_fsspec(
             self._objects.scheme, {**of_uri(self._objects), **self._options}
         )
-        #: What no message shows.
+        #: Options whose values no error shows.
         self._secrets = {**self._arguments, **self._options, **location.secrets}
         self._fs: Any = None
         self._io_threads = parse_io_threads(self._arguments)
@@ -91,7 +92,7 @@ class ObjectStore(Folders):
     def from_uri(
         cls, uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> ObjectStore:
-        """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme that fsspec knows.
+        """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme of fsspec.
 
         Raises
         ------
@@ -109,12 +110,12 @@ class ObjectStore(Folders):
 
     @property
     def base_uri(self) -> str:
-        """The root of the files as a base path of another table has it: a URI."""
+        """The root of the files as a URI, as base paths of other tables record it."""
         return escaped(self.scheme, self.object_uri)
 
     @property
     def manifest_store(self) -> ManifestStore | None:
-        """The database that says which manifests there are; None if the files themselves do.
+        """The database that records the manifests; None if the store of the files does.
 
         Raises
         ------
@@ -139,16 +140,21 @@ class ObjectStore(Folders):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether listings are known to have everything that was written before, as S3, Google Cloud Storage and Azure promise."""
+        """Whether a listing is known to contain every file written before it.
+
+        S3, Google Cloud Storage and Azure promise it.
+
+        """
         return self.is_local or self.scheme == "memory" or family_of(self.scheme) is not None
 
     @property
     def lists_in_order(self) -> bool:
         """Whether `list_first` works.
 
-        S3 and Google Cloud Storage list by the bytes of names, but for directory buckets of S3, and zonal ones of Google, which are not known
-        to. Azure does so unless the account has a hierarchical namespace; neither the URI nor a listing tells whether it has, and only
-        newer servers can begin a listing after a name. So everything is listed there.
+        S3 and Google Cloud Storage list in the order of the bytes of names. Directory buckets of S3
+        and zonal buckets of Google are not known to. Azure does, unless the account has a
+        hierarchical namespace, which neither the URI nor a listing shows; and only newer servers
+        can begin a listing after a name. So Azure counts as unordered.
         """
         if self._fs is None or self.scheme not in ("s3", "s3a", "gs", "gcs"):
             return False
@@ -159,12 +165,12 @@ class ObjectStore(Folders):
 
     @property
     def place(self) -> Location:
-        """Where the files are."""
+        """The location of the files."""
         return self._objects
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Storage options as they were given; secrets among them."""
+        """The storage options of the user, with secrets."""
         return self._options
 
     @property
@@ -183,7 +189,7 @@ class ObjectStore(Folders):
         return ObjectStore(self._location.below(check_relative(folder)), self._options)
 
     def above(self, folder: str) -> ObjectStore | None:
-        """Return the store that this one is the given folder of; None if its root is another folder."""
+        """Return the store of the parent if the root of this one ends with `folder`, else None."""
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self._options)
 
@@ -194,7 +200,8 @@ class ObjectStore(Folders):
         ----------
         path : str
         size : int, optional
-            Its length, if known: saves a request. A local file of another length is refused.
+            Length of the file, if known: saves a request. A local file of another length is
+            refused.
 
         Raises
         ------
@@ -218,14 +225,14 @@ class ObjectStore(Folders):
         ----------
         path : str
         limit : int, optional
-            Bytes that it can have. Kept to where the store lets files be read in part without a look at them first.
+            Most bytes that the file may have. Where possible, not more is read.
 
         Raises
         ------
         MissingFileError
             There is no such file.
         CorruptFileError
-            It is longer.
+            The file is longer than `limit`.
         StorageError
         """
         full = self._full(path)
@@ -240,14 +247,14 @@ class ObjectStore(Folders):
         return data
 
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Create or replace a small file; readers see all of it or nothing.
+        """Create or replace a small file atomically.
 
         Parameters
         ----------
         path : str
         data : bytes
         durable : bool
-            False for what may be lost in a crash: spares local disks two fsync.
+            If False, the file may be lost in a crash: this saves two fsync calls on local disks.
 
         Raises
         ------
@@ -261,18 +268,18 @@ class ObjectStore(Folders):
             self._retries.call(self._fs.pipe_file, full, data)
 
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
-        """Start a new file, to be written from start to end.
+        """Open a new file for sequential writes.
 
         Parameters
         ----------
         path : str
         replace : bool
-            Whether it takes the place of one that is there, once it is whole.
+            Whether `close` replaces an existing file.
 
         Raises
         ------
         StorageError
-            The store refuses, or, on local disks, the file exists and is not to be replaced.
+            The store refuses, or a local file exists and `replace` is false.
         """
         full = self._full(path)
         if self._fs is None:
@@ -290,13 +297,13 @@ class ObjectStore(Folders):
             )
 
     def remove_folder(self, folder: str) -> None:
-        """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
+        """Remove an empty folder on a local disk. Errors are ignored."""
         if self._fs is None:
             with suppress(OSError):
                 os.rmdir(self._full(folder))
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is a file.
+        """Tell whether a file exists.
 
         Raises
         ------
@@ -311,18 +318,18 @@ class ObjectStore(Folders):
                     self._retries.call(file_size, self._fs, full)
                     return True
                 self._fs.invalidate_cache(full)
-                # `isfile` takes a store that fails for one that has no such file.
+                # `isfile` returns false when the store fails.
                 return bool(self._retries.call(self._fs.info, full)["type"] == "file")
             except FileNotFoundError:
                 return False
 
     def copy(self, source: str, target: str) -> None:
-        """Create or replace a small file by a copy of another; readers see all of it or nothing.
+        """Copy a small file atomically, replacing an existing target.
 
         Raises
         ------
         MissingFileError
-            There is no `source`.
+            `source` does not exist.
         StorageError
         """
         if self._fs is None:
@@ -333,12 +340,12 @@ class ObjectStore(Folders):
             self._retries.call(self._fs.cp_file, full, self._full(target))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are not there are passed over.
+        """Delete files; missing files are ignored.
 
         Raises
         ------
         StorageError
-            Some file could not be deleted; the others are.
+            Some file could not be deleted. The others are deleted.
         """
         first: StorageError | None = None
         for path in paths:
@@ -357,12 +364,12 @@ class ObjectStore(Folders):
             raise first
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file, whole and durable, in one atomic step; return False and change nothing if it exists.
+        """Create a durable file atomically; return False and change nothing if it exists.
 
         Raises
         ------
         StorageError
-            The store failed, and the file may or may not be there; or the store has no such step.
+            The store failed, and the file may exist or not; or the store has no atomic creation.
         """
         return self._create(self._commit_handler(), path, data)
 
@@ -383,7 +390,7 @@ class ObjectStore(Folders):
             return self._retries.call(handler.put_if_absent, self._full(path), data)
 
     def _present(self, path: str, size: int) -> bytes | None:
-        """Return the content of a file that should have so many bytes, or the first ones of it; None if there is none."""
+        """Return the first `size` bytes of a file; None if it does not exist."""
         try:
             return self.read_bytes(path, size)
         except MissingFileError:
@@ -392,7 +399,7 @@ class ObjectStore(Folders):
             return b""
 
     def check_put_if_absent(self) -> None:
-        """Refuse a store that `put_if_absent` does not work on, before anything is written to it.
+        """Refuse a store without atomic creation, before anything is written to it.
 
         Raises
         ------
@@ -412,7 +419,7 @@ class ObjectStore(Folders):
                 put = partial(self._create, handler)
                 bare = partial(self._create_bare, handler)
                 place = (self.scheme, self._fs, self.object_uri)
-                # Packages look at some options only when they connect.
+                # Packages of stores validate some options only when they connect.
                 with translated(self.display, self._secrets):
                     conditional_put_probe.check(*place, self.display, put, bare, self._delete_one)
             self._handler = handler

@@ -1,12 +1,14 @@
-"""Where a table is: its URI, taken apart.
+"""Parses the URI of a table.
 
-- A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute. `%41` is decoded after
-  `file:`, as every URI reader does, and left alone in plain paths.
-- `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and Azure `%41` is decoded, as other
-  clients do; a "%" that is one is spelt `%25` in `uri`, and only there.
-- `abfss://container@account.dfs.core.windows.net/path` names an account of Azure; the container is no user, and is shown.
-- `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in a table of DynamoDB. Here `%41`
-  is decoded, as other clients do.
+- A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute.
+  `%41` is decoded after `file:`, as every URI reader does, and left alone in plain paths.
+- `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and
+  Azure `%41` is decoded, as other clients do; a literal "%" is written `%25` in `uri`, and only
+  there.
+- `abfss://container@account.dfs.core.windows.net/path` names an account of Azure. The container is
+  not a user name, so errors show it.
+- `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path` and its manifests in
+  a table of DynamoDB. `%41` is decoded, as other clients do.
 """
 
 from __future__ import annotations
@@ -20,23 +22,24 @@ from lance_spark.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
 _FILE = re.compile(r"(?:file|local):(?://(?:localhost)?(?=/)|(?=/)|//)", re.IGNORECASE)
-#: The scheme of tables whose manifests DynamoDB keeps.
+#: The scheme of tables whose manifests are recorded in DynamoDB.
 DYNAMODB = "s3+ddb"
 _DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
 #: Schemes whose URIs have escapes.
 _ESCAPED = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
-#: How often a name is decoded at most.
+#: Most times that a name is decoded.
 _DEEPEST = 4
-#: Schemes that name a container of Azure before the "@", and the account after it.
+#: Schemes with a container of Azure before the "@" and the account after it.
 _AZURE = frozenset({"az", "azure", "abfs", "abfss"})
 _ACCOUNT = re.compile(
     r"[a-z]+://[^/@]+@(?P<account>[^/@.]+)\.(?:dfs|blob)\.(?P<domain>[^/@]+)(?:/.*)?"
 )
-#: Schemes whose URIs begin with a bucket, not with a server.
+#: Schemes whose URIs begin with a bucket instead of a server.
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
 #: Domains of Azure's own servers.
 AZURE_DOMAINS = (
-    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net",
+    "fabric.microsoft.com",
 )  # fmt: skip
 
 
@@ -57,12 +60,12 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a local disk."""
+        """Whether the root is on a local disk."""
         return self.scheme == "file"
 
     @property
     def display(self) -> str:
-        """The URI without what could be a secret: user, password and query."""
+        """The URI without possible secrets: user, password and query."""
         if self.is_local:
             return self.uri
         start, rest = self.uri.split("://", 1)
@@ -75,7 +78,7 @@ class Location:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """What in the URI could be a secret: the user and password before an "@", and the query."""
+        """Possible secrets in the URI: user and password before an "@", and the query."""
         if self.is_local or self.scheme == DYNAMODB:
             return {}
         rest = self.uri.partition("://")[2]
@@ -87,12 +90,15 @@ class Location:
 
     @property
     def azure_account(self) -> tuple[str, str] | None:
-        """The account, and the domain after ``dfs.``, of ``abfss://container@account.dfs.core.windows.net/path``."""
+        """Account and domain of ``abfss://container@account.dfs.domain/path``; None for others."""
         match = _ACCOUNT.fullmatch(self.uri) if self.scheme in _AZURE else None
         return (match["account"], match["domain"]) if match else None
 
     def is_served_as(self, other: Location) -> bool:
-        """Tell whether what opens another place may be told to the server of this one, which a manifest or a blob names."""
+        """Tell whether the credentials of another location may be sent to the server of this one.
+
+        A manifest or a blob names this location, so its server may be untrusted.
+        """
         if self.scheme != other.scheme:
             return False
         if self.scheme in _AZURE:
@@ -108,7 +114,7 @@ class Location:
 
     @property
     def objects(self) -> Location:
-        """Where the files are, without escapes: another place only if the scheme names a manifest store."""
+        """The location of the files, without escapes and without the manifest store."""
         if self.scheme in _ESCAPED:
             return Location(self.scheme, unquote(self.uri))
         if self.scheme != DYNAMODB:
@@ -118,7 +124,7 @@ class Location:
 
     @property
     def dynamodb_table(self) -> str | None:
-        """The table of DynamoDB that keeps the manifests, if the scheme says that one does."""
+        """The table of DynamoDB that records the manifests; None for other schemes."""
         return unquote(self._parts()[1]) if self.scheme == DYNAMODB else None
 
     def below(self, folder: str) -> Location:
@@ -129,7 +135,7 @@ class Location:
         return Location(self.scheme, f"{join(root, quote(folder))}?ddbTableName={table}")
 
     def above(self, folder: str) -> Location | None:
-        """Return the root that this one is `folder` below; None if it is another folder."""
+        """Return the parent if this root ends with `folder`, else None."""
         if self.scheme != DYNAMODB:
             root = self.uri.removesuffix(f"/{escaped(self.scheme, folder)}")
             return Location(self.scheme, root) if root != self.uri else None
@@ -147,18 +153,18 @@ class Location:
 
 
 def parse_uri(uri: str | os.PathLike[str]) -> Location:
-    """Take a table's URI apart.
+    """Parse the URI of a table.
 
     Raises
     ------
     InvalidInputError
-        The URI is empty, or has a NUL byte, or credentials that do not belong there, or names no table of DynamoDB where it has to.
+        The URI is empty, has a NUL byte or credentials, or lacks the table of DynamoDB.
     """
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"a path or URI must be a string, not {type(uri).__name__}")
     text = os.fspath(uri)
     if not text or "\0" in text:
-        raise InvalidInputError(f"{text!r} is no path of a table: give a path or a URI")
+        raise InvalidInputError(f"{text!r} is not the path of a table: give a path or a URI")
     local = _FILE.match(text)
     if local:
         return _local(unquote(text[local.end() :]))
@@ -172,31 +178,32 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
         return _dynamodb(rest)
     if name in _AZURE and re.search(r"[?&]sig=", rest):
         raise InvalidInputError(
-            f"{name}://{rest.partition('?')[0]}: a shared access signature is no part of a table's URI; give it as the "
-            "storage option sas_token"
+            f"{name}://{rest.partition('?')[0]}: a shared access signature does not "
+            "belong in the URI of a table; give it as the storage option sas_token"
         )
     if name in _ESCAPED:
         rest = escaped(name, unquote(rest)).rstrip("/")
         if "\0" in rest:
-            raise InvalidInputError(f"{text!r} is no path of a table: give a path or a URI")
+            raise InvalidInputError(f"{text!r} is not the path of a table: give a path or a URI")
     return Location(name, f"{name}://{rest}")
 
 
 def escaped(scheme: str, text: str) -> str:
-    """Return a part of a path as the URIs of a scheme have it."""
+    """Return a part of a path, escaped as in the URIs of a scheme."""
     return text.replace("%", "%25") if scheme in _ESCAPED else text
 
 
 def _check_bucket(scheme: str, rest: str) -> None:
-    """Refuse keys before the bucket, as Hadoop once had them: nothing would take them for secrets."""
+    """Refuse keys before the bucket, an old form of Hadoop: errors would show them."""
     bucket = rest.partition("/")[0]
-    # A secret can have slashes. Names of access points have colons.
+    # A secret can contain slashes. Names of access points contain colons.
     has_key = "@" in bucket or (
         ":" in bucket and "@" in rest and not bucket.lower().startswith("arn:")
     )
     if has_key and scheme in (*_BUCKETS, DYNAMODB):
         raise InvalidInputError(
-            f"{scheme}://***: the URI of a table begins with its bucket; give keys as storage options"
+            f"{scheme}://***: the URI of a table begins with its bucket; give keys as storage "
+            "options"
         )
 
 
@@ -205,7 +212,8 @@ def _dynamodb(rest: str) -> Location:
     folder = match["folder"].rstrip("/") if match else ""
     if match is None or not folder:
         raise InvalidInputError(
-            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB that keeps the manifests: "
+            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB "
+            "that keeps the manifests: "
             f"{DYNAMODB}://bucket/path?ddbTableName=name"
         )
     return Location(DYNAMODB, f"{DYNAMODB}://{folder}?ddbTableName={match['table']}")
@@ -216,12 +224,12 @@ def _local(path: str) -> Location:
 
 
 def join(*parts: str) -> str:
-    """Join parts of a path with slashes; empty parts are left out."""
+    """Join the parts of a path with slashes; empty parts are skipped."""
     return "/".join(part for part in parts if part)
 
 
 def check_relative(path: str) -> str:
-    """Return `path` if it stays below the root that it is relative to.
+    """Return `path` if it stays below its root.
 
     Raises
     ------
@@ -229,7 +237,7 @@ def check_relative(path: str) -> str:
         The path is empty or absolute, has a scheme, or steps outside by "..".
     """
     if _leads_out(path) or ("%" in path and _leads_out_decoded(path)):
-        raise InvalidInputError(f"{path!r} is no path below the table's root")
+        raise InvalidInputError(f"{path!r} is not a path below the root of the table")
     return path
 
 
@@ -245,7 +253,7 @@ def _leads_out(path: str) -> bool:
 
 
 def _leads_out_decoded(path: str) -> bool:
-    # Web servers, and what asks them, decode escapes, and what they find behind them.
+    # Web servers and their clients decode escapes, some of them repeatedly.
     for _ in range(_DEEPEST):
         decoded = unquote(path)
         if decoded == path:

@@ -1,14 +1,16 @@
-"""Which columns of a table appended data fills: the rule that an append is checked by before anything is written.
+"""Matches the schema of appended data with the columns of a table, before anything is written.
 
-- Fields are matched by name, at every depth; their order may differ. The one child of a list, and the key and value of a
-  map, are matched by place: `item` and `element` are the same list.
-- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind, JSON as strings, which are checked when
-  they are written. Tables of releases that stored JSON as strings take JSON.
-- Columns that the data does not have must be nullable; they are null in the new rows.
-- The data must have no others.
-- Data that could be null may go into a column that must not: its values are checked when they are written.
+- Fields are matched by name at every depth, in any order. The child of a list, and the key and
+  value of a map, are matched by position: lists of `item` and of `element` are equal.
+- Types must be equal; nothing is cast. Blobs may be given as any binary type, JSON as strings,
+  which are checked when they are written. Tables of releases that stored JSON as strings accept
+  JSON.
+- Columns that the data lacks must be nullable; they are null in the new rows.
+- The data must not have further columns.
+- Nullable data may go into a non-nullable column: its values are checked when they are written.
 
-pylance has the same rule but for the names of the children of lists, which it wants to be equal, and for strings as JSON.
+pylance has the same rule, except that the names of list children must be equal, and that it refuses
+strings as JSON.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ from lance_spark.file.schema.schema import Field, Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
-    """Return the fields of a table that appended data has, in the table's order, with the table's ids.
+    """Return the fields of a table that appended data fills, in the order of the table.
 
     Parameters
     ----------
     table : Schema
     data : Schema
-        Its ids do not matter.
+        Schema of the data; field ids are ignored.
     name : str
-        What errors call the table.
+        Name of the table in errors.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not fit; the message names the column.
+        The data does not match; the error names the column.
     """
     return replace(table, fields=_children(table.fields, data.fields, (), name))
 
@@ -47,13 +49,16 @@ def _children(
     unknown = [field.name for field in given if field.name not in {w.name for w in wanted}]
     if unknown:
         raise SchemaMismatchError(
-            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add it to the table "
-            f"first, or overwrite the table. The table has {', '.join(_shown(path, w.name) for w in wanted)}"
+            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add "
+            "it to the table "
+            "first, or overwrite the table. The table has "
+            f"{', '.join(_shown(path, w.name) for w in wanted)}"
         )
     missing = [f for f in wanted if f.name not in by_name and not f.nullable]
     if missing:
         raise SchemaMismatchError(
-            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does not have it"
+            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does "
+            "not have it"
         )
     return tuple(
         _matched(field, by_name[field.name], (*path, field.name), name)
@@ -70,7 +75,8 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
         return wanted
     if _without_item(wanted.logical_type) != _without_item(given.logical_type):
         raise SchemaMismatchError(
-            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
+            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has "
+            f"{_type(given)}; cast it"
         )
     if not wanted.children:
         return wanted
@@ -82,16 +88,17 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
             f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}"
         )
     if kind == "struct":
-        # A packed struct is one column, which has all children or none.
+        # A packed struct is one column: it has all children or none.
         for child in wanted.children:
             if all(other.name != child.name for other in given.children):
                 raise SchemaMismatchError(
-                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and the data does not have it"
+                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and "
+                    "the data does not have it"
                 )
         by_name = {child.name: child for child in given.children}
         pairs = [(child, by_name[child.name]) for child in wanted.children]
     elif kind == "map":
-        # Below the entries are key and value.
+        # The entries have key and value as children.
         pairs = list(zip(wanted.children[0].children, given.children[0].children, strict=True))
     else:
         pairs = list(zip(wanted.children, given.children, strict=True))
@@ -102,10 +109,10 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
 
 
 def _without_item(logical_type: str) -> str:
-    """Return the logical type of a field without what it says of the items of a list, which the child says too.
+    """Return the logical type of a field without the type of list items, which the child has.
 
-    Lists of blobs are ``list`` or ``list.struct``, by how the blobs were declared when the table was made, and binary values
-    are given for both.
+    Lists of blobs are ``list`` or ``list.struct``, as the blobs were declared when the table was
+    created. Binary values are accepted for both.
     """
     return logical_type.removesuffix(".struct")
 

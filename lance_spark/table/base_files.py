@@ -1,4 +1,4 @@
-"""The files that a version has below a base path, and whether they are there."""
+"""Checks that the files of a version exist below a base path."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from lance_spark.table.paths import DATA, DELETIONS, INDICES, LAST_LEGACY, BaseP
 
 
 def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tuple[int, list[str]]:
-    """Look for the files that a version has below a base path.
+    """Check that the files of a version exist below a base path, by listing the folders.
 
-    Data files, and their sizes below roots of tables, deletion files and the folders of indexes are looked for; blobs that lie beside data files are not, and
-    neither are objects that blobs refer to. Lists the folders.
+    Checked are data files (also their sizes below roots of tables), deletion files and the folders
+    of indexes; not files of blobs beside data files, and not objects that blobs refer to.
 
     Parameters
     ----------
     paths : TablePaths
-        With the base path.
+        Paths that include the base path.
     manifest : Manifest
     base : BasePath
-        Where they are looked for; the version has its id.
+        The base path to check; the version refers to its id.
 
     Returns
     -------
     tuple of int and list of str
-        How many files there should be, and which are missing, or have another size than the version notes.
+        Number of expected files, and the names of files that are missing or have another size than
+        the version records.
 
     Raises
     ------
@@ -62,15 +63,15 @@ def _is_there(existing: Mapping[str, int], name: str, size: int) -> bool:
 
 
 def _size(file: DataFile) -> int:
-    """Return the noted size of a data file; 0 if it says nothing about the whole file."""
+    """Return the recorded size of a data file; 0 if it does not cover the whole file."""
     return file.file_size_bytes if file.version > LAST_LEGACY else 0
 
 
 def _existing(paths: TablePaths, base: BasePath, folder: str) -> dict[str, int]:
-    """Return the files in a folder with their sizes, and the folders of indexes; 0 for sizes that are not known."""
+    """Return files of a folder with sizes (0 if unknown), or the folders of indexes."""
     store = paths.store_of(base)
     if not base.is_dataset_root:
-        # Anything may lie in folders below it, which are not looked at but for those of indexes.
+        # Folders below it can hold unrelated files; only folders of indexes are listed.
         names = store.list_folders("") if folder == INDICES else store.list_names("")
         return dict.fromkeys(names, 0)
     if folder == INDICES:

@@ -1,13 +1,13 @@
-"""Base paths that a table is created with, and which of them new data files go to.
+"""Base paths of a new table, and the base paths that new data files go to.
 
 | argument | new files go to |
 | --- | --- |
-| none | the table itself |
-| `target_bases` | the base paths of these names or paths, one after the other, file by file |
-| `target_all_bases` true | the table itself and all base paths, one after the other |
-| `target_all_bases` false | all base paths, one after the other |
+| none | the root of the table |
+| `target_bases` | the base paths of these names or paths, in turn for each file |
+| `target_all_bases` true | the root of the table and all base paths, in turn |
+| `target_all_bases` false | all base paths, in turn |
 
-Names and paths are unique within a table. Ids of a new table's begin with 1.
+Names and paths are unique within a table. Ids of a new table begin with 1.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.paths import BasePath
 
-#: Of a data file: the id of its base path, or None for the table itself.
+#: Target of a data file: the id of its base path, or None for the root of the table.
 Target = int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBases:
-    """Which base paths the new data files of changes go to, as it was asked for; see `targets`. False if nothing was.
+    """The requested base paths of new data files; see `targets`. False without a request.
 
     Attributes
     ----------
     names : tuple of str, optional
-        Names or paths of base paths, or the path of the table itself.
+        Names or paths of base paths, or the path of the table.
     all_bases : bool, optional
-        True: the table itself and all base paths; False: all base paths.
+        True: the root of the table and all base paths; False: all base paths.
 
     Raises
     ------
@@ -53,11 +53,11 @@ class TargetBases:
 
 
 class BaseLike(Protocol):
-    """What tells a base path: `BasePath`, and pylance's `DatasetBasePath`."""
+    """The attributes of a base path: of `BasePath` and of `DatasetBasePath` of pylance."""
 
     @property
     def id(self) -> int | None:
-        """Its number; 0 or None if it is to be given one."""
+        """Id; 0 or None to assign a new id."""
 
     @property
     def path(self) -> str:
@@ -69,11 +69,11 @@ class BaseLike(Protocol):
 
     @property
     def is_dataset_root(self) -> bool:
-        """Whether files lie in data/ and _deletions/ below it."""
+        """Whether files are in data/ and _deletions/ below it."""
 
 
 def base_path(argument: str, given: BaseLike) -> BasePath:
-    """Return a base path that a caller gives, as tables have it; its id is 0 if it has none.
+    """Convert a base path of a caller; its id is 0 if it has none.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def base_path(argument: str, given: BaseLike) -> BasePath:
     Raises
     ------
     InvalidInputError
-        It is none.
+        The value is not a base path.
     """
     if not hasattr(given, "path"):
         raise InvalidInputError(f"{argument} must be BasePath objects, not {type(given).__name__}")
@@ -99,16 +99,16 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     Raises
     ------
     InvalidInputError
-        Two have one name, path or id.
+        Two base paths have the same name, path or id.
     """
-    found: list[BasePath] = []
+    results: list[BasePath] = []
     for base in given:
-        found.append(base_path("initial_bases", base))
-    taken = {base.id for base in found if base.id}
+        results.append(base_path("initial_bases", base))
+    taken = {base.id for base in results if base.id}
     numbered = []
-    for base in found:
+    for base in results:
         if not base.id:
-            number = next(n for n in range(1, len(found) + len(taken) + 1) if n not in taken)
+            number = next(n for n in range(1, len(results) + len(taken) + 1) if n not in taken)
             taken.add(number)
             base = replace(base, id=number)  # noqa: PLW2901
         numbered.append(base)
@@ -129,21 +129,21 @@ def targets(
     target_all_bases: bool | None,
     store: ObjectStore,
 ) -> tuple[Target, ...]:
-    """Return where new data files go, to be taken in turns.
+    """Return the targets of new data files, to be used in turn.
 
     Parameters
     ----------
     bases : mapping of int to BasePath
     target_bases : sequence of str, optional
-        Names or paths; the path of the table itself stands for the table.
+        Names or paths; the path of the table stands for its root.
     target_all_bases : bool, optional
     store : ObjectStore
-        The table's root.
+        Root of the table.
 
     Raises
     ------
     InvalidOptionError
-        Both are given, or the table has no such base path.
+        Both are given, or the table lacks a named base path.
     """
     check_choice(target_bases, target_all_bases)
     if target_all_bases is not None:
@@ -156,7 +156,7 @@ def targets(
 
 
 def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | None) -> None:
-    """Refuse target bases that are one string, or that are given in two ways.
+    """Refuse target bases that are a single string, or that are given in two ways.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
 
 
 def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
-    """Tell whether a table has all of some base paths, by path, name and layout; ids count where they are given."""
+    """Tell whether a table has all given base paths, by path, name, layout and given ids."""
     known = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
     for base in given:
         number = known.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))

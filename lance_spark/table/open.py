@@ -1,4 +1,4 @@
-"""Opening a table at one of its versions."""
+"""Opens a table at one of its versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lance_spark.table.refs.foreign_branches import check_branch_bases
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
 
-#: How often to look for the newest version again when it is cleaned up between listing and reading.
+#: Attempts to find the newest version when cleanup removes it between listing and reading.
 _TRIES = 3
 _NO_TARGETS = TargetBases()
 
@@ -37,7 +37,7 @@ class OpenTable:
         Opens the table's files.
     manifest : Manifest
     target_bases : TargetBases
-        Which base paths the new data files of changes go to; by default see `lance_spark.table.placement`.
+        Requested base paths of new data files; `lance_spark.table.placement` has the default.
     """
 
     paths: TablePaths
@@ -46,17 +46,17 @@ class OpenTable:
 
     @property
     def store(self) -> ObjectStore:
-        """The table's root."""
+        """The root of the table."""
         return self.paths.store
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one, and for a branch that was copied elsewhere."""
+        """The branch of the version; None for main, and for a copied branch."""
         return self.manifest.branch if self.main is not self.store else None
 
     @property
     def main(self) -> ObjectStore:
-        """The main root of the table, which has tags and branches."""
+        """The main root of the table, with its tags and branches."""
         return ref_names.main_store(self.store, self.manifest.branch)
 
     @property
@@ -79,37 +79,40 @@ def open_table(
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenTable:
-    """Open a table at its newest version, or at the one that is named in one of three ways.
+    """Open a table at its newest version, or at a version, tag or timestamp.
 
     Parameters
     ----------
     uri : str
         Root of the table, or of one of its branches: a path or a URI.
     version : int, optional
-        May be that of a detached version.
+        Also the number of a detached version.
     branch : str, optional
-        ``main`` for the main one. The one that `uri` is the root of, if none is given.
+        ``main`` for the main branch; by default the branch whose root is `uri`.
     tag : str, optional
-        May name a version on a branch.
+        Name of a version, which can be on a branch.
     timestamp : datetime, optional
-        The newest version committed until then. With a time zone.
+        Selects the newest version committed until this time. Requires a time zone.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see
+        docs/reference/stores.md.
 
     Raises
     ------
     TableNotFoundError
-        There is no table.
+        The table does not exist.
     VersionNotFoundError
-        There is no such branch, version or tag, or no version that old.
+        The branch, version or tag does not exist, or all versions are newer.
     InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag names a version on another branch.
+        More than one of version, tag and timestamp is given, or the tag names a version on another
+        branch.
     InvalidInputError
-        No branch or tag can have that name.
+        The name is not valid for a branch or tag.
     UnsupportedFeatureError
-        The version needs more than this release reads.
+        The version needs features that this release cannot read.
     CorruptTableError
-        Something contradicts the format; or the version is of a branch of a table that was copied, and reads the original's files.
+        The table contradicts the format; or the version is on a branch of a copied table, and
+        refers to files of the original.
     StorageError
     """
     given = {"version": version, "tag": tag, "timestamp": timestamp}
@@ -125,12 +128,13 @@ def open_table(
         if tag is not None:
             from lance_spark.table.refs.tag_store import read_tag
 
-            found = read_tag(main, tag)
-            if branch is not None and wanted != found.branch:
+            result = read_tag(main, tag)
+            if branch is not None and wanted != result.branch:
                 raise InvalidOptionError(
-                    f"tag {tag!r} names a version on branch {found.branch or ref_names.MAIN!r}, not on {branch!r}"
+                    f"tag {tag!r} names a version on branch {result.branch or ref_names.MAIN!r}, "
+                    f"not on {branch!r}"
                 )
-            wanted, version = found.branch, found.version
+            wanted, version = result.branch, result.version
         elif wanted is not None:
             from lance_spark.table.refs.branch_store import check_exists
 
@@ -146,12 +150,12 @@ def open_table(
 
 
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the root of a branch, from any root of the table; `store` itself if no branch is named.
+    """Return the root of a branch, from any root of the table; `store` without a branch.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such branch.
+        The branch does not exist.
     TableNotFoundError, InvalidInputError, CorruptTableError, StorageError
     """
     if branch is None:
@@ -166,7 +170,7 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
 
 
 def main_of(store: ObjectStore) -> ObjectStore:
-    """Return the main root of the table that a root belongs to, which can be that of a branch.
+    """Return the main root of a table, from any of its roots.
 
     Raises
     ------
@@ -181,7 +185,7 @@ def main_of(store: ObjectStore) -> ObjectStore:
 
 
 def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> Manifest:
-    """Read the newest version of a table; `newest` is where it was found just before, if it was.
+    """Read the newest version of a table; `newest` is its location, if just listed.
 
     Raises
     ------
@@ -191,7 +195,7 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
         try:
             return read_manifest(store, newest or versions.latest(store))
         except MissingFileError:
-            # Others committed and cleaned up since the listing.
+            # Other clients committed and cleaned up since the listing.
             newest = None
     return read_manifest(store, versions.latest(store))
 

@@ -1,4 +1,4 @@
-"""From the names in a manifest to files: the table's root, and the other roots it refers to.
+"""Resolves names in a manifest to files below the root of the table or a base path.
 
 | file | no `base_id` | base path is a table's root | base path is a folder |
 | --- | --- | --- | --- |
@@ -8,7 +8,7 @@
 | file of an index | `{root}/_indices/{uuid}/{name}` | `{base}/_indices/{uuid}/{name}` | `{base}/{uuid}/{name}` |
 | row ids or versions outside of the manifest | `{root}/{path}` | | |
 
-Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
+Names cannot lead out of their root: they are checked when the manifest is read, and by the store.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from lance_spark.table.rows.deletion_cache import DeletionCache
 DATA = "data"
 DELETIONS = "_deletions"
 INDICES = "_indices"
-# Files of version 0.1 say 0.0, 0.1 or 0.2.
+# Files of version 0.1 have the numbers 0.0, 0.1 or 0.2.
 LAST_LEGACY = (0, 2)
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-#: Schemes whose file systems take URIs with their escapes.
+#: Schemes whose file systems expect escaped URIs.
 _AS_THEY_ARE = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """Another place where files of a table lie.
+    """A folder outside of the root of a table, with files of the table.
 
     Attributes
     ----------
@@ -49,7 +49,8 @@ class BasePath:
     path : str
         Absolute path or URI.
     is_dataset_root : bool
-        Whether the files lie in data/ and _deletions/ below it, as in a table, instead of right in it.
+        Whether files are in data/ and _deletions/ below it, as in a table, instead of directly in
+        it.
     name : str, optional
     """
 
@@ -60,7 +61,7 @@ class BasePath:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.BasePath) -> BasePath:
-        """Parse the message. A relative path, as pylance writes for a clone of one, is made absolute."""
+        """Parse the message. A relative path, as pylance writes it, is made absolute."""
         return cls(
             proto.id,
             parse_uri(proto.path).uri,
@@ -76,7 +77,7 @@ class BasePath:
 
 
 class TablePaths:
-    """Opens the files of a table, wherever they lie. Can be pickled.
+    """Opens the files of a table below its root and its base paths. Can be pickled.
 
     Parameters
     ----------
@@ -84,15 +85,16 @@ class TablePaths:
         The table's root.
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
-        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others. Base paths can have
-        settings of their own among them; see `lance_spark.storage.options.base_paths`.
+        Passed on only to base paths of the same scheme and server. They can contain options of base
+        paths; see `lance_spark.storage.options.base_paths`.
 
     Attributes
     ----------
     deletions : DeletionCache
-        What the deletion files that were read hold.
+        Cache of deletion files.
     foreign_roots : dict of int to bool
-        For base paths that were asked about, whether they are roots of other tables; see `lance_spark.table.placement`.
+        Cache: whether a base path is the root of another table; see
+        `lance_spark.table.placement`.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class TablePaths:
         storage_options: Mapping[str, Any] | None = None,
         base_paths: Mapping[int, BasePath] | None = None,
     ) -> TablePaths:
-        """Open the root at `uri`; the others are opened when a file asks for them.
+        """Open the root at `uri`. Base paths are opened on first use.
 
         Raises
         ------
@@ -129,7 +131,7 @@ class TablePaths:
         return self._bases
 
     def with_bases(self, base_paths: Mapping[int, BasePath]) -> TablePaths:
-        """Return what opens the files of another version of the table."""
+        """Return the paths of another version of the table."""
         return TablePaths(self.store, base_paths, self._options)
 
     def open_data_file(self, file: DataFile) -> ByteSource:
@@ -140,18 +142,18 @@ class TablePaths:
         MissingFileError
             It is not there.
         CorruptFileError
-            A local file has not the size that the manifest says.
+            A local file has another size than the manifest records.
         CorruptTableError
             Its base path is not registered.
         StorageError
         """
         store, path = self._resolve(file.base_id, DATA, file.path)
-        # Releases around 0.33 counted only the data of a file of version 0.1, not what follows it.
+        # Releases around 0.33 recorded only the data bytes of a file of version 0.1.
         known = file.file_size_bytes if file.version > LAST_LEGACY else 0
         return store.open(path, known or None)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
-        """Return the content of the deletion file of a fragment, in one request, and what errors call the file.
+        """Return the content of the deletion file of a fragment, and its name in errors.
 
         Raises
         ------
@@ -161,21 +163,22 @@ class TablePaths:
         return store.read_bytes(path), store.name(path)
 
     def read_external_range(self, place: ExternalRange) -> tuple[bytes, str]:
-        """Return bytes that a fragment has outside of the manifest, and what errors call their file.
+        """Return bytes of a fragment outside of the manifest, and the name of their file.
 
         Raises
         ------
         MissingFileError
-            The file is not there.
+            The file does not exist.
         CorruptTableError
-            It ends before the range does.
+            The range exceeds the file.
         StorageError
         """
         source = self.store.open(place.path)
         try:
             if place.offset + place.size > source.size:
                 raise CorruptTableError(
-                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at {place.offset}"
+                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at "
+                    f"{place.offset}"
                 )
             (data,) = source.read([ByteRange(place.offset, place.size)])
             return data.tobytes(), source.name
@@ -183,14 +186,14 @@ class TablePaths:
             source.close()
 
     def read_index_file(self, name: str, base_id: int | None = None) -> tuple[bytes, str]:
-        """Return the content of a small file of an index, and what errors call it.
+        """Return the content of a small file of an index, and its name in errors.
 
         Parameters
         ----------
         name : str
-            The index's id, a slash, and the file's name.
+            UUID of the index, a slash, and the name of the file.
         base_id : int, optional
-            The base path it lies below, if not in the table itself.
+            Id of the base path; None for the root of the table.
 
         Raises
         ------
@@ -210,7 +213,7 @@ class TablePaths:
         return store.open(path)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
-        """Open a file of blobs that stands beside a data file.
+        """Open a file of blobs beside a data file.
 
         Raises
         ------
@@ -225,7 +228,7 @@ class TablePaths:
         Parameters
         ----------
         uri : str
-            Absolute, with escapes; or relative to a base path, without.
+            Absolute URI with escapes, or path below a base path without escapes.
         base_id : int
             0 for an absolute URI.
 
@@ -239,12 +242,12 @@ class TablePaths:
             return store.open(path)
         if not _ABSOLUTE.match(uri):
             raise CorruptTableError(
-                f"{self.store.display}: a blob refers to {uri!r}, which is no absolute URI"
+                f"{self.store.display}: a blob refers to {uri!r}, which is not an absolute URI"
             )
         return self.open_uri(uri)
 
     def open_uri(self, uri: str) -> ByteSource:
-        """Open any object, by its path or URI. It gets the table's storage options as base paths do.
+        """Open an object by its path or URI, with storage options as for a base path.
 
         Raises
         ------
@@ -258,7 +261,9 @@ class TablePaths:
             folder, _, name = unquote(place.uri).rpartition("/")
             folder = escaped(place.scheme, folder)
         if not name or folder.endswith(":/"):
-            raise InvalidInputError(f"a blob refers to {place.display!r}, which names no object")
+            raise InvalidInputError(
+                f"a blob refers to {place.display!r}, which is not the URI of an object"
+            )
         store = self._store_at(Location(place.scheme, folder))
         _check_file(store, name)
         return store.open(name)
@@ -270,9 +275,9 @@ class TablePaths:
         ----------
         base_id : int, optional
         folder : str
-            Where a table keeps files of that kind.
+            Folder of such files in a table.
         name : str
-            Below that folder, or below a base path that is no table's root.
+            Name below that folder, or below a base path without the layout of a table.
 
         Raises
         ------
@@ -288,12 +293,13 @@ class TablePaths:
         base = self._bases.get(base_id)
         if base is None:
             raise CorruptTableError(
-                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest does not have"
+                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest "
+                "does not have"
             )
         return self.store_of(base), f"{folder}/{name}" if base.is_dataset_root else name
 
     def store_of(self, base: BasePath) -> ObjectStore:
-        """Return the store of a base path of the table, with the settings that it has.
+        """Return the store of a base path, with its storage options.
 
         Raises
         ------
@@ -312,23 +318,23 @@ class TablePaths:
         return ObjectStore(place, self._options if self._is_trusted(place) else None)
 
     def _is_trusted(self, place: Location) -> bool:
-        """Tell whether the settings of the table may be told to the server of another place."""
+        """Tell whether the storage options of the table may be sent to another location."""
         return place.objects.is_served_as(self.store.place)
 
 
 def _check_file(store: ObjectStore, path: str) -> None:
-    """Refuse folders, and pipes, which would be waited for."""
+    """Refuse folders, and pipes, which would block."""
     if store.is_local:
         full = os.path.join(store.uri, *check_relative(path).split("/"))
         if os.path.exists(full) and not os.path.isfile(full):
-            raise StorageError(f"{full}: a blob refers to it, and it is no file")
+            raise StorageError(f"{full}: a blob refers to it, but it is not a file")
 
 
 def sidecar_path(data_file: str, blob_id: int) -> str:
-    """Return the path of a file of blobs, from that of its data file: the id's binary digits, lowest first."""
+    """Return the path of a file of blobs: its id as binary digits, lowest first."""
     return f"{data_file.removesuffix('.lance')}/{format(blob_id, '032b')[::-1]}.blob"
 
 
 def deletion_path(file: DeletionFile, fragment_id: int) -> str:
-    """Return the path of a fragment's deletion file below the table's root."""
+    """Return the path of the deletion file of a fragment below the root of the table."""
     return f"{DELETIONS}/{file.name(fragment_id)}"

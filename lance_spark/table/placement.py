@@ -1,17 +1,17 @@
-"""Where the data files of a change go: which base path, or the table itself.
+"""Chooses the base path of the data files of a change.
 
 | files | go to |
 | --- | --- |
-| all, where target bases are chosen | the target bases, one after the other, file by file |
-| of new rows | the table itself |
-| of rows and columns of a fragment | the base path that the fragment's first data file lies in |
+| all, with target bases | the target bases, in turn for each file |
+| of new rows | the root of the table |
+| of rows and columns of a fragment | the base path of the first data file of the fragment |
 
-A fragment does not stay in a base path that is the root of another table: the source of a clone, or the main root of a branch. The
-cleanup of that table would delete files that its versions do not refer to. So these files go to the table itself, and such a base path
-cannot be a target.
+A fragment does not stay in a base path that is the root of another table: the source of a clone, or
+the main root of a branch. The cleanup of that table would delete files that its versions do not
+refer to. So these files go to the root of the table, and such a base path cannot be a target.
 
-pylance writes the files of all changes to the table itself, unless a merge chooses target bases. Deletion files always go to the table
-itself, here as there.
+pylance writes the files of all changes to the root of the table, unless a merge chooses target
+bases. Deletion files always go to the root of the table, as in pylance.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from lance_spark.table.refs.foreign_branches import canonical, foreign_roots
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the data files of a change go. Can be pickled.
+    """The targets of the data files of a change. Can be pickled.
 
     Attributes
     ----------
     chosen : tuple of int or None, optional
-        Target bases: ids of base paths, None for the table itself; used one after the other. None if there are none.
+        Target bases, used in turn: ids of base paths, None for the root of the table. None without
+        target bases.
     homes : frozenset of int
-        Ids of the base paths that fragments stay in.
+        Ids of the base paths whose fragments stay there.
     """
 
     chosen: tuple[Target, ...] | None = None
@@ -46,45 +47,45 @@ class Placement:
 
     @property
     def of_new_rows(self) -> tuple[Target, ...]:
-        """Where files of new rows go, to be taken in turns."""
+        """Targets of files of new rows, to be used in turn."""
         return self.chosen or (None,)
 
     @property
     def all(self) -> tuple[Target, ...]:
-        """Every place that a file of the change can go to."""
+        """All possible targets of the change."""
         return tuple(dict.fromkeys([None, *sorted(self.homes), *(self.chosen or ())]))
 
     def home(self, fragment: Fragment) -> Target:
-        """Return where files of a fragment go if no target bases are chosen."""
+        """Return the target of files of a fragment without target bases."""
         number = fragment.files[0].base_id if fragment.files else None
         return number if number in self.homes else None
 
     def of(self, fragment: Fragment) -> tuple[Target, ...]:
-        """Return where files of a fragment go, to be taken in turns."""
+        """Return the targets of files of a fragment, to be used in turn."""
         return self.chosen or (self.home(fragment),)
 
     def of_one_file(self, fragment: Fragment) -> tuple[Target, ...]:
-        """Return where a single file of a fragment goes: fragments take several target bases in turns."""
+        """Return the target of a single file: fragments use several target bases in turn."""
         places = self.of(fragment)
         return (places[fragment.id % len(places)],)
 
     def groups(
         self, fragments: Iterable[Fragment]
     ) -> list[tuple[tuple[Target, ...], tuple[Fragment, ...]]]:
-        """Put fragments together whose files go to the same places; the order of fragments is kept."""
-        found: dict[tuple[Target, ...], list[Fragment]] = {}
+        """Group fragments with equal targets, in their order."""
+        results: dict[tuple[Target, ...], list[Fragment]] = {}
         for fragment in fragments:
-            found.setdefault(self.of(fragment), []).append(fragment)
-        return [(places, tuple(group)) for places, group in found.items()]
+            results.setdefault(self.of(fragment), []).append(fragment)
+        return [(places, tuple(group)) for places, group in results.items()]
 
 
 def placement_of(table: OpenTable) -> Placement:
-    """Return where the data files of a change of a version go.
+    """Return the placement of the data files of a change.
 
     Raises
     ------
     InvalidOptionError
-        Target bases are chosen that the table does not have, or that are roots of other tables.
+        A target base does not exist, or is the root of another table.
     StorageError
         A target base cannot be opened.
     """
@@ -97,13 +98,13 @@ def placement_of(table: OpenTable) -> Placement:
     if not bases:
         return Placement()
     if table.branch is not None:
-        # Roots of its own table, with no request.
+        # Roots of the same table need no request.
         roots = {number for number, base in bases.items() if base.is_dataset_root}
         own = roots.difference(foreign_roots(table.main, bases))
         for number in own:
             is_itself = canonical(bases[number].path) == canonical(table.store.base_uri)
             table.paths.foreign_roots[number] = not is_itself
-    used = {file.base_id for one in table.manifest.fragments for file in one.files[:1]}
+    used = {file.base_id for fragment in table.manifest.fragments for file in fragment.files[:1]}
     homes = {
         number for number, base in bases.items() if number in used and _is_home(table.paths, base)
     }
@@ -123,14 +124,16 @@ def check_targets(
         if number is not None and _is_foreign(paths, bases[number]):
             base = bases[number]
             raise InvalidOptionError(
-                f"{paths.store.display}: base path {base.name or parse_uri(base.path).display!r} is the root of another table, or the "
-                "main root of a branch, whose cleanup would delete files that it does not know; write to another base path, or to "
+                f"{paths.store.display}: base path {base.name or parse_uri(base.path).display!r} "
+                "is the root of another table, or the "
+                "main root of a branch, whose cleanup would delete files that it does not know; "
+                "write to another base path, or to "
                 "the table itself"
             )
 
 
 def _is_home(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether fragments stay in a base path. Where nobody may list its manifests, it is taken for another table's."""
+    """Tell whether fragments stay in a base path. If it cannot be listed, they do not."""
     try:
         return not _is_foreign(paths, base)
     except StorageError:
@@ -138,7 +141,7 @@ def _is_home(paths: TablePaths, base: BasePath) -> bool:
 
 
 def _is_foreign(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether a base path is the root of another table. Lists its manifests once for each base path that could be."""
+    """Tell whether a base path is the root of another table. Lists its manifests once."""
     if not base.is_dataset_root:
         return False
     known = paths.foreign_roots.get(base.id)

@@ -1,4 +1,4 @@
-"""Eight processes, half of them pylance's, change one table at once: every acknowledged change is there, exactly once."""
+"""Eight processes, half of them with pylance, change a table: no acknowledged change is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITERS = ["ours", "pylance"] * 4
 
 
 def replay(said: list[list[Any]]) -> tuple[dict[int, int], str | None]:
-    """The rows and the configuration that a writer was told that the table has."""
+    """Return the rows and the configuration that the acknowledged changes of a writer produce."""
     values: dict[int, int] = {}
     config = None
     for kind, *arguments in said:
@@ -36,7 +36,7 @@ def replay(said: list[list[Any]]) -> tuple[dict[int, int], str | None]:
 
 
 def run(path: Path) -> list[list[list[Any]]]:
-    """Let all writers loose at the same moment; what each of them said."""
+    """Start all writers at the same moment; return the output of each."""
     processes = [
         subprocess.Popen(
             [
@@ -71,7 +71,7 @@ def run(path: Path) -> list[list[list[Any]]]:
 
 
 @pytest.mark.parametrize("stable_row_ids", [False, True])
-def test_every_acknowledged_change_is_there_once(tmp_path: Path, stable_row_ids: bool) -> None:
+def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_ids: bool) -> None:
     path = tmp_path / "table"
     lance.write_dataset(rows([1, 2, 3]), str(path), enable_stable_row_ids=stable_row_ids)
     said = run(path)

@@ -213,8 +213,8 @@ def nested(depth: int) -> bytes:
     ("value", "said"),
     [
         (b"\x20", "header"),
-        (struct.pack(">I", 0x6000_0000), "no header"),
-        (struct.pack(">I", 0), "no header"),
+        (struct.pack(">I", 0x6000_0000), "not a header"),
+        (struct.pack(">I", 0), "not a header"),
         (struct.pack(">I", SCALAR), "entries do not fit"),
         (struct.pack(">I", ARRAY | 0x1FFF_FFFF), "entries do not fit"),
         (struct.pack(">II", OBJECT | 1, 0x1000_0000), "entries do not fit"),
@@ -228,7 +228,7 @@ def nested(depth: int) -> bytes:
         (number(0x60, 1, 2, 3, 4), "no number"),
         (number(0x80, 1), "no number"),
         (number(0x70, 1, 2), "no number"),
-        (struct.pack(">II", SCALAR, 0x5000_0004) + b"\0\0\0\0", "no header"),
+        (struct.pack(">II", SCALAR, 0x5000_0004) + b"\0\0\0\0", "not a header"),
     ],
 )
 def test_damaged_bytes(value: bytes, said: str) -> None:

@@ -44,7 +44,7 @@ WEIGHTS = {
 }
 #: A name keeps a version, or is refused, if a cleanup is about to remove it.
 NAMES = {"tag": 2, "branch": 2}
-#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one schedule: see docs/reliability.md.
+#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one schedule: see docs/explanation/reliability.md.
 CLONES = {"shallow_clone": 1}
 REMOVES = {"cleanup": 3}
 #: Schedules of cleanup and of what calls back old versions, and little else: they meet rarely. Which of them, the seed says.

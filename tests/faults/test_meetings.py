@@ -19,7 +19,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.plan import CleanupPlan, Planner
+from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
 from lance_spark.table.commit import detached
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.write_cleanup import commit_or_clean_up
@@ -102,7 +102,7 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
         return alone(store, version)
 
     monkeypatch.setattr(clones, "_check_empty", late)
-    with pytest.raises(TableExistsError, match="somebody else has just made a table"):
+    with pytest.raises(TableExistsError, match="another client has just created a table"):
         other.shallow_clone(target)
     assert ids(lance_spark.open_dataset(target)) == [0, 1, 2, 3]
     assert commit_or_clean_up(jobs[0], written(jobs[0])).version == 2
@@ -119,12 +119,12 @@ def test_a_detached_version_beside_a_cleanup(
     job = begin_write(uri, ROWS.schema)
     operation = Append(tuple(written(job)), field_paths(job.schema.to_protos()))
     made: list[Dataset] = []
-    look = Planner.look_again
+    look = CleanupPlanner.look_again
 
     def commit() -> None:
         made.append(Dataset.commit(uri, operation, 1, detached=True))
 
-    def then(planner: Planner, *arguments: Any, **named: Any) -> CleanupPlan:
+    def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         if kept:
             # It has looked before the marks went, and is told afterwards.
@@ -136,7 +136,7 @@ def test_a_detached_version_beside_a_cleanup(
             commit()
         return plan
 
-    monkeypatch.setattr(Planner, "look_again", then)
+    monkeypatch.setattr(CleanupPlanner, "look_again", then)
     newest.cleanup_old_versions(NOW)
     if kept:
         assert ids(made[0]) == [0, 1, 2, 3] * 2
@@ -178,9 +178,9 @@ def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
     overwritten(branch)
     lance_spark.open_dataset(branch).cleanup_old_versions(NOW)
     overwritten(branch)
-    plan = Planner.plan
+    plan = CleanupPlanner.plan
 
-    def then(planner: Planner, *arguments: Any) -> CleanupPlan:
+    def then(planner: CleanupPlanner, *arguments: Any) -> CleanupPlan:
         monkeypatch.undo()
         found = plan(planner, *arguments)
         assert [version for version, _ in found.manifests] == [1, 2, 3, 4, 5]
@@ -188,7 +188,7 @@ def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
         history[4].create_branch("x")
         return found
 
-    monkeypatch.setattr(Planner, "plan", then)
+    monkeypatch.setattr(CleanupPlanner, "plan", then)
     assert history[5].cleanup_old_versions(NOW).versions == (1, 2, 3, 4)
     assert ids(lance_spark.open_dataset(branch)) == [0, 1, 2, 3]
 

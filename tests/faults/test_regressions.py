@@ -20,7 +20,7 @@ from lance_spark.errors import (
 )
 from lance_spark.storage import local
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.plan import CleanupPlan, Planner
+from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
 from lance_spark.table.cleanup.run import policy_for
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.versions import ManifestLocation
@@ -167,7 +167,7 @@ def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, how: str
         script.todo = [("list", "clone/_versions", fails)]
 
     script.todo = [("create", "clone/_versions", seen)]
-    with pytest.raises(UncertainCommitError, match="look whether there is a table"):
+    with pytest.raises(UncertainCommitError, match="check whether the table exists"):
         getattr(dataset, how)("s3://bucket/clone")
     assert not script.todo
     clone = lance_spark.open_dataset("s3://bucket/clone")
@@ -214,9 +214,9 @@ def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
     second = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
     newest = second.delete([("id", "==", 1)])
     newest.tags.create("moved")
-    own = getattr(Planner, step)
+    own = getattr(CleanupPlanner, step)
 
-    def then(planner: Planner, *arguments: Any, **named: Any) -> CleanupPlan:
+    def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         plan: CleanupPlan = own(planner, *arguments, **named)
         if step == "plan":
@@ -226,7 +226,7 @@ def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
             called_back(how, first)
         return plan
 
-    monkeypatch.setattr(Planner, step, then)
+    monkeypatch.setattr(CleanupPlanner, step, then)
     stats = newest.cleanup_old_versions(timedelta(0))
     found = lance_spark.open_dataset(str(tmp_path))
     if step == "look_again":
@@ -250,13 +250,13 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     newest = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
-    look, check = Planner.look_again, tag_store.check_named
+    look, check = CleanupPlanner.look_again, tag_store.check_named
 
-    def then(planner: Planner, *arguments: Any, **named: Any) -> CleanupPlan:
+    def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         plan = look(planner, *arguments, **named)
         # One cleanup has looked; another has planned to remove the same version. The tag comes, and only the other one sees it.
-        other = Planner(ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None)
+        other = CleanupPlanner(ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None)
         assert [version for version, _ in other.plan(None).manifests] == [1]
 
         def held(*what: Any) -> None:
@@ -268,7 +268,7 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
             first.tags.create("kept")
         return plan
 
-    monkeypatch.setattr(Planner, "look_again", then)
+    monkeypatch.setattr(CleanupPlanner, "look_again", then)
     assert newest.cleanup_old_versions(timedelta(0)).versions == (1,)
     assert not newest.tags.list()
 

@@ -211,7 +211,7 @@ def _reused(path: Path) -> None:
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
     section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
-    entry = fragment_reuse.find(section)
+    entry = fragment_reuse.find_entry(section)
     assert entry is not None
     details = table_pb2.FragmentReuseIndexDetails.FromString(entry.index_details.value)
     content = details.inline.SerializeToString()

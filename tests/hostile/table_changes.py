@@ -14,7 +14,7 @@ from lance_spark.change_feed.diff import changes_between
 from lance_spark.change_feed.tasks import FeedColumns, plan_changes
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table.cleanup.automatic import PREFIX, wanted
+from lance_spark.table.cleanup.automatic import PREFIX, requested_cleanup
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
 from tests.hostile import corpus, tables
@@ -120,7 +120,7 @@ def cleanups(data: bytes) -> None:
     """Parse what a configuration says of cleanups: lines of name and value."""
     lines = data.decode("utf-8", "replace").split("\n")
     config = {PREFIX + name: value for name, _, value in (line.partition("=") for line in lines)}
-    wanted(config, 20)
+    requested_cleanup(config, 20)
 
 
 def configurations() -> list[bytes]:

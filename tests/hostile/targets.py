@@ -36,10 +36,10 @@ from lance_spark.table.manifest import codec as manifest_file
 from lance_spark.table.refs import branch_store, tag_store
 from lance_spark.table.rows.deletions import decode_arrow, decode_bitmap, decode_offsets
 from lance_spark.table.rows.sequences import (
-    decode_row_ids,
     decode_versions,
     encode_row_ids,
     encode_versions,
+    parse_row_ids,
 )
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
@@ -159,19 +159,19 @@ def index_section(data: bytes) -> None:
     proto = table_pb2.Manifest()
     section = indexes.section_of(manifest_file.Manifest(proto, "m", index_section=data))
     for index in section.indices:
-        indexes.kind(index), indexes.uuid_of(index), indexes.holds_addresses(index, True)
-    entry = fragment_reuse.find(section)
+        indexes.type_of_index(index), indexes.uuid_of(index), indexes.holds_addresses(index, True)
+    entry = fragment_reuse.find_entry(section)
     if entry is not None:
         content = fragment_reuse.inline_content(entry)
         for index in section.indices:
             bitmap = indexes.fragment_bitmap(index)
             if bitmap is not None and content is not None:
-                fragment_reuse.translate(bitmap, content)
+                fragment_reuse.remap_fragments(bitmap, content)
 
 
 def row_ids(data: bytes) -> None:
     """Decode row ids, of a known number of rows and of one that nobody told."""
-    decode_row_ids(data, "f", 300)
+    parse_row_ids(data, "f", 300).to_array()
 
 
 def sections(data: bytes, name: str) -> bytes | None:

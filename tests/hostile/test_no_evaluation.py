@@ -53,7 +53,7 @@ ALLOWED = {
     ): "tasks and results of one job: of its driver and its executors",
     ("spark/jobs/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     (
-        "spark/pushdown/java/__init__.py",
+        "spark/pushdown/compile_java.py",
         "compile",
     ): "the Java compiler of Spark, on files of the package",
     (

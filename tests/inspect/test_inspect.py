@@ -1,4 +1,4 @@
-"""What `python -m lance_spark inspect` tells, against what pylance knows of the same files."""
+"""Reports of `python -m lance_spark inspect`, compared with pylance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def encoded(name: str, values: pa.Array, **hints: str) -> tuple[pa.Field, pa.Arr
 
 
 def table_of(version: str) -> pa.Table:
-    """A column for each codec that a release writes on its own, or can be asked to."""
+    """A column for each codec that a release writes by default or on request."""
     rng = np.random.default_rng(6)
     numbers = np.arange(ROWS)
     floats = pa.array(np.cumsum(rng.random(ROWS)))
@@ -76,8 +76,8 @@ def fixed_lists(values: np.ndarray, length: int) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values), length)
 
 
-def kinds_in(debug: str) -> Counter[str]:
-    """Return the kinds of messages in what pylance prints of a page's encoding."""
+def encodings_in(debug: str) -> Counter[str]:
+    """Return the encodings in pylance's text about a page."""
     debug = re.sub(r'b"(\\.|[^"\\])*"', "", debug)
     numbers = ("Some", "BitsPerValue", "BitsPerOffset")
     names = [name for name in re.findall(r"\b([A-Z]\w*)\(", debug) if name not in numbers]
@@ -119,8 +119,8 @@ ASIDE = frozenset(
 )
 
 
-def kinds_told(line: str, version: str) -> Counter[str]:
-    """Return the kinds of messages that a line of ours names."""
+def encodings_shown(line: str, version: str) -> Counter[str]:
+    """Return the encodings in our text about a page."""
     words = re.findall(r"[a-z][a-z_]*", line)
     if version in ("2.1", "2.2"):
         words[0] += "_layout"
@@ -140,9 +140,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
-def test_pages_and_encodings_are_those_that_pylance_sees(
-    tables: dict[str, Path], version: str
-) -> None:
+def test_pages_and_encodings_equal_those_of_pylance(tables: dict[str, Path], version: str) -> None:
     (file,) = facts_of(open_dataset(str(tables[version]))).files
     seen = LanceFileReader(str(tables[version] / "data" / file.path)).metadata()
     assert file.num_rows == seen.num_rows == ROWS
@@ -157,8 +155,8 @@ def test_pages_and_encodings_are_those_that_pylance_sees(
             # A dictionary of mini-blocks is a part, and no kind of its own.
             part = told.count("dictionary general") + told.count("dictionary variable")
             part += told.count("dictionary flat")
-            kinds = kinds_told(told, version) - Counter({"dictionary": part})
-            expected = kinds_in(other.encoding)
+            kinds = encodings_shown(told, version) - Counter({"dictionary": part})
+            expected = encodings_in(other.encoding)
             assert kinds == expected, f"{ours.path}: {told}\n{other.encoding}"
 
 
@@ -235,7 +233,7 @@ def test_a_table_without_rows_and_with_one_version(tmp_path: Path) -> None:
     Page.check(as_html(facts))
 
 
-def test_some_of_many_files_are_read_and_fragments_can_be_named(tmp_path: Path) -> None:
+def test_a_sample_of_files_or_named_fragments_are_read(tmp_path: Path) -> None:
     table = pa.table({"a": range(300), "b": range(300)})
     lance.write_dataset(table, tmp_path / "t", max_rows_per_file=1, max_rows_per_group=1)
     dataset = open_dataset(str(tmp_path / "t"))
@@ -250,13 +248,13 @@ def test_some_of_many_files_are_read_and_fragments_can_be_named(tmp_path: Path) 
     one = facts_of(dataset, fragments=[7], columns=["b"])
     assert [file.fragment_id for file in one.files] == [7]
     assert [column.path for column in one.columns] == ["b"]
-    with pytest.raises(InvalidInputError, match="no fragment 300"):
+    with pytest.raises(InvalidInputError, match="fragment 300 not found"):
         facts_of(dataset, fragments=[300])
     with pytest.raises(InvalidInputError, match="nope"):
         facts_of(dataset, columns=["nope"])
 
 
-def test_dropped_columns_and_lost_files_are_told(tmp_path: Path) -> None:
+def test_dropped_columns_and_missing_files_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "t"
     data = lance.write_dataset(
         pa.table({"a": range(50), "gone": range(50)}), path, max_rows_per_file=25
@@ -272,7 +270,7 @@ def test_dropped_columns_and_lost_files_are_told(tmp_path: Path) -> None:
     Page.check(as_html(facts))
 
 
-def test_totals_add_up(tables: dict[str, Path]) -> None:
+def test_totals_are_sums_over_files(tables: dict[str, Path]) -> None:
     facts = facts_of(open_dataset(str(tables["2.1"])))
     for total in facts.columns:
         assert sum(size for _, _, size in total.encodings) == total.num_bytes, total.path
@@ -282,7 +280,7 @@ def test_totals_add_up(tables: dict[str, Path]) -> None:
 
 
 class Page(HTMLParser):
-    """Checks that tags close one another, and that nothing is asked for from elsewhere."""
+    """Checks that elements are closed, and that the page has no external resources."""
 
     VOID = frozenset({"meta", "br", "line", "rect"})
 
@@ -320,14 +318,14 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def test_names_from_the_table_are_no_markup(tmp_path: Path) -> None:
+def test_names_from_the_table_are_escaped(tmp_path: Path) -> None:
     name = "<script>alert('&')</script>"
     lance.write_dataset(pa.table({name: range(10)}), tmp_path / "t")
     told = Page.check(as_html(facts_of(open_dataset(str(tmp_path / "t")))))
     assert told.count(name) >= 2
 
 
-def test_the_command(tables: dict[str, Path], tmp_path: Path) -> None:
+def test_the_inspect_command(tables: dict[str, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     path = str(tables["2.1"])
     command = [sys.executable, "-m", "lance_spark", "inspect", path]
@@ -344,7 +342,7 @@ def test_the_command(tables: dict[str, Path], tmp_path: Path) -> None:
     Page.check(page.read_text(encoding="utf-8"))
 
 
-def test_what_the_command_refuses(
+def test_invalid_arguments_of_the_command(
     tables: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tables["2.1"])
@@ -352,7 +350,7 @@ def test_what_the_command_refuses(
         ([path, "--version", "9"], "9"),
         ([path, "--option", "region"], "KEY=VALUE"),
         ([path, "--columns", "texts,nothing"], "nothing"),
-        ([f"{path}.nowhere"], "no Lance table"),
+        ([f"{path}.nowhere"], "not a Lance table"),
     ]:
         assert main(["inspect", *arguments]) == 1
         assert why in capsys.readouterr().err
@@ -360,14 +358,14 @@ def test_what_the_command_refuses(
         open_dataset(path, version=9)
 
 
-def test_encodings_that_nobody_knows() -> None:
+def test_unknown_encodings() -> None:
     assert encoding_of(b"\xff\xff\xff", (2, 1)) == UNREADABLE
     assert encoding_of(b"", (2, 1)) == "unknown"
     assert encoding_of(b"", (2, 3)) == "unknown + unknown"
     assert encoding_of(b"", (9, 9)) == UNREADABLE
 
 
-def test_words() -> None:
+def test_formatting() -> None:
     assert [size(n) for n in (0, 999, 1_023, 1_536, 10_240, 123_456_789)] == [
         "0 bytes",
         "999 bytes",

@@ -1,4 +1,4 @@
-"""Every type x file version x encoding hint, both ways between this package and pylance, as `docs/compatibility.md` shows it.
+"""Every type x file version x encoding hint, both ways between this package and pylance, as `docs/reference/compatibility.md` shows it.
 
 ``python -m tests.interop.compatibility`` writes the page; `test_compatibility` fails when a cell is not what the page says.
 A cell is checked on one table per direction: the type with six patterns of values, with nulls and without, 3,000 rows; 500 of blobs,
@@ -37,7 +37,7 @@ from tests.support.interop.tables import (
     for_2_0,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 ROWS = 3_000
 ROWS_OF_BLOBS = 500
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
@@ -295,22 +295,27 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
     lines = [
         "# Compatibility",
         "",
-        f"What was checked against pylance {lance.__version__}, by `tests/interop/test_compatibility.py`, which fails when a",
-        "cell is no longer so. `make compatibility` writes this page anew.",
+        f"What was checked against pylance {lance.__version__}, for each type and encoding.",
+        "`tests/interop/test_compatibility.py` fails when a cell is no longer true. `make compatibility`",
+        "writes this page.",
         "",
         "- **r**: pylance wrote it, and we read the same values as pylance does.",
         "- **w**: we wrote it, pylance validated it and read the values that were written, and so did we.",
         "- **·**: neither; pylance refuses to write it, or does not read its own file.",
-        "- In brackets: some of the patterns only; the others are refused, or, by pylance, not read back.",
+        "- In brackets: some of the patterns only; the others are refused, or not read back by pylance.",
         "- Empty: the hint is not for this type.",
         "",
-        "Each cell is a type with six patterns of values (constant, runs, few different, increasing, random, long), with and",
-        "without nulls. Columns are values of the field metadata `lance-encoding:*`: what they ask for is in the table of",
-        "encodings at the end. Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, values are what pylance",
-        "reads. We refuse to write what version 0.1 would change, so that what we write there is what pylance reads as well. Files of",
-        "version 2.3 are not written. More is checked elsewhere: tables of old releases",
-        "(`tests/interop/test_releases.py`), 10,000 tables of random nested types for each version",
-        "(`tests/interop/files/test_random.py`, 600 of them in `make test`), pages that no writer makes (`tests/encoding`).",
+        "Each cell is a type with six patterns of values (constant, runs, few different, increasing,",
+        "random, long), with and without nulls. Columns are values of the field metadata",
+        "`lance-encoding:*`; the table of encodings at the end shows which encoding each asks for.",
+        "",
+        "Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, the expected values are",
+        "those that pylance reads. We refuse to write what version 0.1 would change, so that pylance reads",
+        "what we write there, too. Files of version 2.3 are read, and not written.",
+        "",
+        "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), 10,000",
+        "tables of random nested types for each version (`tests/interop/files/test_random.py`, 300 of them in",
+        "`make test`), pages that no writer makes (`tests/encoding`).",
     ]
     for version in VERSIONS:
         hints = [hint for hint in HINTS_OF[version] if (version, hint) in columns]

@@ -1,6 +1,6 @@
 """What becomes of a change when another one was committed since it was planned: tried for every pair of changes.
 
-`python -m tests.interop.conflicts` writes `docs/conflicts.md`; the test of the same name holds the page to what is so. Each pair is tried
+`python -m tests.interop.conflicts` writes `docs/reference/conflicts.md`; the test of the same name holds the page to what is so. Each pair is tried
 in three ways, on copies of one table:
 
 1. pylance commits both (what we are measured by),
@@ -26,11 +26,11 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "conflicts.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conflicts.md"
 COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 
 #: Pairs (first change, change committed before it) that end otherwise with us, with the reason.
-_UNSURE = "the transaction does not tell which rows moved: a retry is right in any case"
+_UNSURE = "the transaction does not record which rows moved: a retry is always right"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("update another row of fragment 0", "overlay row 1 of fragment 0"): _UNSURE,
     ("overlay row 1 of fragment 0", "update another row of fragment 0"): _UNSURE,
@@ -169,17 +169,30 @@ def page(ours: dict[tuple[str, str], str]) -> str:
     lines = [
         "# Conflicts",
         "",
-        "What becomes of a change when another one was committed since it was planned. Every pair is tried against pylance, in both",
-        "orders (`tests/interop/conflicts.py`, which writes this page): the outcome and the table that comes of it are the same, but for",
-        "the pairs that are told below.",
+        "What happens to a change when another client committed a change since it was planned.",
         "",
-        "| | |",
-        "| --- | --- |",
-        "| ok | it is committed on top; rows that both deleted or moved from one fragment are told apart |",
-        "| retry | it has to be planned anew on the newest version, and can succeed then |",
-        "| refused | the two contradict one another |",
+        "| outcome | what happens | what to do |",
+        "| --- | --- | --- |",
+        "| ok | the change is committed on top of the other one; both are kept | nothing |",
+        "| retry | the change is planned and run again on the newest version. If the attempts are used "
+        "up, `CommitConflictError` with `retryable=True` | run the job again, or raise "
+        "`conflict_retries` |",
+        "| refused | `CommitConflictError` with `retryable=False`; nothing is written | look at the "
+        "table's `history()` and decide which change is right |",
         "",
-        "A row is the change that is to be committed, a column the one that was committed before it, by its number.",
+        "Appends fit nearly everything. Two deletes or updates of different rows of one fragment are",
+        "merged. An overwrite or a restore refuses most of what was planned before it. `LanceTable` plans its",
+        "changes again after these too: [delete and update rows]"
+        "(../howto/change-rows.md#when-another-client-commits-meanwhile).",
+        "",
+        "Every pair is tried against pylance, in both orders (`tests/interop/conflicts.py`, which writes",
+        "this page). The outcome and the resulting table are the same, except for the pairs that are",
+        "listed at the end.",
+        "",
+        "## Every pair",
+        "",
+        "A row is the change to be committed. A column is the change that was committed before it, by",
+        "its number.",
         "",
         "| | " + " | ".join(str(number) for number in numbers.values()) + " |",
         "| --- |" + " --- |" * len(numbers),
@@ -191,10 +204,10 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         ]
         lines.append(f"| {number} {name} | " + " | ".join(cells) + " |")
     if DIFFERENCES:
-        lines += ["", "Where pylance decides otherwise (*):", ""]
+        lines += ["", "## Where pylance decides otherwise (*)", ""]
         lines += [f"- {a}, after: {b}. {why}." for (a, b), why in DIFFERENCES.items()]
     if OTHER_TABLES:
-        lines += ["", "Where the table that comes of it is another one:", ""]
+        lines += ["", "## Where the resulting table differs", ""]
         lines += [f"- {a}, after: {b}. {why}." for (a, b), why in OTHER_TABLES.items()]
     return "\n".join([*lines, ""])
 

@@ -1,4 +1,4 @@
-"""Every pair of changes ends as it does with pylance, and as `docs/conflicts.md` says.
+"""Every pair of changes ends as it does with pylance, and as `docs/reference/conflicts.md` says.
 
 The tables that come of two changes are compared for one of their orders, and with `LANCE_SPARK_TEST_CELLS=all` for both.
 """

@@ -17,7 +17,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import list_manifests
-from lance_spark.table.rows.ids import carry
+from lance_spark.table.rows.ids import store_lineage
 from tests.support.interop.blobs import extended, marked, table
 from tests.support.tables.lineage import lived_in, versions_of
 
@@ -56,7 +56,7 @@ def with_row_ids(path: Path, ids: Any) -> None:
     proto = manifest.to_proto()
     proto.fragments[0].ClearField("inline_row_ids")
     if ids is not None:
-        carry(proto.fragments[0], row_ids=ids)
+        store_lineage(proto.fragments[0], row_ids=ids)
     (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
 
 
@@ -249,7 +249,7 @@ def test_a_column_of_the_table_that_has_such_a_name(tmp_path: Path) -> None:
         "_rowid": [0, 10, 20, 30, 40],
         "_rowaddr": [0, 1, 2, 3, 4],
     }
-    with pytest.raises(InvalidInputError, match="'_rowid' of its own"):
+    with pytest.raises(InvalidInputError, match="a column named '_rowid'"):
         ours.to_table(with_row_id=True)
 
 

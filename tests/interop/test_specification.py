@@ -1,6 +1,6 @@
 """Sentences of the specification about names and numbers, looked up in the files that this package writes.
 
-Where the sentence and pylance differ, the file has to be as pylance's; docs/specification.md says so.
+Where the sentence and pylance differ, the file has to be as pylance's; docs/reference/specification.md says so.
 """
 
 from __future__ import annotations

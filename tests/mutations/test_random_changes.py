@@ -19,7 +19,7 @@ import pytest
 import lance_spark
 from tests.support.tables.pylance_written import manifests
 
-SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "200"))
+SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "100"))
 BATCHES = 8
 STEPS = 5
 
@@ -193,6 +193,7 @@ def check(path: Path, model: Model, ids: dict[int, int] | None) -> None:
     assert manifests(path)[-1].next_row_id == model.next_key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_changes(tmp_path: Path, batch: int) -> None:
     for seed in range(batch, SEQUENCES, BATCHES):

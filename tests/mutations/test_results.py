@@ -188,7 +188,9 @@ def test_columns_do_not_get_names_of_those_about_rows(table: Dataset) -> None:
         lambda: table.alter_columns({"path": "x", "name": "_rowid"}),
     ]
     for change in changes:
-        with pytest.raises(InvalidInputError, match="every table has a column of that name"):
+        with pytest.raises(
+            InvalidInputError, match="is reserved for a hidden column of every table"
+        ):
             change()
 
 

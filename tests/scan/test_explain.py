@@ -35,7 +35,7 @@ def test_explain(tmp_path: Path) -> None:
     text = ours.explain(["v", "id"], filter="id > 25000")
     assert "  filter: id > 25000\n  tasks: 1," in text
     assert "  fragments: 1 of 3\n  rows to look at: 10,000 of 30,000, the others" in text
-    assert "up to 2.4 MiB for other columns" in text
+    assert "up to 2.4 MiB for the other columns" in text
     assert ours.explain(filter="id > 70000").endswith("statistics rule out all rows")
     assert "columns: none" in ours.explain([], filters=[("id", "<", 15)])
     assert "('id', '<', 15)" in ours.explain([], filters=[("id", "<", 15)])

@@ -1,1 +1,1 @@
-"""Load: many processes on one table for a while; and `make soak`, which runs that, the faults and the hostile inputs."""
+"""Load tests with many processes on one table, and `make soak`, which runs all long tests."""

@@ -1,4 +1,4 @@
-"""`make soak`: faults by the thousand, load for minutes, hostile inputs; one table in the end, and exit code 1 if anything was lost.
+"""`make soak`: thousands of faults, minutes of load, hostile inputs. Exit status 1 on any error.
 
 | environment | default | what it says |
 | --- | --- | --- |
@@ -35,7 +35,7 @@ def _number(name: str, default: int) -> int:
 
 
 def faults() -> tuple[_Rows, bool]:
-    """Run schedules, and the mistakes that they have to find."""
+    """Run schedules, and check that they detect planted mistakes."""
     from tests.faults.mutations import MUTATIONS
 
     first, count = _number("SOAK_FIRST", 1000), _number("SOAK_SCHEDULES", 3000)
@@ -84,11 +84,11 @@ def loads() -> tuple[_Rows, bool]:
             where="S3 (moto)",
             age=60,
         )
-    rows = [*_shown(local), *_shown(remote)]
+    rows = [*_figures_text(local), *_figures_text(remote)]
     return rows, not (local.wrong or remote.wrong)
 
 
-def _shown(figures: Figures) -> _Rows:
+def _figures_text(figures: Figures) -> _Rows:
     where, counts = f"load, {figures.where}", figures.counts
     for text in figures.wrong:
         print(f"{where}: {text}")
@@ -130,16 +130,16 @@ def _shown(figures: Figures) -> _Rows:
 
 def kills() -> tuple[_Rows, bool]:
     """Kill executors and drivers of Spark while they change a table."""
-    return _told_by("tests.spark.kills", "--rounds", os.environ.get("SOAK_KILL_ROUNDS", "4"))
+    return _reported_by("tests.spark.kills", "--rounds", os.environ.get("SOAK_KILL_ROUNDS", "4"))
 
 
 def hostile() -> tuple[_Rows, bool]:
-    """Throw hostile inputs."""
-    return _told_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
+    """Run hostile inputs."""
+    return _reported_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
 
 
-def _told_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
-    """Run a module whose last line is what it found, as JSON."""
+def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
+    """Run a module that prints its result as JSON in the last line."""
     name = module.rpartition(".")[2]
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

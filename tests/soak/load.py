@@ -1,4 +1,4 @@
-"""Processes that write, read, compact and clean up one table for a while: figures, and what is wrong."""
+"""Processes that write, read, compact and clean up one table, with their figures and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class Figures:
-    """What a load came to.
+    """The result of a load test.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ def load(
     where: str = "local disk",
     age: float = 20,
 ) -> Figures:
-    """Put a table under load, and look whether it holds what was acknowledged.
+    """Run a load test, and check that the table has all acknowledged changes.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def load(
 
 
 def _watch(processes: Sequence[Any], until: float) -> list[tuple[float, float]]:
-    """Return memory and open files of a process, again and again."""
+    """Sample the memory and open files of a process repeatedly."""
     samples = []
     while time.monotonic() < until:
         time.sleep(0.5)
@@ -129,7 +129,7 @@ def _sample(pid: int) -> tuple[int, int] | None:
         memory = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
         return memory, len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
-        # It has ended; or there is no such folder on this system.
+        # The process has ended, or the system has no /proc.
         return None
 
 
@@ -159,7 +159,7 @@ def _add_up(
 def _check(
     figures: Figures, accounts: list[dict[str, Any]], uri: str, options: dict[str, Any]
 ) -> None:
-    """Look whether the table holds what each writer was told."""
+    """Check that the table has the acknowledged changes of each writer."""
     found, wrong = batches_of(lance_spark.open_dataset(uri, storage_options=options).to_table())
     figures.wrong += wrong
     expected = {0: 0}

@@ -1,4 +1,4 @@
-"""The short form of the load that `make soak` puts on tables."""
+"""A short form of the load test of `make soak`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_load_on_a_local_disk(tmp_path: Path) -> None:
     assert ours.num_rows == figures.counts["rows in the end"]
 
 
-def test_half_a_batch_is_seen() -> None:
+def test_the_load_detects_half_a_batch() -> None:
     whole = rows(7, 3)
     assert batches_of(whole) == ({7: 3}, [])
     for pieces in (

@@ -43,7 +43,7 @@ SCHEMA = pa.schema([("batch", pa.int64()), ("row", pa.int64()), ("v", pa.int64()
 
 @dataclass(frozen=True)
 class Work:
-    """What a process does.
+    """The work of a process.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass
 class Account:
-    """What a process did.
+    """The results of a process.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ def rows(batch: int, value: int) -> pa.Table:
 
 
 def batches_of(table: pa.Table) -> tuple[dict[int, int], list[str]]:
-    """Return the value of each batch, and what is wrong with them."""
+    """Return the value of each batch, and the incomplete batches."""
     grouped = table.group_by("batch").aggregate(
         [("row", "count"), ("row", "count_distinct"), ("v", "min"), ("v", "max")]
     )
@@ -127,7 +127,7 @@ def batches_of(table: pa.Table) -> tuple[dict[int, int], list[str]]:
 
 
 def run(work: Work, ready: Any) -> None:
-    """Wait for the others, work for a while, and leave the account."""
+    """Wait for the other processes, work until the deadline, and write the account."""
     account = Account()
     _count(account)
     ready.wait(_LONGEST_START)
@@ -143,7 +143,7 @@ def run(work: Work, ready: Any) -> None:
 
 
 def _count(account: Account) -> None:
-    """Count what the package keeps to itself."""
+    """Count the retries and conflicts inside the package."""
     create, begin = versions.create_manifest, CommitConflictError.__init__
 
     def counted(*arguments: Any) -> bool:
@@ -213,7 +213,7 @@ def _read(work: Work, account: Account) -> None:
     newest = 0
     while time.monotonic() < account.until:
         try:
-            dataset, table = account.timed("read", lambda: _whole(work))
+            dataset, table = account.timed("read", lambda: _read_table(work))
         except MissingFileError as error:
             # A version that is no longer the newest can go at any time, if it is old enough.
             account.counts["overtaken"] += 1
@@ -234,7 +234,7 @@ def _read(work: Work, account: Account) -> None:
 
 
 def _read_again(dataset: Any, table: pa.Table, account: Account) -> None:
-    """Open the same version by its number; it has to be what it was, unless it was removed meanwhile."""
+    """Open a version by its number: its rows must be unchanged, unless it was removed."""
     try:
         again = dataset.checkout_version(dataset.version).to_table()
     except (MissingFileError, VersionNotFoundError):
@@ -244,7 +244,7 @@ def _read_again(dataset: Any, table: pa.Table, account: Account) -> None:
         account.wrong.append(f"version {dataset.version} is not what it was")
 
 
-def _whole(work: Work) -> tuple[Any, pa.Table]:
+def _read_table(work: Work) -> tuple[Any, pa.Table]:
     dataset = _open(work)
     try:
         return dataset, dataset.to_table()

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark.processes import JAVA_OPTIONS
-
-ROOT = Path(__file__).parents[2]
+from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, shared_home
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +19,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(shared_home())
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        [str(WORKERS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     scratch = tmp_path_factory.mktemp("spark")
     session = (

@@ -31,7 +31,10 @@ def main() -> None:
     other = {name: options[name] for name in ("region", "endpoint")}
     for name in ("aws_access_key_id", "aws_secret_access_key", "azure_storage_account_key"):
         other[name] = shown
-    rows.write.format("lance").options(**other).mode("append").save(uri)
+    # A write refuses settings of base paths that the table does not have.
+    bases = json.dumps([{"path": path} for path in json.loads(options["base_store_params"])])
+    first = rows.write.format("lance").options(**other, initial_bases=bases)
+    first.mode("append").save(uri)
     spark.read.format("lance").options(**other).load(uri).createOrReplaceTempView("before")
     lance_spark.enable(spark)
     rows.write.format("lance").options(**options).mode("overwrite").save(uri)

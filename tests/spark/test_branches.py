@@ -96,11 +96,11 @@ def test_detached_versions(read: Read, path: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"branch": "feat/y"}, "has no branch 'feat/y': did you mean 'feat/x'"),
+        ({"branch": "feat/y"}, "branch 'feat/y' not found: did you mean 'feat/x'"),
         ({"branch": "../x"}, "cannot be the name of a branch"),
         ({"branch": "feat/x", "version": 9}, "has no version 9"),
         ({"branch": "main", "tag": "there"}, "on branch 'feat/x', not on 'main'"),
-        ({"branch": "feat/x", "tag": "nope"}, "has no tag 'nope'"),
+        ({"branch": "feat/x", "tag": "nope"}, "tag 'nope' not found"),
         ({"branch": " "}, "option branch is empty"),
     ],
     ids=str,
@@ -113,7 +113,7 @@ def test_what_cannot_be_read(read: Read, path: str, options: dict[str, Any], mes
 def test_a_branch_has_to_be_there_before_it_is_written_to(
     spark: Any, write: Write, path: str
 ) -> None:
-    with pytest.raises(Exception, match="has no branch 'new'"):
+    with pytest.raises(Exception, match="branch 'new' not found"):
         write(spark.range(3), path=path, branch="new")
 
 

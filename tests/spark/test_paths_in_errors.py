@@ -29,7 +29,7 @@ def message_of(call: Callable[[], object]) -> str:
     [
         (in_manifest(set_rows), "the file has 3 rows"),
         (in_manifest(set_type), "'no_such_type' is unknown"),
-        (lambda path: data_files(path)[0].unlink(), "no such file"),
+        (lambda path: data_files(path)[0].unlink(), "file not found"),
     ],
 )
 def test_reads(spark: Any, tmp_path: Path, damage: Damage, message: str) -> None:

@@ -7,23 +7,16 @@ import sys
 from pathlib import Path
 
 import lance
-import pyspark
 import pytest
 
-from tests.support.spark.processes import ROOT, environment
+from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-#: Three short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}")
 def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
-    # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
-    home = tmp_path / "home"
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    home = make_home(tmp_path / "home")
     homes = {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     command = [
         str(SUBMIT),
@@ -31,8 +24,8 @@ def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
         *("--properties-file", "spark-conf/spark-defaults.conf"),
         *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.host=localhost"),
-        *("--conf", f"spark.driver.extraJavaOptions={JAVA}"),
-        *("--conf", f"spark.executor.extraJavaOptions={JAVA}"),
+        *("--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}"),
+        *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
         "examples/spark_submit.py",
         str(tmp_path),
     ]

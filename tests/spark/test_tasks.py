@@ -15,7 +15,8 @@ from pyspark.sql.types import LongType, StructType
 
 from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.spark.write.planning import make_writer
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]

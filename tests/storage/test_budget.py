@@ -1,4 +1,4 @@
-"""How many requests to S3 an operation costs, and pylance the same one: the table in docs/requests.md says what is allowed."""
+"""How many requests to S3 an operation costs, and pylance the same one: the table in docs/reference/requests.md says what is allowed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode, read_manifest
 from tests.support.stores.aws import BUCKET, Aws
 
-DOCS = Path(__file__).parents[2] / "docs" / "requests.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 FRAGMENTS = 10
 ROWS = 100
 MANY = 1_000

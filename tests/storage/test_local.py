@@ -117,5 +117,5 @@ def test_pipes_and_devices_are_not_waited_for(store: ObjectStore, kind: str) -> 
     else:
         os.symlink("/dev/zero", path)
     for read in (store.open, store.read_bytes, lambda name: store.read_bytes(name, 10)):
-        with pytest.raises(StorageError, match="no file but a pipe or device"):
+        with pytest.raises(StorageError, match="a pipe or device, not a file"):
             read("x")

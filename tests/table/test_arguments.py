@@ -249,6 +249,7 @@ VALUES: list[tuple[Callable[[Opened], object], str]] = [
     (lambda t: t.cleanup_old_versions(3), "older_than"),  # type: ignore[arg-type]
     (lambda t: t.cleanup_old_versions(retain_versions=0), "retain_versions"),
     (lambda t: t.cleanup_old_versions(versions=[]), "versions"),
+    (lambda t: t.compact_files(excluded_fragment_ids=[0, 99]), "no fragment 99"),
     (lambda t: t.cleanup_old_versions(DAY, delete_rate_limit=0), "delete_rate_limit"),
     (lambda t: t.cleanup_old_versions(DAY, delete_concurrency=0), "delete_concurrency"),
     (lambda t: Dataset.commit(t, 3), "operation"),  # type: ignore[arg-type]
@@ -295,6 +296,7 @@ WRITES: list[tuple[dict[str, Any], str]] = [
     ({"initial_bases": ["/x"]}, "initial_bases"),
     ({"target_bases": ["x"]}, "'x'"),
     ({"target_bases": ["x"], "target_all_bases": True}, "target_all_bases"),
+    ({"base_store_params": {"s3://other/base": {"region": "a"}}}, "s3://other/base"),
 ]
 
 

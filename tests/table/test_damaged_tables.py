@@ -180,7 +180,9 @@ def test_one_index_name_on_different_columns(tmp_path: Path) -> None:
         lambda: CHANGES["compact"](uri),
         lambda: ours.drop_index("same"),
     ):
-        with pytest.raises(CorruptTableError, match="index 'same' has a segment of the fields"):
+        with pytest.raises(
+            CorruptTableError, match="index 'same' has segments of different fields"
+        ):
             change()
     lance_spark.write_dataset(rows(0), uri, mode="overwrite")
     assert lance_spark.open_dataset(uri).list_indices() == []

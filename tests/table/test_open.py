@@ -65,16 +65,18 @@ def test_tags(path: Path) -> None:
 
 def test_tags_that_are_not_there(path: Path) -> None:
     store = ObjectStore.from_uri(path)
-    with pytest.raises(VersionNotFoundError, match=r"no tag 'secnd': did you mean 'second'\?"):
+    with pytest.raises(
+        VersionNotFoundError, match=r"tag 'secnd' not found: did you mean 'second'\?"
+    ):
         open_table(str(path), tag="secnd")
-    with pytest.raises(VersionNotFoundError, match="no tag 'x': it has 'second'"):
+    with pytest.raises(VersionNotFoundError, match="tag 'x' not found: the table has 'second'"):
         open_table(str(path), tag="x")
-    with pytest.raises(InvalidInputError, match="has a tag 'second' already"):
+    with pytest.raises(InvalidInputError, match="tag 'second' already exists"):
         tag_store.create_tag(store, "second", 1)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
         tag_store.create_tag(store, "new", 9)
     tag_store.delete_tag(store, "second")
-    with pytest.raises(VersionNotFoundError, match="no tag 'second': it has none"):
+    with pytest.raises(VersionNotFoundError, match="tag 'second' not found: the table has none"):
         open_table(str(path), tag="second")
 
 
@@ -173,7 +175,7 @@ def test_one_way_at_a_time(path: Path) -> None:
 
 def test_no_table(tmp_path: Path) -> None:
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
-        with pytest.raises(TableNotFoundError, match="is no Lance table"):
+        with pytest.raises(TableNotFoundError, match="is not a Lance table"):
             open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
     # What early releases kept beside the versions is enough to read the newest of them, and for no more.
     (tmp_path / "_latest.manifest").write_bytes(b"")

@@ -9,11 +9,12 @@ values                      one page of their own, plainly encoded if they are i
                             says where: the position of the page and its number of values
 ==========================  ===================================================================
 
-There is no validity: a null comes back as the value at the position that the writer had in its place, the first one as a rule;
-values that are empty strings come back as nulls of the dictionary. pylance reads the same.
+There is no validity: a null comes back as the value at the position that the writer had in its
+place, the first one as a rule; values that are empty strings come back as nulls of the dictionary.
+pylance reads the same.
 
-pylance itself takes the values from the manifest of the table, which holds a copy, and refuses to append rows whose dictionary is
-another one: both copies are the same.
+pylance itself takes the values from the manifest of the table, which holds a copy, and refuses to
+append rows whose dictionary is another one: both copies are the same.
 
 Specification: format/file/encoding of the legacy format, "Dictionary".
 """
@@ -59,12 +60,12 @@ class DictionaryReader:
     """
 
     def __init__(
-        self, kind: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
+        self, dtype: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
     ) -> None:
-        self._kind = kind
-        self._positions = PlainReader(kind.index_type, pages, bounds, size)
+        self._kind = dtype
+        self._positions = PlainReader(dtype.index_type, pages, bounds, size)
         self._num_values = int(values.lengths.sum())
-        self._values = open_values(kind.value_type, values, size)
+        self._values = open_values(dtype.value_type, values, size)
         self._items: pa.Array | None = None
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
@@ -76,7 +77,8 @@ class DictionaryReader:
             low, high = int(numbers.min()), int(numbers.max())
             if low < 0 or high >= self._num_values:
                 raise CorruptFileError(
-                    f"position {low if low < 0 else high} in a dictionary of {self._num_values} values"
+                    f"position {low if low < 0 else high} in a dictionary of {self._num_values} "
+                    "values"
                 )
         return pa.DictionaryArray.from_arrays(
             positions, self._items, ordered=self._kind.ordered, safe=False
@@ -103,17 +105,17 @@ def encode_values(values: pa.Array, start: int) -> EncodedPages:
     return encode_plain(values, cuts, start)
 
 
-def check_values(kind: pa.DataType) -> None:
+def check_values(dtype: pa.DataType) -> None:
     """Raise UnsupportedTypeError if version 0.1 has no dictionaries of such values."""
-    if not (is_variable(kind) or pat.is_integer(kind)):
-        raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {kind} values")
+    if not (is_variable(dtype) or pat.is_integer(dtype)):
+        raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {dtype} values")
 
 
-def open_values(kind: pa.DataType, values: Pages, size: int) -> FieldReader:
-    """Return the reader of the values of a dictionary, of type `kind`; see `DictionaryReader`."""
+def open_values(dtype: pa.DataType, values: Pages, size: int) -> FieldReader:
+    """Return the reader of the values of a dictionary, of type `dtype`; see `DictionaryReader`."""
     bounds = bounds_of(np.maximum(values.lengths, 0))
-    if is_variable(kind):
-        return VarBinaryReader(kind, True, values, bounds, size)
-    if pat.is_integer(kind) or pat.is_floating(kind):
-        return PlainReader(kind, values, bounds, size)
-    raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {kind} values")
+    if is_variable(dtype):
+        return VarBinaryReader(dtype, True, values, bounds, size)
+    if pat.is_integer(dtype) or pat.is_floating(dtype):
+        return PlainReader(dtype, values, bounds, size)
+    raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {dtype} values")

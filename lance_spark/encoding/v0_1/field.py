@@ -1,10 +1,11 @@
-"""Fields of file version 0.1: which pages they are made of, and how many values each batch has of them.
+"""Fields of file version 0.1: which pages they are made of, and how many values each batch has of
+them.
 
 ==================================  ==============================================================
 field                               pages
 ==================================  ==============================================================
 struct                              none; its children have as many values
-list, large list                    offsets, one more than there are lists; the values of the child are items
+list, large list                    offsets, one more than lists; the child has the items
 dictionary                          positions; the values are shared by all batches
 string, binary, large ones          offsets to bytes
 null                                none, though the page table has a length
@@ -55,9 +56,9 @@ class Node:
     dictionary: Pages | None = None
 
 
-def has_pages(kind: pa.DataType) -> bool:
+def has_pages(dtype: pa.DataType) -> bool:
     """Whether a field of the type has entries in the page table that mean something."""
-    return not pat.is_struct(kind)
+    return not pat.is_struct(dtype)
 
 
 def open_field(node: Node, counts: Numbers, size: int) -> FieldReader:
@@ -83,21 +84,23 @@ def open_field(node: Node, counts: Numbers, size: int) -> FieldReader:
 
 
 def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[FieldReader, Numbers]:
-    # Below a list nothing but the pages says how many values a batch has: `counts` is None until one of them did.
-    kind = node.field.type
-    if pat.is_struct(kind):
+    # Below a list nothing but the pages says how many values a batch has: `counts` is None until
+    # one of them did.
+    dtype = node.field.type
+    if pat.is_struct(dtype):
         return _open_struct(node, path, counts, size)
     pages = node.pages
     if pages is None:
         raise CorruptFileError(f"field {path!r} has no pages")
-    if pat.is_null(kind):
+    if pat.is_null(dtype):
         return NullReader(), pages.lengths if counts is None else counts
-    is_list = pat.is_list(kind) or pat.is_large_list(kind)
+    is_list = pat.is_list(dtype) or pat.is_large_list(dtype)
     own = pages.lengths - 1 if is_list else pages.lengths
     if counts is not None and not np.array_equal(own, counts):
         batch = int(np.argmax(own != counts))
         raise CorruptFileError(
-            f"field {path!r} has {int(own[batch])} values in batch {batch} where {int(counts[batch])} are expected"
+            f"field {path!r} has {int(own[batch])} values in batch {batch} where "
+            f"{int(counts[batch])} are expected"
         )
     items = None
     if is_list:
@@ -116,17 +119,17 @@ def _open_pages(
     items: tuple[FieldReader, Numbers] | None,
     size: int,
 ) -> FieldReader:
-    kind = node.field.type
+    dtype = node.field.type
     bounds = bounds_of(counts)
     if items is not None:
-        return ListReader(kind, pages, bounds, items[0], bounds_of(items[1]), size)
-    if is_variable(kind):
-        return VarBinaryReader(kind, node.field.nullable, pages, bounds, size)
-    if pat.is_dictionary(kind):
+        return ListReader(dtype, pages, bounds, items[0], bounds_of(items[1]), size)
+    if is_variable(dtype):
+        return VarBinaryReader(dtype, node.field.nullable, pages, bounds, size)
+    if pat.is_dictionary(dtype):
         if node.dictionary is None:
             raise CorruptFileError("the schema does not say where its dictionary is")
-        return DictionaryReader(kind, pages, bounds, node.dictionary, size)
-    return PlainReader(kind, pages, bounds, size)
+        return DictionaryReader(dtype, pages, bounds, node.dictionary, size)
+    return PlainReader(dtype, pages, bounds, size)
 
 
 def _open_struct(

@@ -1,7 +1,8 @@
 """Lists: plainly encoded offsets, and the items in pages of their own.
 
-A page of n lists holds n + 1 offsets, int32 of lists and int64 of large lists: list i is the items of the *same batch* from offset
-i to offset i + 1. The page's length is n + 1. The item's field has one page per batch with the items of that batch.
+A page of n lists holds n + 1 offsets, int32 of lists and int64 of large lists: list i is the items
+of the *same batch* from offset i to offset i + 1. The page's length is n + 1. The item's field has
+one page per batch with the items of that batch.
 
 There is no validity: a null list comes back as an empty one. pylance reads the same.
 
@@ -47,15 +48,15 @@ class ListReader:
 
     def __init__(
         self,
-        kind: pa.DataType,
+        dtype: pa.DataType,
         pages: Pages,
         bounds: Numbers,
         items: FieldReader,
         item_bounds: Numbers,
         size: int,
     ) -> None:
-        self._kind = kind
-        self._dtype = np.int64 if pat.is_large_list(kind) else np.int32
+        self._kind = dtype
+        self._dtype = np.int64 if pat.is_large_list(dtype) else np.int32
         self._pages = pages
         self._bounds = bounds
         self._items = items
@@ -67,14 +68,16 @@ class ListReader:
         extents = yield from read_extents(self._pages, spans, self._dtype)
         held = np.diff(self._item_bounds)[spans.batch]
         if (extents.stops > held).any():
-            at = int(np.argmax(extents.stops > held))
+            position = int(np.argmax(extents.stops > held))
             raise CorruptFileError(
-                f"batch {int(spans.batch[at])}: a list ends at item {int(extents.stops[at])} of {int(held[at])}"
+                f"batch {int(spans.batch[position])}: a list ends at item "
+                f"{int(extents.stops[position])} of {int(held[position])}"
             )
         total = extents.num_items
         if total > np.iinfo(self._dtype).max:
             raise InvalidInputError(
-                f"{len(rows)} rows have {total} items, which do not fit one array of type {self._kind}: "
+                f"{len(rows)} rows have {total} items, which do not fit one array of type "
+                f"{self._kind}: "
                 "read fewer rows at a time"
             )
         items = yield from self._items.read(
@@ -90,7 +93,8 @@ class ListReader:
         if not len(starts):
             return range(0)
         if _has_no_bytes(self._kind.value_type):
-            # They have no bytes, and a corrupt page may claim any number: nothing may be made for each.
+            # They have no bytes, and a corrupt page may claim any number: nothing may be made for
+            # each.
             return range(int((stops - starts).sum()))
         if (starts[1:] == stops[:-1]).all():
             return range(int(starts[0]), int(stops[-1]))
@@ -105,16 +109,17 @@ def encode_offsets(
     Parameters
     ----------
     array : pyarrow.Array
-        Lists or large lists, none of them null.
+        Lists or large lists without nulls.
     cuts : int64 array
         First list of each page, and the number of all lists.
     start : int
-        Where the first page will stand in the file.
+        Position of the first page in the file.
 
     Returns
     -------
     tuple
-        The pages, the items of all lists, and the first item of each page with the number of all items.
+        The pages, the items of all lists, and the first item of each page with the number of all
+        items.
     """
     dtype = np.dtype(np.int64 if pat.is_large_list(array.type) else np.int32)
     offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, dtype)
@@ -128,7 +133,7 @@ def encode_offsets(
     return EncodedPages(Pages(positions, entries), [data]), items, item_cuts
 
 
-def _has_no_bytes(kind: pa.DataType) -> bool:
-    if pat.is_struct(kind):
-        return all(_has_no_bytes(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(pat.is_null(kind))
+def _has_no_bytes(dtype: pa.DataType) -> bool:
+    if pat.is_struct(dtype):
+        return all(_has_no_bytes(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(pat.is_null(dtype))

@@ -14,8 +14,8 @@ empty string or bytes, where the field  null
 may be null
 ======================================  =====================================================
 
-Nulls of strings and bytes and of type null are stored: the first as empty values. Every other null is refused, so that what
-is read from a file of the version can always be written to another one.
+Nulls of strings and bytes and of type null are stored: the first as empty values. Every other null
+is refused, so that what is read from a file of the version can always be written to another one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Change:
 
 
 def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | None:
-    """Return the first value of a field, or of one below it, that version 0.1 would change; None if there is none.
+    """Return the first value of a field, or of one below it, that version 0.1 would change; None if
+    there is none.
 
     Parameters
     ----------
@@ -61,33 +62,36 @@ def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | N
     path : str
         Of the fields above.
     """
-    kind = array.type
+    dtype = array.type
     path = f"{path}.{field.name}" if path else field.name
-    if pat.is_null(kind):
+    if pat.is_null(dtype):
         return None
-    if is_variable(kind):
+    if is_variable(dtype):
         return _first_empty(array, path) if field.nullable else _first_null(array, path)
-    found = _first_null(array, path)
-    if found is not None or not len(array):
-        return found
-    if pat.is_struct(kind):
+    result = _first_null(array, path)
+    if result is not None or not len(array):
+        return result
+    if pat.is_struct(dtype):
         return _first(
-            [first_change(array.field(at), kind.field(at), path) for at in range(kind.num_fields)]
+            [
+                first_change(array.field(index), dtype.field(index), path)
+                for index in range(dtype.num_fields)
+            ]
         )
-    if pat.is_dictionary(kind):
+    if pat.is_dictionary(dtype):
         return _first_of_dictionary(array, path)
-    if pat.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pat.is_fixed_size_list(dtype):
+        size = dtype.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
-        found = first_change(items, kind.value_field, path)
-        return None if found is None else _at(found, found.row // max(size, 1))
-    if pat.is_list(kind) or pat.is_large_list(kind):
+        result = first_change(items, dtype.value_field, path)
+        return None if result is None else _at(result, result.row // max(size, 1))
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
         offsets = array.offsets.to_numpy()
         start, stop = int(offsets[0]), int(offsets[-1])
-        found = first_change(array.values.slice(start, stop - start), kind.value_field, path)
-        if found is not None:
-            row = int(np.searchsorted(offsets, found.row + start, side="right")) - 1
-            return _at(found, row)
+        result = first_change(array.values.slice(start, stop - start), dtype.value_field, path)
+        if result is not None:
+            row = int(np.searchsorted(offsets, result.row + start, side="right")) - 1
+            return _at(result, row)
     return None
 
 
@@ -121,26 +125,30 @@ def _first_of_dictionary(array: pa.DictionaryArray, path: str) -> Change | None:
     return Change(int(np.argmax(used)), path, value, becomes) if used.any() else None
 
 
-def _becomes(kind: pa.DataType) -> str:
-    if pat.is_boolean(kind):
+def _becomes(dtype: pa.DataType) -> str:
+    if pat.is_boolean(dtype):
         return "false"
-    if pat.is_list(kind) or pat.is_large_list(kind):
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
         return "an empty list"
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         return "a struct of zeros"
-    if pat.is_dictionary(kind):
+    if pat.is_dictionary(dtype):
         return "the first value of the dictionary"
-    if is_variable(kind):
+    if is_variable(dtype):
         return "an empty value"
-    return "zeros" if pat.is_nested(kind) or pat.is_fixed_size_binary(kind) else "0"
+    return "zeros" if pat.is_nested(dtype) or pat.is_fixed_size_binary(dtype) else "0"
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind))
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
 
 
 def _first(changes: list[Change | None]) -> Change | None:
-    return min((one for one in changes if one is not None), key=lambda one: one.row, default=None)
+    return min(
+        (change for change in changes if change is not None),
+        key=lambda change: change.row,
+        default=None,
+    )
 
 
 def _at(change: Change, row: int) -> Change:

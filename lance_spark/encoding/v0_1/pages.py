@@ -1,11 +1,14 @@
-"""What all encodings of version 0.1 share: the pages of a field, and which of their values some rows need.
+"""What all encodings of version 0.1 share: the pages of a field, and which of their values some
+rows need.
 
-A file is cut into batches (1,024 rows unless the writer was told otherwise), and every field that has values has one page per
-batch. Fields below a list count items instead of rows, but have one page per batch too. A page is known by its position
-in the file and its *length*, which counts values and not bytes; its bytes have no header and stand at any address.
+A file is cut into batches (1,024 rows unless the writer was told otherwise), and every field that
+has values has one page per batch. Fields below a list count items instead of rows, but have one
+page per batch too. A page is known by its position in the file and its *length*, which counts
+values and not bytes; its bytes have no header and stand at any address.
 
-Pages are small and many. Whatever rows are asked for is therefore turned into *spans*, arrays with one entry for each stretch
-of values of one page, and the bytes of all spans are asked for at once and joined: decoders see one buffer.
+Pages are small and many. Whatever rows are asked for is therefore turned into *spans*, arrays with
+one entry for each stretch of values of one page, and the bytes of all spans are asked for at once
+and joined: decoders see one buffer.
 """
 
 from __future__ import annotations
@@ -55,15 +58,21 @@ class Pages:
         CorruptFileError
             A page does not; the message names the batch.
         """
-        at = np.clip(self.positions, 0, size)
+        position = np.clip(self.positions, 0, size)
         # Divided, so that no product can overflow.
-        room = (size - at) * 8 // bits if bits else np.full(len(at), np.iinfo(np.int64).max)
-        bad = (at != self.positions) | (self.lengths < 0) | (self.lengths > room - extra)
+        room = (
+            (size - position) * 8 // bits
+            if bits
+            else np.full(len(position), np.iinfo(np.int64).max)
+        )
+        bad = (position != self.positions) | (self.lengths < 0) | (self.lengths > room - extra)
         if bad.any():
             batch = int(np.argmax(bad))
             raise CorruptFileError(
-                f"the page of batch {batch} ({int(self.lengths[batch])} values of {bits} bits from byte "
-                f"{int(self.positions[batch])}) lies outside the file of {size} bytes; it is truncated or corrupt"
+                f"the page of batch {batch} ({int(self.lengths[batch])} values of {bits} bits from "
+                "byte "
+                f"{int(self.positions[batch])}) lies outside the file of {size} bytes; it is "
+                "truncated or corrupt"
             )
 
 
@@ -90,7 +99,8 @@ class EncodedPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Stretches of values, in order: those from `start` to `stop` of the page of `batch`. None is empty.
+    """Stretches of values, in order: those from `start` to `stop` of the page of `batch`. None is
+    empty.
 
     Attributes
     ----------
@@ -193,7 +203,9 @@ def read_values(pages: Pages, spans: Spans, width: int, extra: int = 0) -> ReadP
 
 
 def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
-    """Plan the reading of ranges of bytes; the result is their bytes, joined, and begins at a multiple of 8 bytes."""
+    """Plan the reading of ranges of bytes; the result is their bytes, joined, and begins at a
+    multiple of 8 bytes.
+    """
     held = sizes > 0
     if not held.all():
         starts, sizes = starts[held], sizes[held]
@@ -220,7 +232,8 @@ class Extents:
     lengths : int64 array
         Of each value.
     starts, stops : int64 arrays
-        Where the first value of each span begins and the last one ends: the values between lie back to back.
+        Where the first value of each span begins and the last one ends: the values between lie back
+        to back.
     """
 
     lengths: Numbers
@@ -242,7 +255,8 @@ class Extents:
 def read_extents(
     pages: Pages, spans: Spans, dtype: type[np.int32] | type[np.int64]
 ) -> ReadPlan[Extents]:
-    """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset ``i + 1``.
+    """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset
+    ``i + 1``.
 
     Raises
     ------
@@ -262,9 +276,9 @@ def read_extents(
         between[stops_at[:-1]] = True
         lengths = lengths[~between]
     if lowest < 0 or int(lengths.min(initial=0)) < 0:
-        at = int(np.argmin(offsets)) if lowest < 0 else int(np.argmin(lengths))
+        position = int(np.argmin(offsets)) if lowest < 0 else int(np.argmin(lengths))
         entries = spans.sizes + 1 if lowest < 0 else spans.sizes
-        bad = int(np.searchsorted(np.cumsum(entries), at, side="right"))
+        bad = int(np.searchsorted(np.cumsum(entries), position, side="right"))
         raise CorruptFileError(
             f"the offsets of batch {int(spans.batch[bad])} are negative or decrease"
         )

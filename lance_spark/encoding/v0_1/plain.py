@@ -12,8 +12,8 @@ fixed-size list of m items  n * m items
 null                        none
 ==========================  =============================================================
 
-There is no validity: what was null comes back as what the writer's array had in that slot, 0 as a rule, and false for bools. pylance
-reads the same.
+There is no validity: what was null comes back as what the writer's array had in that slot, 0 as a
+rule, and false for bools. pylance reads the same.
 
 Specification: format/file/encoding of the legacy format, "Plain".
 """
@@ -60,12 +60,12 @@ class PlainReader:
         The type has no fixed width.
     """
 
-    def __init__(self, kind: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
-        self._kind = kind
+    def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
+        self._kind = dtype
         self._pages = pages
         self._bounds = bounds
-        self._bits = plain_bits(kind)
-        _, self._per_row = _innermost(kind)
+        self._bits = plain_bits(dtype)
+        _, self._per_row = _innermost(dtype)
         self._is_bits = self._bits == self._per_row
         pages.check(self._bits, size)
 
@@ -81,9 +81,9 @@ class PlainReader:
 
     def _read_bits(self, spans: Spans) -> ReadPlan[Bytes]:
         first, last = spans.start * self._per_row, spans.stop * self._per_row
-        at = self._pages.positions[spans.batch]
+        position = self._pages.positions[spans.batch]
         sizes = (last + 7) // 8 - first // 8
-        data = yield from read_ranges(at + first // 8, sizes)
+        data = yield from read_ranges(position + first // 8, sizes)
         if not (first % 8).any() and not (last[:-1] % 8).any():
             return data
         bits = np.unpackbits(data, bitorder="little")
@@ -101,7 +101,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     cuts : int64 array
         First value of each page, and the number of all values.
     start : int
-        Where the first page will stand in the file.
+        Position of the first page in the file.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     return EncodedPages(Pages(start + begins, lengths), [data])
 
 
-def plain_bits(kind: pa.DataType) -> int:
+def plain_bits(dtype: pa.DataType) -> int:
     """Return the bits of one value of a type.
 
     Raises
@@ -136,15 +136,17 @@ def plain_bits(kind: pa.DataType) -> int:
     UnsupportedTypeError
         The type has no fixed width, or a width of 0.
     """
-    item, per_row = _innermost(kind)
+    item, per_row = _innermost(dtype)
     bits = fixed_width(item) * per_row
     if not bits or pat.is_nested(item) or pat.is_dictionary(item):
-        raise UnsupportedTypeError(f"file version 0.1 cannot store values of type {kind}")
+        raise UnsupportedTypeError(f"file version 0.1 cannot store values of type {dtype}")
     return bits
 
 
 def _pack_bits(values: pa.BooleanArray, cuts: Numbers) -> tuple[Bytes, Numbers]:
-    """Return the bits of all pages, each of which begins with a byte, and where in them each page begins."""
+    """Return the bits of all pages, each of which begins with a byte, and where in them each page
+    begins.
+    """
     sizes = (np.diff(cuts) + 7) // 8
     begins = np.cumsum(sizes) - sizes
     flags = flags_of(_bytes_of(values), values.offset, len(values))
@@ -168,16 +170,16 @@ class NullReader:
         yield
 
 
-def _innermost(kind: pa.DataType) -> tuple[pa.DataType, int]:
+def _innermost(dtype: pa.DataType) -> tuple[pa.DataType, int]:
     per_row = 1
-    while pat.is_fixed_size_list(kind):
-        per_row *= kind.list_size
-        kind = kind.value_type
-    return kind, per_row
+    while pat.is_fixed_size_list(dtype):
+        per_row *= dtype.list_size
+        dtype = dtype.value_type
+    return dtype, per_row
 
 
-def _build(kind: pa.DataType, count: int, data: Bytes) -> pa.Array:
-    if pat.is_fixed_size_list(kind):
-        items = _build(kind.value_type, count * kind.list_size, data)
-        return pa.Array.from_buffers(kind, count, [None], children=[items])
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+def _build(dtype: pa.DataType, count: int, data: Bytes) -> pa.Array:
+    if pat.is_fixed_size_list(dtype):
+        items = _build(dtype.value_type, count * dtype.list_size, data)
+        return pa.Array.from_buffers(dtype, count, [None], children=[items])
+    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])

@@ -1,4 +1,4 @@
-"""How many bytes the pages of a field take, as far as the page table tells."""
+"""Estimates the stored bytes of the pages of a field from the page table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _SAMPLE = 16
 
 
 def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
-    """Plan to tell the bytes of the pages of a field and of all fields below it.
+    """Plan the estimate of the stored bytes of a field and all fields below it.
 
-    The page table does not say how many bytes strings have: that is estimated from some of their pages.
+    The page table does not say how many bytes strings have: that is estimated from some of their
+    pages.
 
     Parameters
     ----------
@@ -39,25 +40,26 @@ def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
     return total + int(values * _bits(kind)) // 8
 
 
-def _bits(kind: pa.DataType) -> int:
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        return 64 if pat.is_large_list(kind) else 32
-    if pat.is_dictionary(kind):
-        return fixed_width(kind.index_type)
-    if pat.is_fixed_size_list(kind):
-        return _bits(kind.value_type) * int(kind.list_size)
-    return fixed_width(kind)
+def _bits(dtype: pa.DataType) -> int:
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return 64 if pat.is_large_list(dtype) else 32
+    if pat.is_dictionary(dtype):
+        return fixed_width(dtype.index_type)
+    if pat.is_fixed_size_list(dtype):
+        return _bits(dtype.value_type) * int(dtype.list_size)
+    return fixed_width(dtype)
 
 
 def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
-    # Writers put the bytes of a page right before its offsets, so that the first offset says how many there are.
+    # Writers put the bytes of a page right before its offsets, so that the first offset says how
+    # many there are.
     held = np.flatnonzero(
         (pages.lengths > 0) & (pages.positions >= 0) & (pages.positions <= size - 8)
     )
     if not len(held):
         return 0
     sample = held[np.linspace(0, len(held) - 1, min(_SAMPLE, len(held))).astype(np.int64)]
-    firsts = yield [ByteRange(int(at), 8) for at in pages.positions[sample]]
+    firsts = yield [ByteRange(int(position), 8) for position in pages.positions[sample]]
     begins = np.array([int.from_bytes(first.tobytes(), "little") for first in firsts], np.uint64)
-    found = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
-    return int(found.sum() / pages.lengths[sample].sum() * values)
+    result = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
+    return int(result.sum() / pages.lengths[sample].sum() * values)

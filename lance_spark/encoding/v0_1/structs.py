@@ -1,7 +1,7 @@
 """Structs: nothing but their children.
 
-A struct has no page: its entries in the page table are zero. There is no validity: a null struct comes back as a struct of whatever
-its children had there. pylance reads the same.
+A struct has no page: its entries in the page table are zero. There is no validity: a null struct
+comes back as a struct of whatever its children had there. pylance reads the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 class StructReader:
     """Reads structs: their children side by side."""
 
-    def __init__(self, kind: pa.DataType, children: Sequence[FieldReader]) -> None:
-        self._kind = kind
+    def __init__(self, dtype: pa.DataType, children: Sequence[FieldReader]) -> None:
+        self._kind = dtype
         self._children = children
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:

@@ -11,9 +11,9 @@ offsets         8 n+8  n + 1 int64: value i is the bytes of the *file* from offs
 
 The page's position is that of the offsets, its length is n.
 
-There is no validity: in a nullable field an empty value is read as null, whether it was one or an empty string; in a field that is not
-nullable it is an empty value. A null comes back as the bytes that the writer's array had in that slot, none as a rule. pylance reads
-the same.
+There is no validity: in a nullable field an empty value is read as null, whether it was one or an
+empty string; in a field that is not nullable it is an empty value. A null comes back as the bytes
+that the writer's array had in that slot, none as a rule. pylance reads the same.
 
 Specification: format/file/encoding of the legacy format, "Variable-length binary".
 """
@@ -63,9 +63,9 @@ class VarBinaryReader:
     """
 
     def __init__(
-        self, kind: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
+        self, dtype: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
     ) -> None:
-        self._kind = kind
+        self._kind = dtype
         self._nullable = nullable
         self._pages = pages
         self._bounds = bounds
@@ -77,15 +77,17 @@ class VarBinaryReader:
         extents = yield from read_extents(self._pages, spans, np.int64)
         bad = extents.stops > self._size
         if bad.any():
-            at = int(np.argmax(bad))
+            position = int(np.argmax(bad))
             raise CorruptFileError(
-                f"batch {int(spans.batch[at])}: a value ends at byte {int(extents.stops[at])} of a file of {self._size}"
+                f"batch {int(spans.batch[position])}: a value ends at byte "
+                f"{int(extents.stops[position])} of a file of {self._size}"
             )
         dtype = offset_type(self._kind)
         total = extents.num_items
         if total > np.iinfo(dtype).max:
             raise InvalidInputError(
-                f"{len(rows)} rows have {total} bytes, which do not fit one array of type {self._kind}: "
+                f"{len(rows)} rows have {total} bytes, which do not fit one array of type "
+                f"{self._kind}: "
                 "read fewer rows at a time"
             )
         data = yield from read_ranges(extents.starts, extents.stops - extents.starts)
@@ -107,22 +109,22 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     cuts : int64 array
         First value of each page, and the number of all values.
     start : int
-        Where the bytes of the first page will stand in the file.
+        Position of the bytes of the first page in the file.
     """
     offsets, data = _extents(array)
     firsts = offsets[cuts]
     lengths = np.diff(cuts)
     entries = lengths + 1
-    # The offsets of all pages before a page stand between its values and the first ones.
+    # The offsets of all earlier pages lie between the values of a page and the first values.
     before = (np.cumsum(entries) - entries) * (_OFFSET_BITS // 8)
     shift = start - offsets[0] + before
     stored = offsets[ranges(cuts[:-1], entries)] + np.repeat(shift, entries)
     parts = stored.astype("<i8", copy=False).view(np.uint8)
-    at = np.concatenate([before, [len(parts)]])
+    position = np.concatenate([before, [len(parts)]])
     buffers: list[Bytes] = []
     for page in range(len(lengths)):
         buffers.append(data[firsts[page] : firsts[page + 1]])
-        buffers.append(parts[at[page] : at[page + 1]])
+        buffers.append(parts[position[page] : position[page + 1]])
     return EncodedPages(Pages(firsts[1:] + shift, lengths), buffers)
 
 
@@ -130,7 +132,7 @@ def _extents(array: pa.Array) -> tuple[Numbers, Bytes]:
     """Return the offsets of values and the bytes that these point into; nulls are empty."""
     offsets = _offsets(array)
     if array.null_count:
-        # A null may stand over bytes, which would come back as a value.
+        # The slot of a null may hold bytes, which would be read as a value.
         gone = array.is_null().to_numpy(zero_copy_only=False)
         if np.diff(offsets)[gone].any():
             array = array.fill_null(b"" if _holds_bytes(array.type) else "")
@@ -149,5 +151,5 @@ def _offsets(array: pa.Array) -> Numbers:
     return offsets.astype(np.int64, copy=False)
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
-    return bool(pat.is_binary(kind) or pat.is_large_binary(kind))
+def _holds_bytes(dtype: pa.DataType) -> bool:
+    return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype))

@@ -37,10 +37,10 @@ _MOST_ROWS = 1 << 48
 
 def is_leaf(field: pa.Field) -> bool:
     """Whether nothing below a field (of storage type) has a column."""
-    kind = field.type
-    if pat.is_struct(kind):
+    dtype = field.type
+    if pat.is_struct(dtype):
         return is_packed(field) or is_blob(field)
-    return not (pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+    return not (pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
 
 
 def count_columns(field: pa.Field) -> int:
@@ -62,27 +62,28 @@ def open_field(
     Parameters
     ----------
     field : pa.Field
-        Its type says what to read: a struct may lack children that the file has, a blob is read as its
-        ``struct<position: uint64, size: uint64>`` or as its bytes.
+        Its type says what to read: a struct may lack children that the file has, a blob is read as
+        its ``struct<position: uint64, size: uint64>`` or as its bytes.
     columns : sequence of ColumnMeta
         The columns of `field`, depth first.
     file : str
         Name of the file, for errors.
     byte_columns : mapping of int to ColumnMeta, optional
-        For those of `columns` that hold strings as lists, by their position: the column with the bytes; see
-        `byte_lists`.
+        For those of `columns` that hold strings as lists, by their position: the column with the
+        bytes; see `byte_lists`.
 
     Raises
     ------
     CorruptFileError
-        The columns are not those of the field, or contradict one another.
+        The columns do not match the field, or contradict each other.
     UnsupportedTypeError
         File version 2.0 cannot store the type.
     """
     expected = count_columns(field)
     if len(columns) != expected:
         raise CorruptFileError(
-            f"{file}: field {field.name!r} has {len(columns)} columns where its type needs {expected}"
+            f"{file}: field {field.name!r} has {len(columns)} columns where its type needs "
+            f"{expected}"
         )
     bytes_of = byte_columns or {}
     pairs = ((column, bytes_of.get(i)) for i, column in enumerate(columns))
@@ -95,19 +96,19 @@ def _open(
 ) -> tuple[FieldReader, int]:
     # Returns the reader and how many rows it has.
     stored = storage_field(field)
-    kind = stored.type
+    dtype = stored.type
     place = PageLocation(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
     column, octets = next(columns)
     rows = total_rows(column.pages)
     if rows > _MOST_ROWS:
         raise CorruptFileError(f"{file}, column {place.column!r}: the pages claim {rows} values")
     reader: FieldReader
-    if pat.is_map(kind):
+    if pat.is_map(dtype):
         raise UnsupportedTypeError(
             f"{file}, column {place.column!r}: file version 2.0 cannot store maps; use 2.2 or later"
         )
     if is_leaf(stored):
-        plain = storage_type(kind)
+        plain = storage_type(dtype)
         if is_blob(stored):
             from lance_spark.encoding.v2_0.codecs.blob import open_blob
 
@@ -120,7 +121,7 @@ def _open(
             reader = ColumnReader(plain, column, place)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
     opened = [_open(child, place.column, columns, file) for child in child_fields(stored)]
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         check_header(column, place)
         for _, child_rows in opened:
             if child_rows != rows:
@@ -128,8 +129,8 @@ def _open(
                     f"{file}, column {place.column!r}: {rows} structs, "
                     f"but a child has {child_rows} values"
                 )
-        reader = StructReader(kind, [child for child, _ in opened])
+        reader = StructReader(dtype, [child for child, _ in opened])
     else:
         ((items, num_items),) = opened
-        reader = ListReader(kind, column, items, num_items, place)
+        reader = ListReader(dtype, column, items, num_items, place)
     return (reader if stored is field else Wrapped(reader, field.type)), rows

@@ -14,7 +14,8 @@ struct                                   `SimpleStruct`, and the children in the
 packed struct                            `PackedStruct`
 =======================================  =========================================================
 
-These are the choices of pylance. A page of items has as many rows as its lists have items, perhaps none.
+These are the choices of pylance. A page of items has as many rows as its lists have items, perhaps
+none.
 """
 
 from __future__ import annotations
@@ -54,14 +55,16 @@ def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
     array : pa.Array
         Of the field's type.
     field : pa.Field
-        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings; unknown values are ignored.
+        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings; unknown
+        values are ignored.
 
     Raises
     ------
     UnsupportedTypeError
         File version 2.0 cannot store the type.
     InvalidInputError
-        A struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither true nor false.
+        A struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither
+        true nor false.
     """
     pages: list[EncodedPage] = []
     _encode(array, field, "", pages)
@@ -84,8 +87,8 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
             pages.append(buffers.page(len(array), packed_struct.encode(array, path, buffers)))
             return
         pages.append(buffers.page(len(array), structs.encode()))
-        for at, child in enumerate(child_fields(field)):
-            _encode(array.field(at), child, path, pages)
+        for index, child in enumerate(child_fields(field)):
+            _encode(array.field(index), child, path, pages)
         return
     if pat.is_list(kind) or pat.is_large_list(kind):
         message, items = lists.encode(array, buffers)
@@ -98,7 +101,8 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
 
 
 def _hints(field: pa.Field) -> Hints:
-    """Return what version 2.0 makes of a field's hints: it knows two, and ignores values that are none of theirs.
+    """Return what version 2.0 makes of a field's hints: it knows two, and ignores values that are
+    none of theirs.
 
     pylance does, too, so that tables hold them; from version 2.1 on it refuses them.
     """
@@ -112,20 +116,20 @@ def _hints(field: pa.Field) -> Hints:
 
 
 def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
-    kind = array.type
+    dtype = array.type
     items = partial(_distinct, hints=Hints(), buffers=buffers)
-    if pat.is_dictionary(kind):
+    if pat.is_dictionary(dtype):
         return dictionary.encode(array, buffers, items)
     repeated = dictionary.encode_repeated(array, buffers, items)
     return _distinct(array, hints, buffers) if repeated is None else repeated
 
 
 def _distinct(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
-    kind = array.type
-    if is_variable(kind):
+    dtype = array.type
+    if is_variable(dtype):
         scheme = hints.compression if hints.compression in ("lz4", "zstd") else None
         return binary.encode(array, buffers, scheme, hints.compression_level)
-    if pat.is_fixed_size_list(kind):
+    if pat.is_fixed_size_list(dtype):
         items = partial(_distinct, hints=hints, buffers=buffers)
         return nullable.encode(array, buffers, partial(fixed_size_list.encode, items=items))
     return nullable.encode(array, buffers, partial(flat.encode_values, buffers=buffers))
@@ -133,32 +137,32 @@ def _distinct(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEnc
 
 def _check(field: pa.Field, prefix: str) -> None:
     field, path = storage_field(field), _path(field, prefix)
-    kind = field.type
+    dtype = field.type
     if is_blob(field):
         return
-    if pat.is_map(kind):
+    if pat.is_map(dtype):
         _refuse(path, "maps")
-    if pat.is_fixed_size_list(kind):
-        _check_items(storage_type(kind), path)
-    elif pat.is_struct(kind):
+    if pat.is_fixed_size_list(dtype):
+        _check_items(storage_type(dtype), path)
+    elif pat.is_struct(dtype):
         check_packed(field)
         for child in child_fields(field):
             if is_packed(field) and not packed_struct.can_pack(storage_type(child.type)):
                 _refuse(path, f"child {child.name!r} of type {child.type} in a packed struct")
             _check(child, path)
-        if is_packed(field) and not kind.num_fields:
+        if is_packed(field) and not dtype.num_fields:
             _refuse(path, "packed structs without children")
-    elif pat.is_list(kind) or pat.is_large_list(kind):
+    elif pat.is_list(dtype) or pat.is_large_list(dtype):
         _check(child_fields(field)[0], path)
 
 
-def _check_items(kind: pa.DataType, path: str) -> None:
-    while pat.is_fixed_size_list(kind):
-        kind = kind.value_type
-    if pat.is_struct(kind):
-        _refuse(path, f"fixed-size lists of {kind}")
-    if pat.is_nested(kind) or pat.is_dictionary(kind) or is_variable(kind):
-        _refuse(path, f"fixed-size lists of {kind}", "use a list that is not of fixed size")
+def _check_items(dtype: pa.DataType, path: str) -> None:
+    while pat.is_fixed_size_list(dtype):
+        dtype = dtype.value_type
+    if pat.is_struct(dtype):
+        _refuse(path, f"fixed-size lists of {dtype}")
+    if pat.is_nested(dtype) or pat.is_dictionary(dtype) or is_variable(dtype):
+        _refuse(path, f"fixed-size lists of {dtype}", "use a list that is not of fixed size")
 
 
 def _refuse(path: str, what: str, way_out: str = "write data storage version 2.2") -> None:
@@ -168,7 +172,8 @@ def _refuse(path: str, what: str, way_out: str = "write data storage version 2.2
 def _refuse_nulls(array: pa.Array, path: str) -> None:
     if array.null_count:
         raise InvalidInputError(
-            f"column {path!r}: {array.null_count} structs are null, which file version 2.0 cannot store; "
+            f"column {path!r}: {array.null_count} structs are null, which file version 2.0 cannot "
+            "store; "
             "write data storage version 2.2"
         )
 

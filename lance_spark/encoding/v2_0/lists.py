@@ -12,7 +12,8 @@ field                    content
 `num_items`              items of all lists of the page
 =======================  =========================================================================
 
-The items of all pages follow one another in the item's own columns, whose pages may be cut elsewhere.
+The items of all pages follow one another in the item's own columns, whose pages may be cut
+elsewhere.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class ListReader:
 
     def __init__(
         self,
-        kind: pa.DataType,
+        dtype: pa.DataType,
         column: ColumnMeta,
         items: FieldReader,
         num_items: int,
         place: PageLocation,
     ) -> None:
-        self._kind = kind
+        self._kind = dtype
         self._column = column
         self._items = items
         self._place = place
@@ -82,8 +83,8 @@ class ListReader:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
         check_rows(pieces, rows, self._lengths, self._place)
-        found = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
-        extents = _joined(found)
+        result = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        extents = _joined(result)
         edges = extents.edges
         wanted: Rows
         if edges is not None:
@@ -94,7 +95,8 @@ class ListReader:
         dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
         if len(wanted) > np.iinfo(dtype).max:
             raise InvalidInputError(
-                f"{self._place.file}, column {self._place.column!r}: {len(wanted)} items do not fit "
+                f"{self._place.file}, column {self._place.column!r}: {len(wanted)} items do not "
+                "fit "
                 f"one array of type {self._kind}: read fewer rows at a time"
             )
         items = yield from self._items.read(wanted)

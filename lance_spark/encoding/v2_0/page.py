@@ -1,8 +1,10 @@
-"""What all encodings of version 2.0 pages share: the page at hand, the contract of a decoder, and opening one.
+"""What all encodings of version 2.0 pages share: the page at hand, the contract of a decoder, and
+opening one.
 
-A page is described by a tree of `ArrayEncoding` messages. Each message is opened once into a decoder, which checks that
-the page's buffers are large enough for the values it promises; decoders then read any rows of the page, as often as
-asked. The count of values is never stored: the page has its rows, and every encoding derives its inner counts.
+A page is described by a tree of `ArrayEncoding` messages. Each message is opened once into a
+decoder, which checks that the page's buffers are large enough for the values it promises; decoders
+then read any rows of the page, as often as asked. The count of values is never stored: the page has
+its rows, and every encoding derives its inner counts.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Decoder(Protocol):
         Parameters
         ----------
         rows : Rows
-            Row ``r`` stands for the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
+            Row ``r`` consists of the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
         per_row : int
             More than 1 below fixed-size lists.
 
@@ -71,13 +73,14 @@ class PageBuffers:
         Raises
         ------
         CorruptFileError
-            There is no such buffer.
+            The buffer does not exist.
         UnsupportedEncodingError
             The buffer belongs to the file: nothing writes such references.
         """
         if reference.buffer_type not in (pb.Buffer.page, pb.Buffer.column):
             raise UnsupportedEncodingError(
-                f"a buffer of type {reference.buffer_type} is asked for; only those of the page (0) "
+                f"a buffer of type {reference.buffer_type} is asked for; only those of the page "
+                "(0) "
                 "and of the column (1) can be read"
             )
         owned = self.page if reference.buffer_type == pb.Buffer.page else self.column
@@ -92,14 +95,14 @@ Open = Callable[[Any, pa.DataType, "int | None", PageBuffers], Decoder]
 
 
 def open_encoding(
-    encoding: pb.ArrayEncoding, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    encoding: pb.ArrayEncoding, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a message.
 
     Parameters
     ----------
     encoding : ArrayEncoding
-    kind : pa.DataType
+    dtype : pa.DataType
         Type of the arrays to return.
     count : int or None
         How many values there are; None for the bytes of strings: as many as the buffer holds.
@@ -110,7 +113,7 @@ def open_encoding(
     CorruptFileError
         The message contradicts itself, the type or the page's buffers.
     UnsupportedEncodingError
-        The encoding is unknown, or none of version 2.0 pages.
+        The encoding is unknown, or does not belong to version 2.0.
     """
     name = encoding.WhichOneof("array_encoding")
     if name not in _ENCODINGS:
@@ -119,7 +122,7 @@ def open_encoding(
         )
     module = import_module(f"lance_spark.encoding.v2_0.codecs.{_ENCODINGS[name]}")
     opener: Open = module.open_message
-    return opener(getattr(encoding, name), kind, count, buffers)
+    return opener(getattr(encoding, name), dtype, count, buffers)
 
 
 def expand(rows: Rows, per_row: int) -> Rows:

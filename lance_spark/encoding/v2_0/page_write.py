@@ -1,7 +1,8 @@
 """What all encoders of version 2.0 pages share: the buffers of the page that is being made.
 
-An encoder appends the buffers it needs and returns the `ArrayEncoding` message that refers to them by number. A validity
-bitmap comes before the values it belongs to, indices before what they point into, as pylance orders them.
+An encoder appends the buffers it needs and returns the `ArrayEncoding` message that refers to them
+by number. A validity bitmap comes before the values it belongs to, indices before what they point
+into, as pylance orders them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The pages of one column without children: which of them hold the rows asked for, and their decoders."""
+"""The pages of one column without children: which of them hold the rows asked for, and their
+decoders.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
         The page has another encoding than the one of this name.
     """
     encoding = parse(column.pages[page].encoding)
-    found = encoding.WhichOneof("array_encoding")
-    if found != name:
-        raise CorruptFileError(f"encoding {found or 'unknown'!r} where {name!r} was expected")
+    result = encoding.WhichOneof("array_encoding")
+    if result != name:
+        raise CorruptFileError(f"encoding {result or 'unknown'!r} where {name!r} was expected")
     return encoding
 
 
@@ -55,12 +57,12 @@ def check_rows(
 class ColumnReader:
     """Reads rows of one column.
 
-    Decoders of the pages that were read last are kept, with what they learnt (dictionaries, decompressed bytes), so
-    that a scan in batches does that work once for each page.
+    Decoders of the pages that were read last are kept, with what they learnt (dictionaries,
+    decompressed bytes), so that a scan in batches does that work once for each page.
     """
 
-    def __init__(self, kind: pa.DataType, column: ColumnMeta, place: PageLocation) -> None:
-        self._kind = kind
+    def __init__(self, dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> None:
+        self._kind = dtype
         self._column = column
         self._place = place
         self._lengths = [page.num_rows for page in column.pages]
@@ -83,7 +85,8 @@ class ColumnReader:
             return pa.concat_arrays(arrays)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
-                f"{self._place.file}, column {self._place.column!r}: {len(rows)} rows do not fit one "
+                f"{self._place.file}, column {self._place.column!r}: {len(rows)} rows do not fit "
+                "one "
                 f"array of type {self._kind}: read fewer rows at a time ({error})"
             ) from None
 

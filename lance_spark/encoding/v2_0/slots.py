@@ -1,7 +1,8 @@
 """Reading values of one width that lie back to back in a buffer: value i is at byte ``i * width``.
 
-A range of rows is one byte range and no copy. Scattered rows are read in clusters, so that rows which lie close cost one
-read and rows which lie far apart do not fetch what is between them, and picked out of the clusters by kernels.
+A range of rows is one byte range and no copy. Scattered rows are read in clusters, so that rows
+which lie close cost one read and rows which lie far apart do not fetch what is between them, and
+picked out of the clusters by kernels.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
     clusters = yield [
         _inside(buffer, first, last, width) for first, last in zip(firsts, lasts, strict=True)
     ]
-    found = np.empty((len(rows), width), np.uint8)
+    result = np.empty((len(rows), width), np.uint8)
     for i, data in enumerate(clusters):
         first, last = firsts[i], lasts[i]
         piece = slice(bounds[i], bounds[i + 1])
         values = _padded(data, (last + 1 - first) * width).reshape(-1, width)
-        found[piece] = _pick(values, rows[piece] - first)
-    return found.reshape(-1)
+        result[piece] = _pick(values, rows[piece] - first)
+    return result.reshape(-1)
 
 
 def pick_slots(data: Bytes, width: int, rows: Rows) -> Bytes:

@@ -1,7 +1,8 @@
 """`SimpleStruct` columns: headers of structs.
 
-A header has no buffers, and its message says nothing: structs of file version 2.0 cannot be null, and their children are
-columns of their own with as many rows. It has one page for all rows, even if there are none: pylance refuses more.
+A header has no buffers, and its message says nothing: structs of file version 2.0 cannot be null,
+and their children are columns of their own with as many rows. It has one page for all rows, even if
+there are none: pylance refuses more.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 class StructReader:
     """Reads structs: their children side by side."""
 
-    def __init__(self, kind: pa.DataType, children: Sequence[FieldReader]) -> None:
-        self._kind = kind
+    def __init__(self, dtype: pa.DataType, children: Sequence[FieldReader]) -> None:
+        self._kind = dtype
         self._children = children
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:

@@ -11,8 +11,8 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.page import joined
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
-#: Ranges that are nearer than this are one: what lies between is on the same page of memory, or the next. Stores that charge
-#: for requests merge ranges further apart by themselves.
+#: Ranges that are nearer than this are one: what lies between is on the same page of memory, or the
+#: next. Stores that charge for requests merge ranges further apart by themselves.
 NEAR = 4 * 1024
 
 
@@ -25,7 +25,9 @@ class Fetched(NamedTuple):
 
 
 def fetch(base: int, starts: IndexArray, ends: IndexArray) -> ReadPlan[Fetched]:
-    """Plan the reading of at least one range, ``base + starts[i]`` to ``base + ends[i]``; neither starts nor ends decrease."""
+    """Plan the reading of at least one range, ``base + starts[i]`` to ``base + ends[i]``; neither
+    starts nor ends decrease.
+    """
     far = starts[1:] - ends[:-1] > NEAR
     group = np.concatenate([[0], np.cumsum(far)])
     heads = np.flatnonzero(np.append(True, far))
@@ -39,7 +41,9 @@ def fetch(base: int, starts: IndexArray, ends: IndexArray) -> ReadPlan[Fetched]:
 
 
 def fetch_rows(base: int, stride: int, rows: Rows, length: int) -> ReadPlan[Fetched]:
-    """Plan the reading of `length` bytes for each of some rows; row ``r`` begins at byte ``base + r * stride``."""
+    """Plan the reading of `length` bytes for each of some rows; row ``r`` begins at byte ``base + r
+    * stride``.
+    """
     if isinstance(rows, range):
         numbers = np.arange(len(rows)) * stride
         size = (len(rows) - 1) * stride + length

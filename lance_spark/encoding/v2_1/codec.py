@@ -1,14 +1,15 @@
 """The contract of a compressive encoding of file versions 2.1 and 2.2.
 
-One `CompressiveEncoding` message describes how the values of a page became bytes. It is used in three ways:
+One `CompressiveEncoding` message describes how the values of a page became bytes. It is used in
+three ways:
 
-* *chunks*: a mini-block page cuts its values into chunks of up to a few KiB; each chunk holds the same number of
-  buffers. Decoders get all wanted chunks of a page at once, encoders hand out all chunks of a page at once, so that both
-  work on whole pages.
-* *block*: one buffer holds everything (levels, dictionaries). Levels come as many blocks of one encoding, one for each
-  chunk of a page; codecs that levels use decode all of them at once.
-* *values*: a full-zip page stores every value by itself; the page hands over the stored values as a block, the codec
-  gives back the block they stand for.
+* *chunks*: a mini-block page cuts its values into chunks of up to a few KiB; each chunk holds the
+  same number of buffers. Decoders get all wanted chunks of a page at once, encoders hand out all
+  chunks of a page at once, so that both work on whole pages.
+* *block*: one buffer holds everything (levels, dictionaries). Levels come as many blocks of one
+  encoding, one for each chunk of a page; codecs that levels use decode all of them at once.
+* *values*: a full-zip page stores every value by itself; the page hands over the stored values as a
+  block, the codec gives back the block they stand for.
 
 A codec that cannot be used in one of these ways keeps the inherited refusal.
 """
@@ -35,7 +36,8 @@ class ChunkBuffer:
     data : uint8 array
         Memory that holds all of them, with anything in between.
     starts, sizes : int64 arrays, one element per chunk
-        Where each chunk's buffer lies in `data`, in bytes, padding not included; checked to lie inside.
+        Position of the buffer of each chunk in `data`, in bytes, without padding; checked to lie
+        inside.
     """
 
     data: Bytes
@@ -65,7 +67,9 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """What a chunk may hold at most: `max_bytes` over all its value buffers, `max_values` (a power of two)."""
+    """What a chunk may hold at most: `max_bytes` over all its value buffers, `max_values` (a power
+    of two).
+    """
 
     max_bytes: int
     max_values: int
@@ -109,7 +113,8 @@ class Codec:
             block = self.decode_block(encoding, buffer.data[start : start + size], count)
             if not isinstance(block, FixedWidthBlock) or block.bits_per_value % 8:
                 raise UnsupportedEncodingError(
-                    f"encoding {self.name!r} cannot be used for levels: their width must be whole bytes"
+                    f"encoding {self.name!r} cannot be used for levels: their width must be whole "
+                    "bytes"
                 )
             width = block.bits_per_value
             total += count
@@ -118,7 +123,7 @@ class Codec:
         return FixedWidthBlock(data, width or 8, total)
 
     def decode_values(self, encoding: Any, values: DataBlock) -> DataBlock:
-        """Return the values that the individually stored `values` stand for."""
+        """Decode values that were encoded one by one."""
         raise UnsupportedEncodingError(
             f"encoding {self.name!r} cannot be used inside full-zip pages"
         )

@@ -1,4 +1,5 @@
-"""How many bytes the values of a page have at most once they are decoded, from what its description says.
+"""How many bytes the values of a page have at most once they are decoded, from what its description
+says.
 
 | stored as | decoded |
 | --- | --- |
@@ -8,8 +9,8 @@
 | dictionary | the number of values times all its items, as one item may be nearly all |
 | constant | the number of rows times the value |
 
-To each value that has an offset, or levels, sixteen bytes more. Of what went through a general compressor nothing is said here; but a
-compressed dictionary has its length in front.
+To each value that has an offset, or levels, sixteen bytes more. Of what went through a general
+compressor nothing is said here; but a compressed dictionary has its length in front.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Read = Callable[[ByteRange], Bytes]
 
 
 def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
-    """Return at most how many bytes the values of a page of version 2.1 or 2.2 have; None if that is not known.
+    """Return at most how many bytes the values of a page of version 2.1 or 2.2 have; None if that
+    is not known.
 
     Parameters
     ----------
@@ -63,9 +65,11 @@ def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
 
 
 def dictionary_item_bytes(page: PageMeta) -> float:
-    """Return how many bytes an item of the dictionary of a page takes in the file, on average; 0 if it has none.
+    """Return how many bytes an item of the dictionary of a page takes in the file, on average; 0 if
+    it has none.
 
-    Values that repeat one long item take next to nothing in a page, and as much as the item each once they are decoded.
+    Values that repeat one long item take next to nothing in a page, and as much as the item each
+    once they are decoded.
     """
     try:
         message = parse_layout(page.encoding)

@@ -36,18 +36,21 @@ Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 #: Dictionaries of fewer values than this save nothing worth a third buffer.
 _MIN_DICTIONARY = 100
-#: Values looked at before a dictionary is built, and the share of distinct ones that ends the attempt. A sample has
-#: nearly as many as it has values long before the page has; numbers gain too little for that to matter.
+#: Values looked at before a dictionary is built, and the share of distinct ones that ends the
+#: attempt. A sample has nearly as many as it has values long before the page has; numbers gain too
+#: little for that to matter.
 _SAMPLE = 4096
 _SAMPLE_SHARE = 0.98
 _SAMPLE_SHARE_OF_NUMBERS = 0.5
 #: Share of what is guessed that will be there for certain.
 _SURE = 0.8
-#: Share of distinct values in the sample from which on a larger one, of which more is certain, is looked at.
+#: Share of distinct values in the sample from which on a larger one, of which more is certain, is
+#: looked at.
 _MANY = 0.5
 _LARGE_SAMPLE = 1 << 15
 _SURER = 0.9
-#: Share of the plain bytes from which on the items of a dictionary are held against compressed strings.
+#: Share of the plain bytes from which on the items of a dictionary are held against compressed
+#: strings.
 _LARGE_DICTIONARY = 0.1
 _LZ4_OVER_ZSTD = 1.4
 #: Bytes of a sample's piece.
@@ -79,23 +82,25 @@ def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
         item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
         same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
         return same
-    kind = word_type(values.type)
-    values, scalar = retyped(values, kind), retyped(scalar, kind)
+    dtype = word_type(values.type)
+    values, scalar = retyped(values, dtype), retyped(scalar, dtype)
     return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
 
-def word_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type of the same width that every kernel of Arrow knows and takes for bytes; `kind` if it is not of whole bytes."""
-    width = fixed_width(kind)
+def word_type(dtype: pa.DataType) -> pa.DataType:
+    """Return a type of the same width that every kernel of Arrow knows and takes for bytes; `dtype`
+    if it is not of whole bytes.
+    """
+    width = fixed_width(dtype)
     words = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-    return kind if not width or width % 8 else words.get(width) or pa.binary(width // 8)
+    return dtype if not width or width % 8 else words.get(width) or pa.binary(width // 8)
 
 
-def retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def retyped(values: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return the same buffers as values of another type of the same width."""
-    if values.type == kind:
+    if values.type == dtype:
         return values
-    return pa.Array.from_buffers(kind, len(values), values.buffers(), offset=values.offset)
+    return pa.Array.from_buffers(dtype, len(values), values.buffers(), offset=values.offset)
 
 
 def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
@@ -125,7 +130,8 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     cheap, share = _light_size(block), 1.0
     if isinstance(block, VariableWidthBlock) and guess.item_bytes > cheap * _LARGE_DICTIONARY:
         share = _compressed_share(block)
-    # Building a dictionary costs more than all the rest, so that one which will not pay is not built.
+    # Building a dictionary costs more than all the rest, so that one which will not pay is not
+    # built.
     if not _saves(guess.places * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
     if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE and not numbers:
@@ -146,9 +152,10 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
 
 
 def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
-    """Say whether positions and items are smaller than what is `cheap` without them.
+    """Tell whether positions and items are smaller than `cheap`, the size without a dictionary.
 
-    `share` is what a compressor leaves of strings. It is asked where the items are not next to nothing.
+    `share` is what a compressor leaves of strings. It is asked where the items are not next to
+    nothing.
     """
     if item_bytes > cheap * _LARGE_DICTIONARY:
         item_bytes *= min(1.0, share * _LZ4_OVER_ZSTD)
@@ -180,31 +187,34 @@ def _compressed_share(block: VariableWidthBlock) -> float:
 
 
 def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
-    """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen, Chao and Lin).
+    """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen,
+    Chao and Lin).
 
-    What it is wrong about is too low: more of the values that are rare, and neighbours that are alike.
+    What it is wrong about is too low: more of the values that are rare, and neighbours that are
+    alike.
     """
     count = len(array)
     sample = array
     if count > sample_size:
-        # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
+        # Blocks from all over the page: distant values miss runs, and neighbours miss later
+        # changes.
         firsts = np.linspace(0, count - 64, sample_size // 64).astype(np.int64)
         sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
     encoded = sample.dictionary_encode()
     indices = encoded.indices.to_numpy()
-    seen, found = len(sample), len(encoded.dictionary)
+    seen, result = len(sample), len(encoded.dictionary)
     once, twice = np.bincount(np.bincount(indices), minlength=3)[1:3].tolist()
     unseen = once * once / (2 * twice) if twice else once * (once - 1) / 2
-    items = float(found)
+    items = float(result)
     if unseen:
         items += unseen * (1 - (1 - once / (seen * unseen + once)) ** (count - seen))
     runs = count * (np.count_nonzero(np.diff(indices)) + 1) / seen
     places = min(count * _index_bits(int(items)) / 8, runs * 5)
-    return _Guess(found / seen, items, items * encoded.dictionary.nbytes / found, places)
+    return _Guess(result / seen, items, items * encoded.dictionary.nbytes / result, places)
 
 
 def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
-    """Return the values of a block as integers or byte strings, whatever their type is."""
+    """Return the values of a block as integers or byte strings, without their type."""
     count = block.num_values
     if isinstance(block, VariableWidthBlock):
         text = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()

@@ -1,4 +1,6 @@
-"""Reading a field of file versions 2.1 to 2.3: pages of its leaf columns, put together to one Arrow array."""
+"""Reading a field of file versions 2.1 to 2.3: pages of its leaf columns, put together to one Arrow
+array.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from lance_spark.encoding.levels import BoolArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.layouts.opening import open_page
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
     child_fields,
@@ -23,7 +26,7 @@ from lance_spark.encoding.v2_1.leaf_columns import (
     leaf_fields,
     storage_field,
 )
-from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at, open_page
+from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.storage.source import ReadPlan, gather_plans
 
@@ -68,7 +71,8 @@ class StructuralField:
         leaves = leaf_fields(field)
         if len(leaves) != len(columns):
             raise CorruptFileError(
-                f"{file}: field {field.name!r} has {len(columns)} columns where its type needs {len(leaves)}"
+                f"{file}: field {field.name!r} has {len(columns)} columns where its type needs "
+                f"{len(leaves)}"
             )
         self._field = field
         self._leaves = [
@@ -79,8 +83,8 @@ class StructuralField:
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of rows; the array has the field's type."""
-        found = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
-        array = _build(self._field, 0, iter(found))
+        result = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
+        array = _build(self._field, 0, iter(result))
         if len(array) != len(rows):
             raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
         return array
@@ -114,7 +118,8 @@ class LeafReader:
         pieces = split_rows(wanted, self._lengths)
         if sum(len(piece) for _, piece in pieces) != len(wanted):
             raise CorruptFileError(
-                f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} rows, "
+                f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} "
+                "rows, "
                 f"fewer than the file"
             )
         if not pieces:
@@ -167,10 +172,10 @@ class LeafReader:
     def _constants(self, parts: list[bytes]) -> ReadPlan[LeafRows]:
         """Plan the reading of pages whose values are known: nothing is asked for."""
         yield from ()
-        kind = self._leaf.field.type
+        dtype = self._leaf.field.type
         data = b"".join(parts)
-        count = len(data) * 8 // fixed_width(kind)
-        values = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+        count = len(data) * 8 // fixed_width(dtype)
+        values = pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
         return LeafRows(values, (LayerSlots(count, None),) * len(self._leaf.steps))
 
     def _read_group(self, group: PageGroup, numbers: list[int]) -> ReadPlan[LeafRows]:
@@ -248,7 +253,9 @@ def _join(parts: list[LayerSlots]) -> LayerSlots:
 
 
 def _build(field: pa.Field, depth: int, leaves: Iterator[LeafRows]) -> pa.Array:
-    """Return the array of the field `depth` layers below the top, taking its leaves off the iterator."""
+    """Return the array of the field `depth` layers below the top, taking its leaves off the
+    iterator.
+    """
     array, _ = _build_with(field, depth, leaves)
     return array
 
@@ -257,38 +264,38 @@ def _build_with(
     field: pa.Field, depth: int, leaves: Iterator[LeafRows]
 ) -> tuple[pa.Array, tuple[LayerSlots, ...]]:
     stored = storage_field(field)
-    kind = stored.type
+    dtype = stored.type
     if is_leaf(stored):
         leaf = next(leaves)
-        array = _leaf_array(leaf, kind)
+        array = _leaf_array(leaf, dtype)
         return _wrapped(array, field.type), leaf.slots
     built = [_build_with(child, depth + 1, leaves) for child in child_fields(stored)]
     children = [child for child, _ in built]
     slots = built[0][1]
     own = slots[len(slots) - 1 - depth]
     mask = None if own.validity is None or own.validity.all() else bitmap(own.validity)
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         if any(len(child) != own.count for child in children):
             raise CorruptFileError(
                 f"the children of struct {field.name!r} have different numbers of values"
             )
-        array = pa.Array.from_buffers(kind, own.count, [mask], children=children)
-    elif pat.is_fixed_size_list(kind):
-        array = pa.Array.from_buffers(kind, own.count, [mask], children=children)
+        array = pa.Array.from_buffers(dtype, own.count, [mask], children=children)
+    elif pat.is_fixed_size_list(dtype):
+        array = pa.Array.from_buffers(dtype, own.count, [mask], children=children)
     else:
-        array = _list_array(kind, own, mask, children[0])
+        array = _list_array(dtype, own, mask, children[0])
     return _wrapped(array, field.type), slots
 
 
-def _leaf_array(leaf: LeafRows, kind: pa.DataType) -> pa.Array:
-    if pat.is_struct(kind) and kind.num_fields == 0:
+def _leaf_array(leaf: LeafRows, dtype: pa.DataType) -> pa.Array:
+    if pat.is_struct(dtype) and dtype.num_fields == 0:
         # A struct without children is stored as if it were null, and always valid.
         return leaf.values
     return with_validity(leaf.values, leaf.slots[0].validity)
 
 
 def _list_array(
-    kind: pa.DataType, own: LayerSlots, mask: pa.Buffer | None, items: pa.Array
+    dtype: pa.DataType, own: LayerSlots, mask: pa.Buffer | None, items: pa.Array
 ) -> pa.Array:
     assert own.lengths is not None
     offsets = bounds(own.lengths)
@@ -296,26 +303,27 @@ def _list_array(
         raise CorruptFileError(
             f"lists of {int(offsets[-1])} items in all, but {len(items)} are there"
         )
-    if not pat.is_large_list(kind):
+    if not pat.is_large_list(dtype):
         if int(offsets[-1]) > np.iinfo(np.int32).max:
             raise UnsupportedEncodingError(
-                f"{int(offsets[-1])} items are too many for a column of type {kind}: read fewer rows at once"
+                f"{int(offsets[-1])} items are too many for a column of type {dtype}: read fewer "
+                "rows at once"
             )
-        return _list(kind, own.count, mask, offsets.astype(np.int32), items)
-    return _list(kind, own.count, mask, offsets, items)
+        return _list(dtype, own.count, mask, offsets.astype(np.int32), items)
+    return _list(dtype, own.count, mask, offsets, items)
 
 
 def _list(
-    kind: pa.DataType,
+    dtype: pa.DataType,
     count: int,
     mask: pa.Buffer | None,
     offsets: npt.NDArray[np.signedinteger],
     items: pa.Array,
 ) -> pa.Array:
-    return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(offsets)], children=[items])
+    return pa.Array.from_buffers(dtype, count, [mask, pa.py_buffer(offsets)], children=[items])
 
 
-def _wrapped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, array)
+def _wrapped(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, array)
     return array

@@ -34,7 +34,7 @@ def _below_fixed_size_list(leaf: Leaf) -> bool:
     return leaf.slots_per_row != 1
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    if pat.is_map(kind):
+def _has_map(dtype: pa.DataType) -> bool:
+    if pat.is_map(dtype):
         return True
-    return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))
+    return any(_has_map(dtype.field(i).type) for i in range(dtype.num_fields))

@@ -116,11 +116,13 @@ def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
 
 
 def bounds(lengths: npt.ArrayLike) -> IndexArray:
-    """Return where each of some pieces begins if they lie back to back, and the end: one number more than pieces."""
+    """Return where each of some pieces begins if they lie back to back, and the end: one number
+    more than pieces.
+    """
     lengths = np.asarray(lengths, np.int64)
-    found = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=found[1:])
-    return found
+    result = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=result[1:])
+    return result
 
 
 def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
@@ -158,7 +160,9 @@ def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
 
 
 def _scattered(data: Bytes, starts: IndexArray, ends: IndexArray) -> Bytes:
-    """Return the bytes of increasing ranges as one run: copied by Arrow, as byte strings of an array."""
+    """Return the bytes of increasing ranges as one run: copied by Arrow, as byte strings of an
+    array.
+    """
     count = len(starts)
     edges = np.empty(2 * count + 1, np.int64)
     edges[0] = 0

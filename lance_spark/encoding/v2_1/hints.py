@@ -1,23 +1,26 @@
 """The metadata keys of a field that steer how its pages are written.
 
-=====================================  ===========================  ===================================================
-key, after ``lance-encoding:``         values                       meaning
-=====================================  ===========================  ===================================================
-compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
-                                                                    light encodings leave (in full-zip pages zstd, whichever
-                                                                    is named); fsst: as if not given
-compression-level                      integer up to 22             level of zstd
-structural-encoding                    miniblock, fullzip           layout of the pages
-rle-threshold                          0 to 1                       run lengths if runs < threshold * values; 0: never
-bss                                    off, on, auto                byte planes below a compressor: auto for floats, on for
-                                                                    any values of 32 and 64 bits
-dict-divisor                           positive integer             a dictionary if items < values / divisor
-dict-size-ratio                        above 0, up to 1             a dictionary if it makes the page this much smaller
-dict-values-compression                none, lz4, zstd              compression of the dictionary's items
-dict-values-compression-level          integer up to 22             level of zstd for them
-minichunk-size                         positive integer             bytes of a chunk's values, if two of them fit
-packed                                 true, false                  a struct's rows as one leaf
-=====================================  ===========================  ===================================================
+Keys have the prefix ``lance-encoding:``.
+
+=============================  ======================  ===========================================
+key                            values                  meaning
+=============================  ======================  ===========================================
+compression                    none, lz4, zstd, fsst   none: plain values; lz4, zstd: compress
+                                                       after the light encodings (full-zip pages
+                                                       always use zstd); fsst: as without the key
+compression-level              integer up to 22        level of zstd
+structural-encoding            miniblock, fullzip      layout of the pages
+rle-threshold                  0 to 1                  run lengths if runs < threshold * values;
+                                                       0: never
+bss                            off, on, auto           byte planes below a compressor: auto for
+                                                       floats, on for values of 32 and 64 bits
+dict-divisor                   positive integer        a dictionary if items < values / divisor
+dict-size-ratio                above 0, up to 1        a dictionary if the page shrinks by this
+dict-values-compression        none, lz4, zstd         compression of dictionary items
+dict-values-compression-level  integer up to 22        level of zstd for dictionary items
+minichunk-size                 positive integer        bytes of the values of a chunk
+packed                         true, false             the rows of a struct as one leaf
+=============================  ======================  ===========================================
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ class Hints:
                 return parse(value)
             except ValueError:
                 raise InvalidInputError(
-                    f"column {path!r}: metadata {_PREFIX + key!r} is {value!r}, but must be {expected}"
+                    f"column {path!r}: metadata {_PREFIX + key!r} is {value!r}, but must be "
+                    f"{expected}"
                 ) from None
 
         return cls(
@@ -122,7 +126,8 @@ def check_packed(field: pa.Field) -> None:
     value = (field.metadata or {}).get(_PACKED)
     if value is not None and value.lower() not in (b"true", b"false"):
         raise InvalidInputError(
-            f"column {field.name!r}: metadata {_PACKED.decode()!r} is {value.decode(errors='replace')!r}, "
+            f"column {field.name!r}: metadata {_PACKED.decode()!r} is "
+            f"{value.decode(errors='replace')!r}, "
             "but must be true or false"
         )
 

@@ -1,8 +1,10 @@
-"""Which columns an Arrow field is stored in by file versions 2.1 and 2.2, and which layers wrap each of them.
+"""Which columns an Arrow field is stored in by file versions 2.1 and 2.2, and which layers wrap
+each of them.
 
-Only leaves have a column. A struct is one layer around all its leaves, a list one around its item's leaves, a map a
-list of structs. A fixed-size list of plain values is part of its leaf; one that holds structs is a layer whose
-slots each stand for `list_size` slots inside. A packed struct, a blob and a struct without children are leaves.
+Only leaves have a column. A struct is one layer around all its leaves, a list one around its item's
+leaves, a map a list of structs. A fixed-size list of plain values is part of its leaf; one that
+holds structs is a layer whose slots each stand for `list_size` slots inside. A packed struct, a
+blob and a struct without children are leaves.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ class Leaf(NamedTuple):
     field : pa.Field
         The leaf's own field; its type is the storage type, never an extension.
     steps : tuple of Step
-        What its layers stand for, leaf first.
+        The part of the type that each layer describes, leaf first.
     in_vectors : bool
-        Whether one of them is a fixed-size list, of whatever size.
+        Whether a layer is a fixed-size list, of any size.
     """
 
     path: str
@@ -40,7 +42,9 @@ class Leaf(NamedTuple):
 
     @property
     def slots_per_row(self) -> int:
-        """How many slots the column counts for one row: more than one below fixed-size lists of structs."""
+        """How many slots the column counts for one row: more than one below fixed-size lists of
+        structs.
+        """
         slots = 1
         for step in self.steps:
             slots *= step.dimension
@@ -49,10 +53,10 @@ class Leaf(NamedTuple):
 
 def storage_field(field: pa.Field) -> pa.Field:
     """Return the field with an extension type replaced by its storage type."""
-    kind = field.type
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return field if kind is field.type else field.with_type(kind)
+    dtype = field.type
+    while isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    return field if dtype is field.type else field.with_type(dtype)
 
 
 def is_blob(field: pa.Field) -> bool:
@@ -62,29 +66,31 @@ def is_blob(field: pa.Field) -> bool:
 
 def is_leaf(field: pa.Field) -> bool:
     """Whether a field (of storage type) is a column itself."""
-    kind = field.type
-    if not kind.num_fields:
+    dtype = field.type
+    if not dtype.num_fields:
         return True
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         return is_packed(field) or is_blob(field)
-    if pat.is_fixed_size_list(kind):
-        return not holds_structs(kind)
-    return not (pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+    if pat.is_fixed_size_list(dtype):
+        return not holds_structs(dtype)
+    return not (pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
 
 
 def child_fields(field: pa.Field) -> list[pa.Field]:
     """Return the fields one layer further in; the entries struct for a map."""
-    kind = field.type
-    if pat.is_struct(kind):
-        return [kind.field(i) for i in range(kind.num_fields)]
-    if pat.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
+    dtype = field.type
+    if pat.is_struct(dtype):
+        return [dtype.field(i) for i in range(dtype.num_fields)]
+    if pat.is_map(dtype):
+        entries = pa.struct([dtype.key_field, dtype.item_field])
         return [pa.field("entries", entries, nullable=False)]
-    return [kind.value_field]
+    return [dtype.value_field]
 
 
 def leaf_fields(field: pa.Field, above: str = "") -> list[Leaf]:
-    """Return the leaf columns of a field in the order of their columns; `above` is the path of the field that has it."""
+    """Return the leaf columns of a field in the order of their columns; `above` is the path of the
+    field that has it.
+    """
     leaves: list[Leaf] = []
     _collect(field, above, (), False, leaves)
     return leaves
@@ -98,11 +104,11 @@ def _collect(
     if is_leaf(field):
         leaves.append(Leaf(path, field, (Step(), *outer), in_vectors))
         return
-    kind = field.type
-    if pat.is_struct(kind):
+    dtype = field.type
+    if pat.is_struct(dtype):
         step = Step()
-    elif pat.is_fixed_size_list(kind):
-        step, in_vectors = Step(dimension=kind.list_size), True
+    elif pat.is_fixed_size_list(dtype):
+        step, in_vectors = Step(dimension=dtype.list_size), True
     else:
         step = Step(is_list=True)
     for child in child_fields(field):

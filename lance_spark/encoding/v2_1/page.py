@@ -1,4 +1,6 @@
-"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows it gives back."""
+"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows
+it gives back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
 from lance_spark.encoding.levels_read import unravel
@@ -21,7 +22,8 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
-#: Descriptions of so many bytes are those of many pages: those of one size and kind are equal. Longer ones have tables of symbols.
+#: Descriptions up to this many bytes recur in many pages, so their parsed form is cached. Longer
+#: descriptions have symbol tables of FSST.
 _SHORT = 512
 
 
@@ -53,7 +55,9 @@ class PageReader(Protocol):
 
 
 class SlottedRows(Protocol):
-    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all layers."""
+    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all
+    layers.
+    """
 
     @property
     def values(self) -> pa.Array: ...
@@ -64,32 +68,16 @@ class SlottedRows(Protocol):
 
 
 class SlottedReader(Protocol):
-    """Reads rows of one page, whatever its structure is stored as."""
+    """Reads rows of one page of any layout."""
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""
         ...
 
 
-def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
-    """Return the reader for a page by its layout.
-
-    Raises
-    ------
-    CorruptFileError
-        The page's message cannot be parsed, or contradicts the page's buffers.
-    UnsupportedEncodingError
-        The layout is not known to this release.
-    """
-    try:
-        message = parse_layout(meta.encoding)
-    except DecodeError as error:
-        raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
-    return open_layout(message, meta, leaf)
-
-
 def parse_layout(encoding: bytes) -> pb.PageLayout:
-    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to change it.
+    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to
+    change it.
 
     Raises
     ------
@@ -107,30 +95,8 @@ def _parse_short(encoding: bytes) -> pb.PageLayout:
     return message
 
 
-def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReader:
-    """Return the reader for a page by its parsed layout; see `open_page`."""
-    layout = message.WhichOneof("layout")
-    if layout == "mini_block_layout":
-        from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
-
-        return MiniBlockPage(message.mini_block_layout, meta, leaf)
-    if layout == "full_zip_layout":
-        from lance_spark.encoding.v2_1.layouts.full_zip_read import FullZipPage
-
-        return FullZipPage(message.full_zip_layout, meta, leaf)
-    if layout == "constant_layout":
-        from lance_spark.encoding.v2_1.layouts.constant_read import ConstantPage
-
-        return ConstantPage(message.constant_layout, meta, leaf)
-    if layout == "blob_layout":
-        from lance_spark.encoding.v2_1.layouts.blob_read import BlobPage
-
-        return BlobPage(message.blob_layout, meta, leaf)
-    raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
-
-
 def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
-    """Return the layers of a page; CorruptFileError if they are not those of the column's type."""
+    """Return the layers of a page; CorruptFileError if they do not match the column type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
         raise CorruptFileError(
@@ -143,7 +109,8 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 def errors_at(place: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
-    Decoders check what they are told before they trust it; what numpy or Arrow still refuses is a corrupt page too.
+    Decoders check descriptions before they use them. What numpy or Arrow still refuses is a
+    corrupt page too.
     """
     try:
         yield

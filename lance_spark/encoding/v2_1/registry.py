@@ -1,4 +1,5 @@
-"""The codecs of file versions 2.1 to 2.3 by the name of their field in the `CompressiveEncoding` oneof.
+"""The codecs of file versions 2.1 to 2.3 by the name of their field in the `CompressiveEncoding`
+oneof.
 
 Modules are imported when a page first asks for them: planning never does.
 """
@@ -64,25 +65,25 @@ def _split(encoding: pb.CompressiveEncoding) -> tuple[Codec, object]:
 
 def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock:
     """Decode mini-block chunks as `encoding` says; see `Codec.decode_chunks`."""
-    found, message = _split(encoding)
-    return found.decode_chunks(message, chunks)
+    result, message = _split(encoding)
+    return result.decode_chunks(message, chunks)
 
 
 def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int) -> DataBlock:
     """Decode one buffer as `encoding` says; see `Codec.decode_block`."""
-    found, message = _split(encoding)
-    return found.decode_block(message, data, num_values)
+    result, message = _split(encoding)
+    return result.decode_block(message, data, num_values)
 
 
 def decode_blocks(
     encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: npt.NDArray[np.int64]
 ) -> FixedWidthBlock:
     """Decode many single buffers, such as the levels of all chunks; see `Codec.decode_blocks`."""
-    found, message = _split(encoding)
-    return found.decode_blocks(message, buffer, num_values)
+    result, message = _split(encoding)
+    return result.decode_blocks(message, buffer, num_values)
 
 
 def decode_values(encoding: pb.CompressiveEncoding, values: DataBlock) -> DataBlock:
     """Decode the values of a full-zip page as `encoding` says; see `Codec.decode_values`."""
-    found, message = _split(encoding)
-    return found.decode_values(message, values)
+    result, message = _split(encoding)
+    return result.decode_values(message, values)

@@ -1,4 +1,6 @@
-"""From a nested Arrow array to its leaf columns: values without structure, and the levels that stand for it."""
+"""From a nested Arrow array to its leaf columns: values without structure, and the levels that
+stand for it.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     """
     columns: list[LeafColumn] = []
     field = storage_field(field)
-    kind = field.type
-    if not kind.num_fields and array.type == kind and not array.null_count and is_plain(kind):
+    dtype = field.type
+    if not dtype.num_fields and array.type == dtype and not array.null_count and is_plain(dtype):
         return [_flat_column(array, field)]
     _shred(array, field, "", (), False, Ravel(len(array), len(array)), columns)
     return columns
@@ -81,13 +83,13 @@ def _shred(
     ravel: Ravel,
     columns: list[LeafColumn],
 ) -> None:
-    """Add the leaf columns of a field at any depth; see `shape.Leaf` for what the arguments become."""
+    """Add the leaf columns of a field at any depth; `Leaf` documents the arguments."""
     field = storage_field(field)
     path = f"{above}.{field.name}" if above else field.name
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
+    dtype = array.type
+    if isinstance(dtype, pa.BaseExtensionType):
         array = array.storage
-        kind = array.type
+        dtype = array.type
     if is_leaf(field):
         values = storable(array)
         ravel = ravel.add_item(validity_of(values))
@@ -96,7 +98,7 @@ def _shred(
         return
     children = child_fields(field)
     validity = validity_of(array)
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         check_packed(field)
         nullable = field.nullable or ravel.layers[-1:] == (Layer.NULLABLE_ITEM,)
         steps = (_ITEM, *outer)
@@ -109,7 +111,7 @@ def _shred(
             _shred(array.field(index), child, path, steps, in_vectors, inner, columns)
         return
     (child,) = children
-    is_vector = pat.is_fixed_size_list(kind)
+    is_vector = pat.is_fixed_size_list(dtype)
     if any(step.is_list for step in outer) if is_vector else in_vectors:
         first = leaf_fields(field, above)[0]
         raise UnsupportedTypeError(
@@ -117,7 +119,7 @@ def _shred(
             "around a list"
         )
     if is_vector:
-        size = kind.list_size
+        size = dtype.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
         inner = ravel.add_item(validity).repeat(size)
         step = Step(dimension=size)
@@ -129,15 +131,15 @@ def _shred(
     _shred(items, child, path, (step, *outer), in_vectors or is_vector, inner, columns)
 
 
-def _has_list(kind: pa.DataType) -> bool:
+def _has_list(dtype: pa.DataType) -> bool:
     """Whether a type is a list, or a struct around one."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_list(kind.storage_type)
-    if not kind.num_fields:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _has_list(dtype.storage_type)
+    if not dtype.num_fields:
         return False
-    if pat.is_struct(kind):
-        return any(_has_list(kind.field(i).type) for i in range(kind.num_fields))
-    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+    if pat.is_struct(dtype):
+        return any(_has_list(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
 
 
 def _items(values: pa.Array, offsets: IndexArray, kept: IndexArray) -> pa.Array:

@@ -1,21 +1,21 @@
-"""Which layout and which encodings a page is written with.
+"""Chooses the layout and the encodings of a page.
 
-====================================================  =====================================================
+====================================================  ==============================================
 values of the page                                    written as
-====================================================  =====================================================
+====================================================  ==============================================
 all null, or none at all                              constant page
 one scalar and nulls (2.2 and later)                  constant page
 256 bytes or more each, of one width                  full-zip, plain
 strings too long for chunks                           full-zip; each value compressed if that pays
 few distinct (dictionary arrays always)               mini-blocks of positions, and a dictionary
-integers, floats, times of 8 to 64 bits               mini-blocks: run lengths, bit-packed or plain, whichever is
-                                                      smallest
+integers, floats, times of 8 to 64 bits               mini-blocks: the smallest of run lengths,
+                                                      bit-packed and plain
 strings, binaries                                     mini-blocks; compressed if that pays
 anything else                                         mini-blocks, plain
-====================================================  =====================================================
+====================================================  ==============================================
 
-The metadata keys of the field (`hints`) overrule this. A page that has more levels than mini-blocks can count becomes
-full-zip.
+The metadata keys of the field (`hints`) override this. A page with more levels than mini-blocks can
+count becomes full-zip.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ from lance_spark.encoding.v2_1.leaf_columns import is_blob
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
-#: Values at least this wide stand by themselves, so that one of them can be read without its neighbours.
+#: Values at least this wide stand by themselves, so that one of them can be read without its
+#: neighbours.
 FULL_ZIP_BYTES = 256
 #: Strings of this mean length still share chunks: a compressor gets little out of a single one.
 _LONG_STRING = 1024
@@ -76,7 +77,8 @@ _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
-#: The fewest that a hint can ask for: a few of the widest values that mini-blocks have without a hint.
+#: The fewest that a hint can ask for: a few of the widest values that mini-blocks have without a
+#: hint.
 _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
 
@@ -90,8 +92,8 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     UnsupportedTypeError
         The version has no encoding for the type.
     """
-    kind = column.values.type
-    if pat.is_struct(kind) and not kind.num_fields:
+    dtype = column.values.type
+    if pat.is_struct(dtype) and not dtype.num_fields:
         return _empty_struct(column, version)
     if is_blob(column.leaf.field) and version < (2, 2):
         return write_blob(column, lambda plain: _encode_values(plain, version))
@@ -132,14 +134,17 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     if column.levels.definition is not None or column.levels.repetition is not None:
         raise UnsupportedTypeError(
-            f"column {column.leaf.path!r}: a struct without fields can be stored only at the top or below "
+            f"column {column.leaf.path!r}: a struct without fields can be stored only at the top "
+            "or below "
             "structs, and without nulls"
         )
     return write_all_null(column, version)
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
-    """Return the values with no garbage in the slots of nulls: empty strings, or the value before, so that runs go on."""
+    """Return the values with no garbage in the slots of nulls: empty strings, or the value before,
+    so that runs go on.
+    """
     if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
         return values
     if pat.is_null(values.type):
@@ -147,13 +152,13 @@ def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
     masked = with_validity(_plain(values), live)
     if is_variable(values.type):
         return masked.fill_null(_zero(values.type))
-    kind = values.type
+    dtype = values.type
     # Arrow's kernel does not know all types, and rescales decimals of negative scale.
-    same = word_type(kind)
+    same = word_type(dtype)
     filled = pc.fill_null_forward(retyped(masked, same))
     if filled.null_count:
         filled = filled.fill_null(_zero(same))
-    return retyped(filled, kind)
+    return retyped(filled, dtype)
 
 
 def _plain(values: pa.Array) -> pa.Array:
@@ -164,11 +169,11 @@ def _plain(values: pa.Array) -> pa.Array:
     )
 
 
-def _zero(kind: pa.DataType) -> pa.Scalar:
-    if is_variable(kind):
-        return pa.scalar(b"", pa.binary()).cast(kind)
-    width = max(kind.bit_width // 8, 1)
-    zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(width))])
+def _zero(dtype: pa.DataType) -> pa.Scalar:
+    if is_variable(dtype):
+        return pa.scalar(b"", pa.binary()).cast(dtype)
+    width = max(dtype.bit_width // 8, 1)
+    zero = pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bytes(width))])
     return zero[0]
 
 
@@ -245,9 +250,9 @@ def _fixed(
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
     limits = _limits(column, hints, version, least=bits // 4)
-    found = dictionary_of(block, hints)
-    if found is not None:
-        return _dictionary(column, found, hints, version)
+    result = dictionary_of(block, hints)
+    if result is not None:
+        return _dictionary(column, result, hints, version)
     return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
 
 
@@ -262,7 +267,8 @@ def _variable(
         if scheme is None and general.pays_by_value(values):
             scheme = "zstd"
         if scheme in ("lz4", "zstd"):
-            # pylance does not read null values beside single ones compressed by LZ4, and takes Zstandard itself.
+            # pylance does not read null values beside single ones compressed by LZ4, and takes
+            # Zstandard itself.
             encoding, values = general.compress_values(
                 encoding, values, "zstd", hints.compression_level
             )
@@ -273,9 +279,9 @@ def _variable(
     long = mean >= _LONG_STRING or longest >= _LONGEST_IN_CHUNK
     if hints.structural == "fullzip":
         return full_zip()
-    found = dictionary_of(block, hints)
-    if found is not None:
-        return _dictionary(column, found, hints, version)
+    result = dictionary_of(block, hints)
+    if result is not None:
+        return _dictionary(column, result, hints, version)
     if long and (hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK):
         return full_zip()
     two = 2 * longest + 4 * block.offsets.dtype.itemsize
@@ -356,7 +362,7 @@ def _dictionary(
 
 
 def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:
-    """Return positions with those of null slots replaced by the ones before, so that runs go on."""
+    """Replace the positions of null slots by the position before, so that runs continue."""
     if live is None:
         return indices
     places = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))
@@ -367,9 +373,9 @@ def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock
 def _look_up(block: DictionaryBlock) -> FixedWidthBlock | VariableWidthBlock:
     positions = block.indices.data.view(f"<u{block.indices.bits_per_value // 8}")
     assert isinstance(block.items, FixedWidthBlock | VariableWidthBlock)
-    found = to_block(untyped(block.items).take(pa.array(positions)))
-    assert isinstance(found, FixedWidthBlock | VariableWidthBlock)
-    return found
+    result = to_block(untyped(block.items).take(pa.array(positions)))
+    assert isinstance(result, FixedWidthBlock | VariableWidthBlock)
+    return result
 
 
 def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) -> DictionaryItems:

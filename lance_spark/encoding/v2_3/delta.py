@@ -1,9 +1,9 @@
 """Numbers that never decrease, as the first one and the differences between neighbours.
 
-``Delta { uncompressed_bits_per_value = b, base, deltas }``, b = 32 or 64. What is stored is what `deltas` stores, one
-difference less than there are values. As values of many buffers (offsets of strings in mini-block chunks) each
-buffer starts at `base` again.
-Specification: Delta in protos/encodings_v2_1.proto.
+``Delta { uncompressed_bits_per_value = b, base, deltas }``, b = 32 or 64. What is stored is what
+`deltas` stores, one difference less than there are values. As values of many buffers (offsets of
+strings in mini-block chunks) each buffer starts at `base` again. Specification: Delta in
+protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class DeltaCodec(Codec):
 def differences(
     encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
 ) -> tuple[int, UIntArray]:
-    """Return the first number of every buffer, and the differences between the others; all sums fit 62 bits.
+    """Return the first number of every buffer, and the differences between the others; all sums fit
+    62 bits.
 
     Parameters
     ----------

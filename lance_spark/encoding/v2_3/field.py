@@ -1,4 +1,6 @@
-"""The door to file version 2.3, for reading: fields and leaf columns are those of versions 2.1 and 2.2."""
+"""Entry point of file version 2.3, for reading: fields and leaf columns are as in versions 2.1 and
+2.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which compressive encodings store anything: those that the message tells in full have no buffer."""
+"""Tells which compressive encodings have a buffer: a message can describe all values itself."""
 
 from __future__ import annotations
 

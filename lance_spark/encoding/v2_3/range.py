@@ -1,9 +1,9 @@
 """Numbers at equal steps; nothing is stored.
 
-``Range { uncompressed_bits_per_value = b, start, step }``, b = 32 or 64: value i is ``start + i * step``. The step is
-positive. As values of many buffers (offsets of strings in mini-block chunks) each buffer has a range of its own, from
-`start` on.
-Specification: Range in protos/encodings_v2_1.proto.
+``Range { uncompressed_bits_per_value = b, start, step }``, b = 32 or 64: value i is ``start + i *
+step``. The step is positive. As values of many buffers (offsets of strings in mini-block chunks)
+each buffer has a range of its own, from `start` on. Specification: Range in
+protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def require_range(encoding: pb.Range, num_values: int) -> None:
     bits = require_sequence_word(int(encoding.uncompressed_bits_per_value))
     if encoding.start + encoding.step * max(num_values - 1, 0) >= 1 << bits:
         raise CorruptFileError(
-            f"{num_values} numbers from {encoding.start} at steps of {encoding.step} do not fit {bits} bits"
+            f"{num_values} numbers from {encoding.start} at steps of {encoding.step} do not fit "
+            f"{bits} bits"
         )
 
 

@@ -11,7 +11,8 @@ encoding                    numbers
 ``Range { start, step }``   at equal steps
 ==========================  ==========================================================
 
-and `Delta` over a constant. These stay the few numbers that they are (`Steps`): what such a sequence says of a page of any length takes no memory.
+and `Delta` over a constant. These stay the few numbers that they are (`Steps`): what such a
+sequence says of a page of any length takes no memory.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def decode_sequence(
     numbers = unsigned(block)
     if len(numbers) != count or numbers.itemsize * 8 != bits:
         raise CorruptFileError(
-            f"{len(numbers)} numbers of {numbers.itemsize * 8} bits where {count} of {bits} were announced"
+            f"{len(numbers)} numbers of {numbers.itemsize * 8} bits where {count} of {bits} were "
+            "announced"
         )
     if len(numbers) and int(numbers.max()) >= _LIMIT:
         raise CorruptFileError(f"a number of a sequence, {int(numbers.max())}, is out of bounds")
@@ -195,7 +197,9 @@ def sum_of(sequence: Sequence) -> int:
 
 
 def found_at(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
-    """Return which numbers an increasing sequence has, and the place of each (anything, if it does not)."""
+    """Return which numbers an increasing sequence has, and the place of each (anything, if it does
+    not).
+    """
     places = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
     if not sequence.count:
         return np.zeros(len(numbers), np.bool_), places

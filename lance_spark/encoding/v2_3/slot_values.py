@@ -10,8 +10,8 @@ constant     none                              one value for all
 none         none                              nothing: all are null
 ===========  ================================  ===============================================
 
-Indices are a sequence of 32-bit numbers (`lance_spark.encoding.v2_3.sequence`); one without anything to store has an
-empty buffer. Specification: ValuePlane in protos/encodings_v2_3.proto.
+Indices are a sequence of 32-bit numbers (`lance_spark.encoding.v2_3.sequence`); one without
+anything to store has an empty buffer. Specification: ValuePlane in protos/encodings_v2_3.proto.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from lance_spark.encoding.levels import BoolArray, Layer, Step
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.layouts.opening import open_layout
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageReader, buffer_at, open_layout
-from lance_spark.encoding.v2_3.page import as_layout
+from lance_spark.encoding.v2_1.page import PageReader, buffer_at
 from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.encoding.v2_3.sequence import Sequence, decode_sequence
+from lance_spark.encoding.v2_3.value_layout import as_layout
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.storage.source import ReadPlan
@@ -56,7 +57,8 @@ def _zipped_buffers(values: pb.ZippedValues) -> int:
 
 
 class PlainValues:
-    """Values that the layouts of version 2.2 read: one for each leaf slot or, zipped, for each that is live.
+    """Values that the layouts of version 2.2 read: one for each leaf slot or, zipped, for each that
+    is live.
 
     Parameters
     ----------
@@ -143,16 +145,16 @@ class IndexedValues:
         if self._indices is None:
             self._indices = yield from self._load()
         places = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
-        wanted, found = np.unique(self._indices.at(places[live]), return_inverse=True)
+        wanted, result = np.unique(self._indices.at(places[live]), return_inverse=True)
         if not len(wanted):
             return pa.nulls(len(slots), self._type)
         if int(wanted[-1]) >= self._num_items:
             raise CorruptFileError(f"index {int(wanted[-1])} among {self._num_items} values")
         items = (yield from self._items.read(wanted)).values
         if not pat.is_dictionary(self._type):
-            return spread(items.take(pa.array(found)), live)
+            return spread(items.take(pa.array(result)), live)
         positions = np.zeros(len(slots), np.int64)
-        positions[live] = found
+        positions[live] = result
         indices = pa.array(positions).cast(self._type.index_type)
         return pa.DictionaryArray.from_arrays(indices, items, ordered=self._type.ordered)
 
@@ -167,19 +169,19 @@ class IndexedValues:
 
 
 def spread(values: pa.Array, live: BoolArray) -> pa.Array:
-    """Return an array with the given values in the slots that are live, and anything in all others."""
+    """Return an array with the given values in live slots, and any content in others."""
     if len(values) == len(live):
         return values
     if not len(values):
         return pa.nulls(len(live), values.type)
-    kind = values.type
-    if is_variable(kind):
+    dtype = values.type
+    if is_variable(dtype):
         # Not by `take`, which makes room for values of average length in every slot.
-        offsets = np.frombuffer(values.buffers()[1], offset_type(kind))
+        offsets = np.frombuffer(values.buffers()[1], offset_type(dtype))
         offsets = offsets[values.offset : values.offset + len(values) + 1]
         buffers = [None, pa.py_buffer(offsets[bounds(live)]), values.buffers()[2]]
-        return pa.Array.from_buffers(kind, len(live), buffers)
-    if pat.is_struct(kind):
-        children = [spread(values.field(i), live) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
+        return pa.Array.from_buffers(dtype, len(live), buffers)
+    if pat.is_struct(dtype):
+        children = [spread(values.field(i), live) for i in range(dtype.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype))
     return values.take(pa.array(np.maximum(np.cumsum(live) - 1, 0)))

@@ -1,21 +1,23 @@
 """Sparse structure: where nulls and lists are, layer by layer, as positions and counts.
 
-Layers are listed from the outermost inwards, one for each layer around the leaf and one for the leaf itself. A layer
-has slots, numbered from 0: the outermost as many as the page has rows. Which slots of the next layer are below a slot:
+Layers are listed from the outermost inwards, one for each layer around the leaf and one for the
+leaf itself. A layer has slots, numbered from 0: the outermost as many as the page has rows. Which
+slots of the next layer are below a slot:
 
-===============  ==========================================================================================
+===============  ===================================================================================
 layer            slots of the next layer
-===============  ==========================================================================================
+===============  ===================================================================================
 validity         the same: a struct, or the leaf
-list             as many as `counts` says for each of `non_empty_positions`, none for all other slots
+list             `counts` for each of `non_empty_positions`, none for all other slots
 fixed_size_list  `dimension` for each slot, null or not
-===============  ==========================================================================================
+===============  ===================================================================================
 
-Every layer says which slots are null: a set of positions that are null, or that are not. The sequences that have
-something to store lie in the last buffers of the page, those of the outermost layer first; of a list the positions,
-then the counts, then the validity. Slots below a null struct are null themselves, those below a null fixed-size list need
-not be. The number of rows in the page's metadata is multiplied by all dimensions.
-Specification: SparseStructure in protos/encodings_v2_3.proto.
+Every layer says which slots are null: a set of positions that are null, or that are not. The
+sequences that have something to store lie in the last buffers of the page, those of the outermost
+layer first; of a list the positions, then the counts, then the validity. Slots below a null struct
+are null themselves, those below a null fixed-size list need not be. The number of rows in the
+page's metadata is multiplied by all dimensions. Specification: SparseStructure in
+protos/encodings_v2_3.proto.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 _MAX_SLOTS = 1 << 62
-#: A sparse page can claim any number of slots without storing anything for them; no more are read at once.
+#: A sparse page can claim any number of slots without storing anything for them; no more are read
+#: at once.
 _MAX_READ = 1 << 30
 
 
@@ -68,7 +71,9 @@ class LayerShape:
         return message if isinstance(message, pb.SparseValiditySet) else message.validity
 
     def sequences(self) -> Iterator[tuple[pb21.CompressiveEncoding, int]]:
-        """Yield the encodings of the layer's sequences, and how many numbers each has, as their buffers are ordered."""
+        """Yield the encodings of the layer's sequences, and how many numbers each has, as their
+        buffers are ordered.
+        """
         message = self.message
         if isinstance(message, pb.SparseListLayer):
             yield message.non_empty_positions, message.num_non_empty_positions
@@ -78,7 +83,9 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer with its sequences decoded; positions of lists and their counts are None for other layers."""
+    """A layer with its sequences decoded; positions of lists and their counts are None for other
+    layers.
+    """
 
     shape: LayerShape
     nulls: bool
@@ -117,12 +124,12 @@ def parse_layers(
     num_rows : int
         Rows of the page, not multiplied by dimensions.
     steps : sequence of Step
-        What each layer stands for in the column's type, leaf first.
+        The part of the column type that each layer describes, leaf first.
 
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column's type.
+        The layers do not match the column type.
     """
     if len(structure.layers) != len(steps):
         raise CorruptFileError(
@@ -155,7 +162,8 @@ def _shape(layer: pb.SparseStructuralLayer, slots: int, step: Step) -> LayerShap
     elif kind == "fixed_size_list":
         if layer.fixed_size_list.dimension != step.dimension:
             raise CorruptFileError(
-                f"fixed-size lists of {layer.fixed_size_list.dimension} in a column of lists of {step.dimension}"
+                f"fixed-size lists of {layer.fixed_size_list.dimension} in a column of lists of "
+                f"{step.dimension}"
             )
         shape = LayerShape(layer.fixed_size_list, slots, slots * step.dimension)
     else:
@@ -188,7 +196,7 @@ class SparseSlots:
     Raises
     ------
     CorruptFileError
-        Positions do not increase, or counts are not those of the next layer's slots.
+        Positions do not increase, or counts differ from the slots of the next layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], payloads: Sequence[Bytes]) -> None:
@@ -200,7 +208,7 @@ class SparseSlots:
         slots = rows
         _require_readable(len(rows))
         live = np.ones(len(rows), np.bool_)
-        found: list[LayerSlots] = []
+        results: list[LayerSlots] = []
         for layer in self._layers:
             validity = _validity(layer, slots)
             if validity is not None:
@@ -210,15 +218,15 @@ class SparseSlots:
                 count = len(slots)
                 lengths, slots = _children(layer.non_empty, layer.counts, slots)
                 live = np.repeat(live, lengths)
-                found.append(LayerSlots(count, validity, lengths))
+                results.append(LayerSlots(count, validity, lengths))
                 continue
-            found.append(LayerSlots(len(slots), validity))
+            results.append(LayerSlots(len(slots), validity))
             if isinstance(shape.message, pb.SparseFixedSizeListLayer):
                 dimension = shape.message.dimension
                 _require_readable(len(slots) * dimension)
                 slots = multiplied(slots, dimension)
                 live = np.repeat(live, dimension)
-        return Selected(tuple(reversed(found)), slots, live)
+        return Selected(tuple(reversed(results)), slots, live)
 
 
 def multiplied(slots: Rows, dimension: int) -> Rows:

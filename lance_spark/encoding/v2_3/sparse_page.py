@@ -1,7 +1,7 @@
 """Reading sparse pages: the slots of some rows first, then the values of these slots.
 
-The buffers of the values come first, those of the structure after them. A whole page takes one round; a few rows take
-one for the structure, which is kept, and those that their values need.
+The buffers of the values come first, those of the structure after them. A whole page takes one
+round; a few rows take one for the structure, which is kept, and those that their values need.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 @dataclass(frozen=True, slots=True)
 class SlotRows:
-    """Whole rows of one page: values, one per leaf slot, and the slots of all layers, leaf first."""
+    """Whole rows of one page: values of all leaf slots, and the slots of all layers."""
 
     values: pa.Array
     layers: tuple[LayerSlots, ...]
@@ -73,7 +73,8 @@ class SparsePage:
         self._plain: PlainValues | None = None
         self._indexed: IndexedValues | None = None
         codec = layout.values.WhichOneof("codec")
-        # Values that take no bytes can be claimed in any number: the structure tells first how many there are.
+        # Values that take no bytes can be claimed in any number: the structure tells first how many
+        # there are.
         self._at_once = codec in ("chunked", "zipped")
         if codec == "indexed":
             self._indexed = IndexedValues(layout.values.indexed, own, leaf, slots)

@@ -1,14 +1,14 @@
 """Strings of mini-block chunks whose offsets are encoded on their own.
 
-``Variable { offsets }`` with offsets that are not flat: `Delta`, `Range`, `Constant`, `Rle` or others. A chunk of n values
-has one or two buffers:
+``Variable { offsets }`` with offsets that are not flat: `Delta`, `Range`, `Constant`, `Rle` or
+others. A chunk of n values has one or two buffers:
 
-=========  =============================================================================================
+=========  =========================================================================================
 buffer     content
-=========  =============================================================================================
+=========  =========================================================================================
 offsets    n + 1 offsets from the start of the bytes; no such buffer if the encoding stores nothing
 bytes      the bytes of all values
-=========  =============================================================================================
+=========  =========================================================================================
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The shapes that a blob column has: in a table's schema, in a data file, and in what is read.
+"""The forms of a blob column: in a schema, in a data file, and in the batches of a read.
 
-==============  =====================================  ====================================================
+==============  =====================================  =============================================
 where           files of versions 2.0 and 2.1          2.2 and later
-==============  =====================================  ====================================================
-Arrow schema    large_binary, with the metadata        the same, or the extension ``lance.blob.v2`` over
+==============  =====================================  =============================================
+Arrow schema    large_binary, with the metadata        the same, or extension ``lance.blob.v2`` of
 of the writer   ``lance-encoding:blob``, any value     ``struct<data, uri[, position, size]>``
-manifest        the same                               the extension, whatever the writer said
-data file       the same; pages hold a struct of       a packed struct: kind, position, size, blob_id,
+manifest        the same                               always the extension
+data file       the same; pages hold a struct of       packed struct: kind, position, size, blob_id,
                 position and size                      blob_uri; its fields have no ids
 read            `Handling`
-==============  =====================================  ====================================================
+==============  =====================================  =============================================
 
 Specification: format/file, "Blobs".
 """
@@ -35,7 +35,9 @@ FIRST_V2 = (2, 2)
 
 
 class Handling(Enum):
-    """What a read gives for blob columns; the values are what pylance calls them, ``none`` excepted."""
+    """What a read gives for blob columns; the values are what pylance calls them, ``none``
+    excepted.
+    """
 
     BINARY = "all_binary"
     DESCRIPTIONS = "blobs_descriptions"
@@ -44,18 +46,18 @@ class Handling(Enum):
 
     @classmethod
     def parse(cls, name: str | None) -> Handling:
-        """Return what a name stands for; descriptions if there is none.
+        """Return the handling of a name; `DESCRIPTIONS` for None.
 
         Raises
         ------
         InvalidInputError
-            There is no such name.
+            The name is unknown.
         """
         try:
             return cls.DESCRIPTIONS if name is None else cls(name.strip().lower())
         except ValueError:
             names = ", ".join(handling.value for handling in cls)
-            raise InvalidInputError(f"blob_handling {name!r} is none of {names}") from None
+            raise InvalidInputError(f"blob_handling must be one of {names}, not {name!r}") from None
 
 
 def has_blobs(field: Field) -> bool:
@@ -72,7 +74,8 @@ def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Sch
         Of the table, or a part of it.
     handling : Handling
     version : tuple of int
-        Of the table's data files. In 0.1 blobs are stored as any other binary, and cannot be described.
+        Of the table's data files. In 0.1 blobs are stored as any other binary, and cannot be
+        described.
     """
     if not any(node.is_blob for node in schema.walk()):
         return schema
@@ -93,7 +96,9 @@ def described(field: Field) -> Field:
 
 
 def as_descriptor(array: pa.Array) -> pa.Array:
-    """Return what the pages of any version say of blobs in the shape that those of version 2.2 have."""
+    """Return what the pages of any version say of blobs in the shape that those of version 2.2
+    have.
+    """
     if array.type.num_fields != PLACE.num_fields:
         return array
     zeros = pa.array(np.zeros(len(array), np.uint8))
@@ -108,7 +113,9 @@ def as_descriptor(array: pa.Array) -> pa.Array:
 
 
 def stored(field: Field, version: tuple[int, int]) -> Field:
-    """Return a field as a data file's schema has it: blobs of version 2.2 as the packed struct that they are."""
+    """Return a field as a data file's schema has it: blobs of version 2.2 as the packed struct that
+    they are.
+    """
     if field.is_blob:
         if version < FIRST_V2:
             return field
@@ -139,7 +146,9 @@ def paged(field: Field, version: tuple[int, int]) -> Field:
 
 
 def input_field(field: Field) -> pa.Field:
-    """Return the Arrow field that a writer takes: bytes for blobs, or bytes and URIs where the schema has both."""
+    """Return the Arrow field that a writer takes: bytes for blobs, or bytes and URIs where the
+    schema has both.
+    """
     if field.metadata.get(EXTENSION_NAME) == BLOB_V2:
         children = [child.arrow_field for child in field.children]
         return pa.field(field.name, pa.struct(children), field.nullable, dict(field.metadata))
@@ -162,14 +171,16 @@ def input_schema(schema: Schema) -> pa.Schema:
 
 
 def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
-    """Return the Arrow schema of a table whose files have a version: from 2.2 on every blob is of the second kind.
+    """Return the Arrow schema of a table whose files have a version: from 2.2 on every blob is of
+    the second kind.
 
     In version 0.1 items of lists may be null.
 
     Raises
     ------
     UnsupportedTypeError
-        A blob is no binary, or of the second kind where files have an older version, or inside a map or fixed-size list.
+        A blob is not binary, or has the type of version 2.2 in an older file, or is inside a
+        map or fixed-size list.
     """
     if version == (0, 1):
         # pylance reads no lists of version 0.1 whose items must not be null.
@@ -190,8 +201,9 @@ def nullable_items(schema: pa.Schema) -> pa.Schema:
 def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -> Schema:
     """Return the schema of a new table, or of new columns, whose files have a version.
 
-    A list of blobs that are marked by metadata has the logical type ``list``, and one of blobs of the second kind
-    ``list.struct``, as in tables that pylance makes: pylance appends only what was declared in the same way.
+    A list of blobs that are marked by metadata has the logical type ``list``, and one of blobs of
+    the second kind ``list.struct``, as in tables that pylance makes: pylance appends only what was
+    declared in the same way.
 
     Parameters
     ----------
@@ -217,7 +229,8 @@ def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -
 
 
 def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """Return the schema of a writer with blobs as they are given: as bytes, or with the children that there are.
+    """Return the schema of a writer with blobs as they are given: as bytes, or with the children
+    that there are.
 
     Parameters
     ----------
@@ -238,9 +251,15 @@ def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
     return pa.schema(fields, wanted.metadata)
 
 
-def advice(kind: pa.DataType) -> str:
-    """Return what to say to who gives values of this type for blobs: of use if they are what a read gave."""
-    names = [kind.field(at).name for at in range(kind.num_fields)] if pat.is_struct(kind) else []
+def advice(dtype: pa.DataType) -> str:
+    """Return what to say to who gives values of this type for blobs: of use if they are what a read
+    gave.
+    """
+    names = (
+        [dtype.field(index).name for index in range(dtype.num_fields)]
+        if pat.is_struct(dtype)
+        else []
+    )
     if names not in (PLACE.names, BLOB_DESCRIPTOR.names):
         return ""
     return ". It says where blobs are and has no bytes: read them with blob_handling=all_binary"
@@ -248,14 +267,16 @@ def advice(kind: pa.DataType) -> str:
 
 def is_v2(field: pa.Field) -> bool:
     """Whether an Arrow field is a blob of the second kind."""
-    kind = field.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return str(kind.extension_name).encode() == BLOB_V2
+    dtype = field.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        return str(dtype.extension_name).encode() == BLOB_V2
     return (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2
 
 
 def is_v1(field: pa.Field) -> bool:
-    """Whether an Arrow field is marked as a blob by its metadata: the key says it, whatever its value."""
+    """Tell whether the metadata of an Arrow field marks it as a blob: by the key alone, with any
+    value.
+    """
     return bool(BLOB_KEY.encode() in (field.metadata or {}))
 
 
@@ -282,8 +303,8 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
         return described(field)
     if not has_blobs(field):
         return field
-    found = (_handled(child, handling, version) for child in field.children)
-    children = tuple(child for child in found if child is not None)
+    result = (_handled(child, handling, version) for child in field.children)
+    children = tuple(child for child in result if child is not None)
     # A list of blobs, or a struct of nothing else, goes with them.
     return replace(field, children=children) if children else None
 
@@ -298,16 +319,17 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
     if is_v2(field):
         if version < FIRST_V2:
             raise UnsupportedTypeError(
-                f"field {path!r}: blobs of the kind lance.blob.v2 need data storage version 2.2; with an older one, give "
+                f"field {path!r}: blobs of the kind lance.blob.v2 need data storage version 2.2; "
+                "with an older one, give "
                 "large_binary with the metadata lance-encoding:blob = true"
             )
         _check_v2(field, path)
         return field
     if is_v1(field):
-        kind = storage_type(field.type)
-        if not (pat.is_large_binary(kind) or pat.is_binary(kind)):
+        dtype = storage_type(field.type)
+        if not (pat.is_large_binary(dtype) or pat.is_binary(dtype)):
             raise UnsupportedTypeError(
-                f"field {path!r}: blobs must be binary, not {kind}{advice(kind)}"
+                f"field {path!r}: blobs must be binary, not {dtype}{advice(dtype)}"
             )
         if version < FIRST_V2:
             return field.with_type(pa.large_binary())
@@ -315,60 +337,61 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
         parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
         tags = {**kept, EXTENSION_NAME.encode(): BLOB_V2}
         return pa.field(field.name, pa.struct(parts), field.nullable, tags)
-    kind = field.type
-    if pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind):
-        old = [kind.field(at) for at in range(kind.num_fields)]
+    dtype = field.type
+    if pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype):
+        old = [dtype.field(index) for index in range(dtype.num_fields)]
         new = [_for_version(child, version, f"{path}.{child.name}") for child in old]
-        if all(one is other for one, other in zip(new, old, strict=True)):
+        if all(item is other for item, other in zip(new, old, strict=True)):
             return field
-        if not pat.is_struct(kind) and version == (2, 1):
+        if not pat.is_struct(dtype) and version == (2, 1):
             raise UnsupportedTypeError(
-                f"field {path!r}: lists of blobs cannot be stored in data storage version 2.1; use 2.2"
+                f"field {path!r}: lists of blobs cannot be stored in data storage version 2.1; use "
+                "2.2"
             )
-        return field.with_type(_with_children(kind, new))
-    if _blob_inside(kind):
+        return field.with_type(_with_children(dtype, new))
+    if _blob_inside(dtype):
         raise UnsupportedTypeError(
-            f"field {path!r}: blobs cannot be stored inside {kind}; put them into a struct or list"
+            f"field {path!r}: blobs cannot be stored inside {dtype}; put them into a struct or list"
         )
     return field
 
 
 def _with_marked_lists(field: Field, given: pa.Field) -> Field:
-    """Return a field with the logical type ``list`` for lists of blobs that are marked by metadata."""
+    """Return a field with the logical type ``list`` for lists of blobs marked by metadata."""
     if field.is_blob or not has_blobs(field):
         return field
-    kind = given.type
-    given_children = [kind.field(at) for at in range(kind.num_fields)]
+    dtype = given.type
+    given_children = [dtype.field(index) for index in range(dtype.num_fields)]
     children = tuple(map(_with_marked_lists, field.children, given_children))
     name = field.logical_type
-    if not pat.is_struct(kind) and is_v1(kind.value_field):
+    if not pat.is_struct(dtype) and is_v1(dtype.value_field):
         name = name.removesuffix(".struct")
     return replace(field, children=children, logical_type=name)
 
 
 def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
-    kind = wanted.type
+    dtype = wanted.type
     if is_v2(wanted):
         if pat.is_binary(given) or pat.is_large_binary(given):
             return pa.field(wanted.name, pa.large_binary(), wanted.nullable)
         if pat.is_struct(given):
             _check_bytes(wanted, given)
-            names = {given.field(at).name for at in range(given.num_fields)}
-            present = [child for child in kind if child.name in names]
+            names = {given.field(position).name for position in range(given.num_fields)}
+            present = [child for child in dtype if child.name in names]
             return wanted.with_type(pa.struct(present))
         return wanted
     if is_v1(wanted):
         _check_bytes(wanted, given)
-    if pat.is_struct(kind) and pat.is_struct(given):
+    if pat.is_struct(dtype) and pat.is_struct(given):
         children = []
-        for child in kind:
+        for child in dtype:
             index = given.get_field_index(child.name)
             children.append(child if index < 0 else _given_as(child, given.field(index).type))
         return wanted.with_type(pa.struct(children))
     lists = (pat.is_list, pat.is_large_list)
-    if any(is_list(kind) for is_list in lists) and any(is_list(given) for is_list in lists):
+    if any(is_list(dtype) for is_list in lists) and any(is_list(given) for is_list in lists):
         return wanted.with_type(
-            _with_children(kind, [_given_as(kind.value_field, given.value_type)])
+            _with_children(dtype, [_given_as(dtype.value_field, given.value_type)])
         )
     return wanted
 
@@ -381,37 +404,43 @@ def _check_bytes(wanted: pa.Field, given: pa.DataType) -> None:
 
 
 def _check_v2(field: pa.Field, path: str) -> None:
-    kind = storage_type(field.type)
-    names = [kind.field(at).name for at in range(kind.num_fields)] if pat.is_struct(kind) else []
+    dtype = storage_type(field.type)
+    names = (
+        [dtype.field(index).name for index in range(dtype.num_fields)]
+        if pat.is_struct(dtype)
+        else []
+    )
     if names not in (["data", "uri"], ["data", "uri", "position", "size"]):
         raise UnsupportedTypeError(
             f"field {path!r}: lance.blob.v2 is an extension of struct<data, uri> or "
-            f"struct<data, uri, position, size>, not of {kind}"
+            f"struct<data, uri, position, size>, not of {dtype}"
         )
 
 
-def _blob_inside(kind: pa.DataType) -> bool:
-    kind = storage_type(kind)
+def _blob_inside(dtype: pa.DataType) -> bool:
+    dtype = storage_type(dtype)
     return any(
-        is_v1(kind.field(at)) or is_v2(kind.field(at)) or _blob_inside(kind.field(at).type)
-        for at in range(kind.num_fields)
+        is_v1(dtype.field(index))
+        or is_v2(dtype.field(index))
+        or _blob_inside(dtype.field(index).type)
+        for index in range(dtype.num_fields)
     )
 
 
-def _nullable_items(kind: pa.DataType) -> pa.DataType:
-    if pat.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
+def _nullable_items(dtype: pa.DataType) -> pa.DataType:
+    if pat.is_struct(dtype):
+        fields = [dtype.field(index) for index in range(dtype.num_fields)]
         return pa.struct([field.with_type(_nullable_items(field.type)) for field in fields])
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        item = kind.value_field.with_type(_nullable_items(kind.value_type)).with_nullable(True)
-        return _with_children(kind, [item])
-    return kind
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        item = dtype.value_field.with_type(_nullable_items(dtype.value_type)).with_nullable(True)
+        return _with_children(dtype, [item])
+    return dtype
 
 
-def _with_children(kind: pa.DataType, children: Iterable[pa.Field]) -> pa.DataType:
+def _with_children(dtype: pa.DataType, children: Iterable[pa.Field]) -> pa.DataType:
     children = list(children)
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         return pa.struct(children)
-    if pat.is_large_list(kind):
+    if pat.is_large_list(dtype):
         return pa.large_list(children[0])
     return pa.list_(children[0])

@@ -27,25 +27,26 @@ def replace_blobs(
     field : Field
         Of the same shape as the array, but for the blobs.
     convert : callable
-        Gets the array of a blob and its field; returns one of the same length. What stands below a null is null.
+        Gets the array of a blob and its field; returns one of the same length. What stands below a
+        null is null.
     """
     if field.is_blob:
         return convert(array, field)
     if not has_blobs(field):
         return array
-    kind = array.type
+    dtype = array.type
     mask = array.is_null() if array.null_count else None
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         children = [
             replace_blobs(child, node, convert)
             for child, node in zip(array.flatten(), field.children, strict=True)
         ]
-        fields = [kind.field(at).with_type(child.type) for at, child in enumerate(children)]
+        fields = [dtype.field(index).with_type(child.type) for index, child in enumerate(children)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     items = replace_blobs(array.flatten(), field.children[0], convert)
     offsets = bounds(list_lengths(array))
-    item = kind.value_field.with_type(items.type)
-    if pat.is_large_list(kind):
+    item = dtype.value_field.with_type(items.type)
+    if pat.is_large_list(dtype):
         return pa.LargeListArray.from_arrays(
             pa.array(offsets), items, type=pa.large_list(item), mask=mask
         )
@@ -66,8 +67,8 @@ def sum_blobs(array: pa.Array, field: Field, measure: Callable[[pa.Array], Lengt
             total += sum_blobs(child, node, measure)
         return total
     below = bounds(sum_blobs(array.flatten(), field.children[0], measure))
-    at = bounds(list_lengths(array))
-    return np.asarray(below[at[1:]] - below[at[:-1]], np.int64)
+    position = bounds(list_lengths(array))
+    return np.asarray(below[position[1:]] - below[position[:-1]], np.int64)
 
 
 def list_lengths(array: pa.Array) -> Lengths:

@@ -1,4 +1,5 @@
-"""What a writer is given for the blobs of a column of version 2.2: bytes, or URIs, and of those perhaps a range.
+"""What a writer is given for the blobs of a column of version 2.2: bytes, or URIs, and of those
+perhaps a range.
 
 =========  ============  =====================================================================
 child      type          content
@@ -9,7 +10,8 @@ position   uint64        with a URI, the first byte of a range of what it names;
 size       uint64        bytes of the range, at least 1; there if the position is, null for all
 =========  ============  =====================================================================
 
-A URI below a base path of the table is stored as the path below it, and the id of the base path; any other as it is.
+A URI below a base path of the table is stored as the path below it, and the id of the base path;
+any other as it is.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class BlobValues:
     live : bool array
         False for nulls.
     offsets, data : int64 and uint8 arrays
-        The bytes; those of values with a URI do not count.
+        The bytes; bytes of values with a URI are ignored.
     sizes : int64 array
         Bytes of each value; 0 for nulls and URIs.
     uris : pyarrow.Array of string, or None
@@ -106,23 +108,24 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
     Returns
     -------
     int64 array, pyarrow.Array of string
-        For each URI the id of the base path, 0 if there is none, and the path below it, or the URI as it is.
+        For each URI the id of the base path, 0 if there is none, and the path below it, or the URI
+        as it is.
     """
-    found = np.zeros(len(uris), np.int64)
+    result = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):
-        return found, uris
+        return result, uris
     plain = _plain(uris)
     kept = uris
     # A base path below another one comes first.
     for number in sorted(bases, key=lambda number: len(bases[number]), reverse=True):
         prefix = bases[number].rstrip("/") + "/"
-        hit = np.asarray(pc.starts_with(plain, prefix)) & (found == 0)
+        hit = np.asarray(pc.starts_with(plain, prefix)) & (result == 0)
         if hit.any():
             rest = pc.utf8_slice_codeunits(plain, len(prefix))
             hit &= np.asarray(pc.not_equal(rest, ""))
-            found[hit] = number
+            result[hit] = number
             kept = pc.if_else(pa.array(hit), rest, kept)
-    return found, kept
+    return result, kept
 
 
 def not_absolute(uris: pa.Array) -> Lengths:
@@ -188,7 +191,7 @@ def _spelt(uri: str) -> str:
     if place.is_local:
         return place.uri
     path = unquote(place.uri)
-    # Whatever steps upwards is below no base path.
+    # A path with ".." is not below any base path.
     return "" if any(step in (".", "..") for step in path.split("/")) else path
 
 

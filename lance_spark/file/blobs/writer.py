@@ -1,20 +1,22 @@
-"""Bytes of blobs, written as they come: into the data file, or into files beside it.
+"""Writes the bytes of blobs as they arrive: into the data file, or into files beside it.
 
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 bytes of a value                kind         written to
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 any, before version 2.2         -            the data file
 up to 64 KiB                    0 inline     the data file
 up to 4 MiB                     1 packed     a file of many blobs, closed when it has 1 GiB
 more                            2 dedicated  a file of its own
 none, but a URI                 3 external   nowhere: the URI is kept
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 
-The limits are those of pylance, and the field metadata that changes them too. Values that stand together in memory are
-written together, without padding between them. Packed files are shared by all columns of a data file; ids count up from 1.
-A URI below one of the table's base paths is kept as the id of that and the path below it, which takes the place of a blob id.
+The limits, and the field metadata that changes them, are those of pylance. Values that are adjacent
+in memory are written together, without padding. All columns of a data file share packed files; ids
+count up from 1. A URI below a base path of the table is stored as the id of the base path, in place
+of a blob id, and the path below it.
 
-What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory does not grow with the blobs.
+What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory
+does not grow with the blobs.
 
 Specification: format/file, "Blobs".
 """
@@ -56,9 +58,11 @@ class BlobOptions:
     Attributes
     ----------
     external : str
-        Values that are URIs: ``refuse`` those outside the bases, keep a ``reference`` to any, or ``ingest`` what they name.
+        Values that are URIs: ``refuse`` those outside the bases, keep a ``reference`` to any, or
+        ``ingest`` what they name.
     pack_file_bytes : int or None
-        A packed file never has more bytes, unless one value has; the field's metadata or 1 GiB if None.
+        A packed file never has more bytes, unless one value has; the field's metadata or 1 GiB if
+        None.
     bases : mapping of int to str
         Absolute URIs of base paths of the table that references may be relative to, by their ids.
     """
@@ -76,7 +80,7 @@ def blob_options(
     Raises
     ------
     InvalidInputError
-        There is no such mode, references are allowed and not made, or a limit is not positive.
+        The mode is unknown, references are allowed but not made, or a limit is not positive.
     """
     if external_blob_mode not in ("reference", "ingest"):
         raise InvalidInputError(
@@ -89,7 +93,8 @@ def blob_options(
     if external_blob_mode == "ingest":
         if allow_external_blob_outside_bases:
             raise InvalidInputError(
-                "allow_external_blob_outside_bases is for references; with external_blob_mode='ingest' leave it out"
+                "allow_external_blob_outside_bases is for references; with "
+                "external_blob_mode='ingest' leave it out"
             )
         return BlobOptions("ingest", pack_file_bytes)
     kept = "reference" if allow_external_blob_outside_bases else "refuse"
@@ -140,7 +145,8 @@ class BlobWriter:
         Raises
         ------
         InvalidInputError
-            A value has both bytes and a URI, or neither; URIs are refused; a limit in the metadata is no number.
+            A value has both bytes and a URI, or neither; URIs are refused; a limit in the metadata
+            is not a number.
         StorageError
         """
         return replace_blobs(array, column, self._store)
@@ -163,18 +169,18 @@ class BlobWriter:
         if self._version < FIRST_V2:
             return self._store_v1(array)
         values = BlobValues.of(array, column.name)
-        found = _Descriptions(len(array))
+        result = _Descriptions(len(array))
         limits = _Limits.of(column, self._options)
-        self._store_bytes(values, limits, found)
+        self._store_bytes(values, limits, result)
         named = values.named()
         if not len(named):
-            return found.array(values.live)
+            return result.array(values.live)
         if self._options.external == "ingest":
-            for at in named.tolist():
-                self._ingest(values, at, limits, found)
+            for position in named.tolist():
+                self._ingest(values, position, limits, result)
         else:
-            self._refer(values, named, column.name, found)
-        return found.array(values.live)
+            self._refer(values, named, column.name, result)
+        return result.array(values.live)
 
     def _store_v1(self, array: pa.Array) -> pa.Array:
         live = array.is_valid().to_numpy(zero_copy_only=False)
@@ -185,7 +191,7 @@ class BlobWriter:
             self._output.write(data[int(offsets[0]) : int(offsets[-1])])
         positions = np.where(sizes == 0, 0, start + offsets[:-1] - offsets[0])
         if self._version == (2, 0):
-            # These pages have no nulls: they are told by a position.
+            # These pages have no validity: a special position marks a null.
             positions[~live] = 1
             live = np.ones_like(live)
         columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]
@@ -202,7 +208,8 @@ class BlobWriter:
         found.kinds[stored] = kinds
         alone = np.flatnonzero(kinds == _DEDICATED)
         for segment in np.split(np.arange(len(stored)), alone):
-            # All but the first begin with a value that gets a file of its own, which keeps ids in the order of the rows.
+            # All but the first begin with a value that gets a file of its own, which keeps ids in
+            # the order of the rows.
             for kind in (_DEDICATED, _INLINE, _PACKED):
                 run = stored[segment[kinds[segment] == kind]]
                 for part, edges, content in _together(run, offsets, data):
@@ -233,26 +240,26 @@ class BlobWriter:
         limits: _Limits,
         found: _Descriptions,
     ) -> None:
-        at = 0
-        while at < len(run):
+        position = 0
+        while position < len(run):
             pack = self._pack
             if pack is None:
                 self._last_id += 1
                 self._pack_id = self._last_id
                 pack = self._pack = self._open_sidecar(self._pack_id)
-            begin = int(edges[at])
+            begin = int(edges[position])
             room = begin + limits.pack_file - pack.tell()
             stop = int(np.searchsorted(edges, room, side="right")) - 1
-            if stop <= at:
+            if stop <= position:
                 if pack.tell():
                     self.finish()
                     continue
                 # A value that is larger than a packed file may be has one for itself.
-                stop = at + 1
-            found.positions[run[at:stop]] = pack.tell() + edges[at:stop] - begin
-            found.blob_ids[run[at:stop]] = self._pack_id
+                stop = position + 1
+            found.positions[run[position:stop]] = pack.tell() + edges[position:stop] - begin
+            found.blob_ids[run[position:stop]] = self._pack_id
             pack.write(data[begin : int(edges[stop])])
-            at = stop
+            position = stop
 
     def _dedicated(self, data: npt.NDArray[np.uint8]) -> int:
         self._last_id += 1
@@ -273,15 +280,18 @@ class BlobWriter:
             if self._options.external == "refuse":
                 raise InvalidInputError(
                     f"column {name!r}: value {int(named[outside[0]])} of a batch is a URI"
-                    f"{' that is below no base path of the table' if self._options.bases else ''}. Say "
-                    "external_blob_mode='ingest' to store what it names, or allow_external_blob_outside_bases to keep a "
+                    f"{' that is below no base path of the table' if self._options.bases else ''}. "
+                    "Say "
+                    "external_blob_mode='ingest' to store what it names, or "
+                    "allow_external_blob_outside_bases to keep a "
                     "reference to it"
                 )
             relative = not_absolute(uris.take(pa.array(outside)))
             if len(relative):
                 uri = uris[int(outside[relative[0]])].as_py()
                 raise InvalidInputError(
-                    f"column {name!r}: {uri!r} cannot be kept as a reference; give an absolute URI, such as file:///data/x.bin"
+                    f"column {name!r}: {uri!r} cannot be kept as a reference; give an absolute "
+                    "URI, such as file:///data/x.bin"
                 )
         found.kinds[named] = _EXTERNAL
         found.positions[named] = values.starts[named]
@@ -327,7 +337,8 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
         return default
     if not value.isdigit() or len(value) > 18 or int(value) < least:
         raise InvalidInputError(
-            f"column {column.name!r}: metadata {key!r} must be a number of bytes from {least} on, not {value!r}"
+            f"column {column.name!r}: metadata {key!r} must be a number of bytes from {least} on, "
+            f"not {value!r}"
         )
     return int(value)
 
@@ -335,7 +346,8 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
 def _together(
     run: Lengths, offsets: Lengths, data: npt.NDArray[np.uint8]
 ) -> Iterator[tuple[Lengths, Lengths, npt.NDArray[np.uint8]]]:
-    """Yield values in parts that are contiguous: where they are, if the parts are large; else copied into one.
+    """Yield values in parts that are contiguous: where they are, if the parts are large; else
+    copied into one.
 
     A part is its values, the edges between them, and the bytes that the edges count in.
     """

@@ -1,8 +1,8 @@
 """What a Lance schema keeps of an Arrow field: its type string, its children, and its metadata.
 
-Extension types are stored as their storage types; name and serialised parameters become field metadata, as in Arrow's
-own exchange formats. pyarrow does not show the parameters of built-in extension types, so they are read from the
-C data interface, where the metadata of a field is::
+Extension types are stored as their storage types; name and serialised parameters become field
+metadata, as in Arrow's own exchange formats. pyarrow does not show the parameters of built-in
+extension types, so they are read from the C data interface, where the metadata of a field is::
 
     int32 pairs | per pair: int32 length, key, int32 length, value
 
@@ -58,44 +58,44 @@ def field_parts(field: pa.Field) -> FieldParts:
     tags = field.metadata
     if tags is None and is_leaf_type(field.type):
         return FieldParts(_leaf_name(field.type) or logical_type(field.type, field.name), [], {})
-    kind = storage_type(field.type)
+    dtype = storage_type(field.type)
     metadata = {key.decode(errors="replace"): value for key, value in (tags or {}).items()}
     if isinstance(field.type, pa.BaseExtensionType):
         metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
         metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
     tag = metadata.get(EXTENSION_NAME)
-    name = logical_type(kind, field.name)
+    name = logical_type(dtype, field.name)
     if tag == JSON.encode() and name == "large_binary":
         name = "json"
     elif tag == ARROW_JSON.encode():
         if name not in ("string", "large_string"):
             raise UnsupportedTypeError(
-                f"field {field.name!r}: arrow.json is an extension of strings, not of {kind}"
+                f"field {field.name!r}: arrow.json is an extension of strings, not of {dtype}"
             )
         name = "json"
         metadata[EXTENSION_NAME] = JSON.encode()
-    return FieldParts(name, _children(kind), metadata)
+    return FieldParts(name, _children(dtype), metadata)
 
 
 @lru_cache(maxsize=256)
-def _leaf_name(kind: pa.DataType) -> str | None:
+def _leaf_name(dtype: pa.DataType) -> str | None:
     """Return the logical type of a type that holds no other; None if Lance cannot store it."""
     try:
-        return logical_type(kind, "")
+        return logical_type(dtype, "")
     except UnsupportedTypeError:
         return None
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if pat.is_struct(kind):
-        return [kind.field(i) for i in range(kind.num_fields)]
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        return [kind.value_field]
-    if pat.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
+def _children(dtype: pa.DataType) -> list[pa.Field]:
+    if pat.is_struct(dtype):
+        return [dtype.field(i) for i in range(dtype.num_fields)]
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return [dtype.value_field]
+    if pat.is_map(dtype):
+        entries = pa.struct([dtype.key_field, dtype.item_field])
         return [pa.field("entries", entries, nullable=False)]
-    if pat.is_fixed_size_list(kind) and pat.is_struct(storage_type(kind.value_type)):
-        return [kind.value_field]
+    if pat.is_fixed_size_list(dtype) and pat.is_struct(storage_type(dtype.value_type)):
+        return [dtype.value_field]
     return []
 
 
@@ -128,9 +128,9 @@ def _extension_parameters(kind: pa.BaseExtensionType) -> bytes:
 
 
 def _parse_metadata(address: int | None) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    results: dict[bytes, bytes] = {}
     if not address:
-        return found
+        return results
 
     def take() -> bytes:
         nonlocal address
@@ -144,5 +144,5 @@ def _parse_metadata(address: int | None) -> dict[bytes, bytes]:
     address += 4
     for _ in range(pairs):
         key = take()
-        found[key] = take()
-    return found
+        results[key] = take()
+    return results

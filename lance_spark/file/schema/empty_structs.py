@@ -1,9 +1,10 @@
 """Where files of version 2.1 and later may have structs without fields.
 
-A file has a column for such a struct, as for any other leaf, but pylance (14.0 too) reads no column for it: each leaf that follows
-in the schema is read from the column of the leaf before. pylance then panics, or gives values of another column, also for
-files that pylance wrote. It reads the other leaves right if the structs without fields are the last leaves of the file. In lists, maps
-and fixed-size lists it cannot store them. Version 2.0 has no such limits.
+A file has a column for such a struct, as for any other leaf, but pylance (14.0 too) reads no column
+for it: each leaf that follows in the schema is read from the column of the leaf before. pylance
+then panics, or gives values of another column, also for files that pylance wrote. It reads the
+other leaves right if the structs without fields are the last leaves of the file. In lists, maps and
+fixed-size lists it cannot store them. Version 2.0 has no such limits.
 
 Only files that pylance reads right are written. All files are read.
 """
@@ -36,12 +37,14 @@ def check_empty_structs(fields: Iterable[Field]) -> None:
         if not _is_empty_struct(field):
             if before is not None:
                 raise UnsupportedTypeError(
-                    f"column {before!r} is a struct without fields and {path!r} follows: other Lance clients read such a "
+                    f"column {before!r} is a struct without fields and {path!r} follows: other "
+                    "Lance clients read such a "
                     f"file wrongly; put {before!r} last, {_ADVICE}"
                 )
         elif repeated:
             raise UnsupportedTypeError(
-                f"column {path!r}: a struct without fields cannot be stored in lists and maps; give it a field, {_ADVICE}"
+                f"column {path!r}: a struct without fields cannot be stored in lists and maps; "
+                f"give it a field, {_ADVICE}"
             )
         else:
             before = path

@@ -1,15 +1,15 @@
-"""JSON columns: text where they are read and written, JSONB in the pages.
+"""JSON columns: text in batches, JSONB in pages.
 
-===============  =====================================================================================
+===============  ===================================================================================
 where            shape
-===============  =====================================================================================
+===============  ===================================================================================
 Arrow schema     string with the extension ``arrow.json``; a writer may give large_string or a view
 manifest, file   logical type ``json``, extension ``lance.json`` (``arrow.json`` in 0.39 and 1.0)
 pages            large_binary of JSONB, see `lance_spark.encoding.jsonb`
-===============  =====================================================================================
+===============  ===================================================================================
 
-Releases up to 0.33 at least stored the text itself: logical type ``string``, extension ``arrow.json``. These are strings here,
-too.
+Releases up to 0.33 at least stored the text itself: logical type ``string``, extension
+``arrow.json``. These are strings here, too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
     Raises
     ------
     CorruptFileError, UnsupportedEncodingError
-        A value is no JSON.
+        A value is not valid JSON.
     InvalidInputError
         The texts are more than one array holds.
     """
@@ -88,7 +88,7 @@ def write_json(array: pa.Array, field: Field, name: str, first_row: int) -> pa.A
     Raises
     ------
     InvalidInputError
-        A text is no JSON, or has what JSONB cannot hold.
+        A text is not valid JSON, or contains values that JSONB cannot hold.
     """
     if not has_json(field):
         return array
@@ -112,43 +112,43 @@ def _replaced(array: pa.Array, field: Field, convert: _Convert) -> pa.Array:
         return convert(array)
     if not has_json(field):
         return array
-    kind = array.type
+    dtype = array.type
     mask = array.is_null() if array.null_count else None
-    if pat.is_struct(kind):
+    if pat.is_struct(dtype):
         children = [
             _replaced(child, node, convert)
             for child, node in zip(array.flatten(), field.children, strict=True)
         ]
-        fields = [kind.field(at).with_type(child.type) for at, child in enumerate(children)]
+        fields = [dtype.field(index).with_type(child.type) for index, child in enumerate(children)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-    if pat.is_fixed_size_list(kind):
+    if pat.is_fixed_size_list(dtype):
         items = _replaced(_fixed_items(array), field.children[0], convert)
-        item = kind.value_field.with_type(items.type)
+        item = dtype.value_field.with_type(items.type)
         return pa.FixedSizeListArray.from_arrays(
-            items, type=pa.list_(item, kind.list_size), mask=mask
+            items, type=pa.list_(item, dtype.list_size), mask=mask
         )
-    lists = _as_list(array) if pat.is_map(kind) else array
+    lists = _as_list(array) if pat.is_map(dtype) else array
     items = _replaced(lists.flatten(), field.children[0], convert)
     offsets = bounds(list_lengths(lists))
-    if pat.is_large_list(kind):
-        item = kind.value_field.with_type(items.type)
+    if pat.is_large_list(dtype):
+        item = dtype.value_field.with_type(items.type)
         return pa.LargeListArray.from_arrays(
             pa.array(offsets), items, type=pa.large_list(item), mask=mask
         )
     offsets = pa.array(offsets.astype(np.int32))
-    if pat.is_map(kind):
+    if pat.is_map(dtype):
         keys, values = items.flatten()
-        key, value = kind.key_field.with_type(keys.type), kind.item_field.with_type(values.type)
+        key, value = dtype.key_field.with_type(keys.type), dtype.item_field.with_type(values.type)
         return pa.MapArray.from_arrays(offsets, keys, values, type=pa.map_(key, value), mask=mask)
-    item = kind.value_field.with_type(items.type)
+    item = dtype.value_field.with_type(items.type)
     return pa.ListArray.from_arrays(offsets, items, type=pa.list_(item), mask=mask)
 
 
 def _as_list(array: pa.MapArray) -> pa.ListArray:
     """Return a map as the list of structs that it is."""
-    kind = array.type
+    dtype = array.type
     entries = pa.StructArray.from_arrays(
-        [array.keys, array.items], fields=[kind.key_field, kind.item_field]
+        [array.keys, array.items], fields=[dtype.key_field, dtype.item_field]
     )
     return pa.Array.from_buffers(
         pa.list_(pa.field("entries", entries.type, nullable=False)),
@@ -161,7 +161,7 @@ def _as_list(array: pa.MapArray) -> pa.ListArray:
 
 
 def _fixed_items(array: pa.FixedSizeListArray) -> pa.Array:
-    """Return the items of all lists; those of lists that are null are null."""
+    """Return the items of all lists; items of null lists are null."""
     size = array.type.list_size
     items = array.values.slice(array.offset * size, len(array) * size)
     if not array.null_count:

@@ -20,11 +20,11 @@ struct                                      one child field per field
 map                                         one child field ``entries``: a struct of key and value
 dict:{value}:{index}:{ordered}              dictionary; pylance writes ``false`` and ignores it
 blob                                        large_binary, as old writers called blob columns
-json                                        string that holds JSON; see `lance_spark.file.schema.json_fields`
+json                                        string with JSON; see `json_fields`
 ==========================================  ==================================================
 
-Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability: it
-comes back as a nullable ``item``.
+Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability:
+it comes back as a nullable ``item``.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ _NAMES: dict[pa.DataType, str] = {kind: name for name, kind in _PLAIN.items()}
 _ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string()}
 
 
-def logical_type(kind: pa.DataType, name: str) -> str:
+def logical_type(dtype: pa.DataType, name: str) -> str:
     """Return the string that stands for an Arrow type in a Lance schema.
 
     Parameters
     ----------
-    kind : pyarrow.DataType
+    dtype : pyarrow.DataType
         Extension types count as their storage types.
     name : str
         The field, for error messages.
@@ -94,37 +94,37 @@ def logical_type(kind: pa.DataType, name: str) -> str:
     UnsupportedTypeError
         Lance cannot store the type.
     """
-    kind = storage_type(kind)
-    plain = _NAMES.get(kind)
+    dtype = storage_type(dtype)
+    plain = _NAMES.get(dtype)
     if plain is not None:
         return plain
-    if pat.is_timestamp(kind):
-        return f"timestamp:{kind.unit}:{kind.tz or '-'}"
-    if pat.is_decimal128(kind) or pat.is_decimal256(kind):
-        return f"decimal:{kind.bit_width}:{kind.precision}:{kind.scale}"
-    if pat.is_fixed_size_binary(kind):
-        return f"fixed_size_binary:{kind.byte_width}"
-    if pat.is_struct(kind):
+    if pat.is_timestamp(dtype):
+        return f"timestamp:{dtype.unit}:{dtype.tz or '-'}"
+    if pat.is_decimal128(dtype) or pat.is_decimal256(dtype):
+        return f"decimal:{dtype.bit_width}:{dtype.precision}:{dtype.scale}"
+    if pat.is_fixed_size_binary(dtype):
+        return f"fixed_size_binary:{dtype.byte_width}"
+    if pat.is_struct(dtype):
         return "struct"
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        base = "list" if pat.is_list(kind) else "large_list"
-        return f"{base}.struct" if pat.is_struct(storage_type(kind.value_type)) else base
-    if pat.is_fixed_size_list(kind):
-        return _fixed_size_list_name(kind, name)
-    if pat.is_map(kind):
-        if kind.keys_sorted:
-            raise _unsupported(name, kind, "maps with sorted keys cannot be stored")
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        base = "list" if pat.is_list(dtype) else "large_list"
+        return f"{base}.struct" if pat.is_struct(storage_type(dtype.value_type)) else base
+    if pat.is_fixed_size_list(dtype):
+        return _fixed_size_list_name(dtype, name)
+    if pat.is_map(dtype):
+        if dtype.keys_sorted:
+            raise _unsupported(name, dtype, "maps with sorted keys cannot be stored")
         return "map"
-    if pat.is_dictionary(kind):
-        value = logical_type(kind.value_type, name)
-        if ":" in value or pat.is_nested(kind.value_type):
-            raise _unsupported(name, kind, "store the values themselves: cast the column")
-        return f"dict:{value}:{logical_type(kind.index_type, name)}:false"
+    if pat.is_dictionary(dtype):
+        value = logical_type(dtype.value_type, name)
+        if ":" in value or pat.is_nested(dtype.value_type):
+            raise _unsupported(name, dtype, "store the values themselves: cast the column")
+        return f"dict:{value}:{logical_type(dtype.index_type, name)}:false"
     # Views: what they hold is stored without them.
-    text = str(kind)
+    text = str(dtype)
     if text in ("string_view", "binary_view"):
         return text.removesuffix("_view")
-    raise _unsupported(name, kind, "cast the column to a type that Lance has")
+    raise _unsupported(name, dtype, "cast the column to a type that Lance has")
 
 
 def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.DataType:
@@ -146,23 +146,24 @@ def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.Data
     return _arrow_type(logical, children, name, 0)
 
 
-def storage_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(dtype: pa.DataType) -> pa.DataType:
     """Return what an extension type is stored as; other types as they are."""
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return kind
+    while isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    return dtype
 
 
-def is_leaf_type(kind: pa.DataType) -> bool:
-    """Whether a type is no extension, and holds no fields: equal types of this kind are the same type.
+def is_leaf_type(dtype: pa.DataType) -> bool:
+    """Whether a type is no extension, and holds no fields: equal types of this kind are the same
+    type.
 
     Nested types compare equal whatever the metadata of their fields is.
     """
-    return not kind.num_fields and not isinstance(kind, pa.BaseExtensionType)
+    return not dtype.num_fields and not isinstance(dtype, pa.BaseExtensionType)
 
 
 def takes_children(logical: str) -> bool:
-    """Whether the Arrow type of a logical type is made from those of the field's children."""
+    """Tell whether the Arrow type of a logical type is built from the children of the field."""
     return logical in _NESTED or logical.startswith("fixed_size_list:struct:")
 
 
@@ -269,10 +270,10 @@ def _fixed_size_list_name(kind: pa.FixedSizeListType, name: str) -> str:
     return f"fixed_size_list:{logical_type(inner, name)}:{kind.list_size}"
 
 
-def _innermost(kind: pa.DataType) -> pa.DataType:
-    while pat.is_fixed_size_list(kind):
-        kind = storage_type(kind.value_type)
-    return kind
+def _innermost(dtype: pa.DataType) -> pa.DataType:
+    while pat.is_fixed_size_list(dtype):
+        dtype = storage_type(dtype.value_type)
+    return dtype
 
 
 def _extension_of(field: pa.Field) -> str | None:
@@ -282,5 +283,5 @@ def _extension_of(field: pa.Field) -> str | None:
     return None if tag is None else tag.decode(errors="replace")
 
 
-def _unsupported(name: str, kind: pa.DataType, way_out: str) -> UnsupportedTypeError:
-    return UnsupportedTypeError(f"field {name!r}: type {kind} cannot be stored; {way_out}")
+def _unsupported(name: str, dtype: pa.DataType, way_out: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(f"field {name!r}: type {dtype} cannot be stored; {way_out}")

@@ -1,4 +1,6 @@
-"""Fields that are one column although they have children: read whole, then cut to the children wanted."""
+"""Fields that are one column although they have children: read whole, then cut to the children
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from lance_spark.file.schema.schema import BLOB_V2, Field
 
 
 def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
-    """Return `wanted` in the shape that the file's own schema stores it in; `wanted` itself if that is the same.
+    """Return `wanted` in the shape that the file's own schema stores it in; `wanted` itself if that
+    is the same.
 
     Parameters
     ----------
@@ -28,7 +31,8 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
     if own.is_blob:
         metadata = {**wanted.metadata, **own.metadata}
         if own.logical_type != "struct":
-            # pylance adds such columns to tables of version 2.2 too, whose schema has the extension.
+            # pylance adds such columns to tables of version 2.2 too, whose schema has the
+            # extension.
             metadata.pop(EXTENSION_NAME, None)
         kind, children = own.logical_type, own.children
         return described(replace(wanted, logical_type=kind, children=children, metadata=metadata))
@@ -49,7 +53,8 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
 
 
 def project(array: pa.Array, held: Field, wanted: Field) -> pa.Array:
-    """Cut an array of the type of `held` to the children of `wanted`; blobs keep all that is known of them.
+    """Cut an array of the type of `held` to the children of `wanted`; blobs keep all that is known
+    of them.
 
     Raises
     ------
@@ -60,10 +65,10 @@ def project(array: pa.Array, held: Field, wanted: Field) -> pa.Array:
         return as_descriptor(array)
     if held is wanted or held.is_blob or not wanted.children:
         return array
-    kind = array.type
+    dtype = array.type
     mask = array.is_null() if array.null_count else None
-    if pat.is_struct(kind):
-        place = {child.id: at for at, child in enumerate(held.children)}
+    if pat.is_struct(dtype):
+        place = {child.id: index for index, child in enumerate(held.children)}
         cut = [
             project(array.field(place[child.id]), held.children[place[child.id]], child)
             for child in wanted.children
@@ -74,17 +79,17 @@ def project(array: pa.Array, held: Field, wanted: Field) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(cut, fields=fields, mask=mask)
     child, inner = wanted.children[0], held.children[0]
-    if pat.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pat.is_fixed_size_list(dtype):
+        size = dtype.list_size
         values = array.values.slice(array.offset * size, len(array) * size)
         items = project(values, inner, child)
         item = child.arrow_field.with_type(items.type)
         return pa.FixedSizeListArray.from_arrays(items, type=pa.list_(item, size), mask=mask)
-    if pat.is_list(kind) or pat.is_large_list(kind):
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
         items = project(array.values, inner, child)
         item = child.arrow_field.with_type(items.type)
         make, array_kind = (
-            (pa.list_, pa.ListArray) if pat.is_list(kind) else (pa.large_list, pa.LargeListArray)
+            (pa.list_, pa.ListArray) if pat.is_list(dtype) else (pa.large_list, pa.LargeListArray)
         )
         if array.offset:
             # Arrow takes no mask beside offsets that are a slice.
@@ -92,5 +97,5 @@ def project(array: pa.Array, held: Field, wanted: Field) -> pa.Array:
             return project(array, held, wanted)
         return array_kind.from_arrays(array.offsets, items, type=make(item), mask=mask)
     raise UnsupportedTypeError(
-        f"column {wanted.name!r}: parts of a packed struct below {kind} cannot be read alone"
+        f"column {wanted.name!r}: parts of a packed struct below {dtype} cannot be read alone"
     )

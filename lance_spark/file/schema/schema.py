@@ -1,11 +1,13 @@
-"""The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list it.
+"""The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list
+it.
 
-On storage the tree is a list of `Field` messages, depth-first, each with its own id and its parent's (-1 at the top).
-Ids are never used twice in a table: they tie the fields of a manifest to the columns of a data file. Messages keep what this
-release knows nothing about: a field that was parsed is written back from the bytes it came from.
+On storage the tree is a list of `Field` messages, depth-first, each with its own id and its
+parent's (-1 at the top). Ids are never used twice in a table: they tie the fields of a manifest to
+the columns of a data file. Messages keep what this release knows nothing about: a field that was
+parsed is written back from the bytes it came from.
 
-One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed struct whose
-children all have id -1 and parent -1; they follow it in the list.
+One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed
+struct whose children all have id -1 and parent -1; they follow it in the list.
 
 Specification: format/table/schema; `protos/file.proto`.
 """
@@ -53,7 +55,7 @@ _MAX_DEPTH = 64
 
 
 class _Cached:
-    """Pickles the fields of a dataclass and none of its cached properties."""
+    """Pickles the fields of a dataclass without its cached properties."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: self.__dict__[f.name] for f in fields(self)}  # type: ignore[arg-type]
@@ -81,9 +83,11 @@ class Field(_Cached):
     carried : bytes
         The message that the field was parsed from; empty for a new field.
     dictionary_pages : bytes
-        Of a dictionary of a table of version 0.1: what its values lie in; see `legacy_dictionaries`.
+        Of a dictionary of a table of version 0.1: what its values lie in; see
+        `legacy_dictionaries`.
     unread : tuple of Field
-        Children that a selection has left out: they can tell whether a struct is null where a fragment has none of the others.
+        Children that a selection has left out: they can tell whether a struct is null where a
+        fragment has none of the others.
     """
 
     name: str
@@ -102,7 +106,8 @@ class Field(_Cached):
     def arrow_field(self) -> pa.Field:
         """The Arrow field, of storage type: extension types are named in its metadata.
 
-        A blob of version 2.2 is the struct that describes where its bytes are: that is what is read. JSON is text.
+        A blob of version 2.2 is the struct that describes where its bytes are: that is what is
+        read. JSON is text.
 
         Raises
         ------
@@ -113,12 +118,12 @@ class Field(_Cached):
         if metadata and metadata.get(EXTENSION_NAME) == BLOB_V2:
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
-        kind = arrow_type(self.logical_type, children, self.name)
+        dtype = arrow_type(self.logical_type, children, self.name)
         if self.logical_type == "json":
             metadata = {**metadata, EXTENSION_NAME: ARROW_JSON.encode()}
         # Arrow refuses a column of nothing but nulls that may not be null.
         nullable = self.nullable or self.logical_type == "null"
-        return pa.field(self.name, kind, nullable, dict(metadata) if metadata else None)
+        return pa.field(self.name, dtype, nullable, dict(metadata) if metadata else None)
 
     def to_arrow(self) -> pa.Field:
         """Return `arrow_field`."""
@@ -136,7 +141,8 @@ class Field(_Cached):
     def is_blob(self) -> bool:
         """Whether the values are stored outside of the pages.
 
-        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a blob too.
+        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a
+        blob too.
         """
         return bool(self.metadata) and (
             BLOB_KEY in self.metadata or self.metadata.get(EXTENSION_NAME) == BLOB_V2
@@ -154,17 +160,18 @@ class Field(_Cached):
 
     @property
     def has_json(self) -> bool:
-        """Whether the field, or one below it, is JSON."""
+        """Whether the field or one below it is JSON."""
         return self.logical_type == "json" or (bool(self.children) and self._holds_json)
 
     @cached_property
     def _holds_json(self) -> bool:
-        # A damaged schema can have children below a type without any: its arrays do not have them.
+        # A damaged schema can list children of a type without children; its arrays do not have
+        # them.
         return takes_children(self.logical_type) and any(child.has_json for child in self.children)
 
     @property
     def num_fields(self) -> int:
-        """How many fields the field and all below it are."""
+        """The number of fields: this one and all below it."""
         return 1 + sum(child.num_fields for child in self.children) if self.children else 1
 
     def _blob_metadata(self) -> dict[str, bytes]:
@@ -178,12 +185,12 @@ class Field(_Cached):
             yield from child.walk()
 
     def child(self, name: str) -> Field:
-        """Return the child of that name.
+        """Return the child with a name.
 
         Raises
         ------
         InvalidInputError
-            There is none.
+            The child does not exist.
         """
         return _find(name, self.children, f"field {self.name!r}")
 
@@ -222,14 +229,14 @@ class Field(_Cached):
 
     @classmethod
     def from_arrow(cls, arrow: pa.Field, first_id: int, parent_id: int = -1) -> Field:
-        """Return a new field; ids count up from `first_id`, depth-first.
+        """Return a new field with ids from `first_id` on, depth-first.
 
         Raises
         ------
         UnsupportedTypeError
             Lance cannot store the type.
         InvalidInputError
-            Two children have one name.
+            Two children have the same name.
         """
         parts, name = field_parts(arrow), arrow.name
         children: list[Field] = []
@@ -267,7 +274,7 @@ class Schema(_Cached):
         Raises
         ------
         CorruptFileError
-            The list is no tree.
+            The messages do not form a tree.
         """
         return cls(FieldTree(list(protos)).fields(), dict(metadata or {}))
 
@@ -284,11 +291,11 @@ class Schema(_Cached):
         UnsupportedTypeError
             Lance cannot store a type.
         InvalidInputError
-            Two fields beside each other have one name, or a top-level name has a dot.
+            Two sibling fields have the same name, or a top-level name contains a dot.
         """
         _check_unique(schema.names, "the schema")
         for name in schema.names:
-            # pylance refuses such tables: dots lead to children.
+            # pylance refuses such tables, as dots separate the names of children.
             if "." in name:
                 raise InvalidInputError(f"column {name!r} has a dot in its name; rename it")
         new: list[Field] = []
@@ -323,14 +330,14 @@ class Schema(_Cached):
         return self._by_id.get(field_id)
 
     def field(self, path: str) -> Field:
-        """Return a field by its name; names of children follow after dots.
+        """Return a field by its path, with dots between the names.
 
-        A top-level name that has dots itself goes before.
+        A top-level field whose name contains dots has precedence.
 
         Raises
         ------
         InvalidInputError
-            There is no such field; the message names the nearest.
+            The field does not exist; the error suggests the most similar name.
         """
         return self.path(path)[-1]
 
@@ -340,10 +347,10 @@ class Schema(_Cached):
             if node.name == path:
                 return (node,)
         head, *rest = path.split(".")
-        found = [_find(head if rest else path, self.fields, "the schema")]
+        result = [_find(head if rest else path, self.fields, "the schema")]
         for name in rest:
-            found.append(found[-1].child(name))
-        return tuple(found)
+            result.append(result[-1].child(name))
+        return tuple(result)
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return a schema of these fields only, in this order.
@@ -351,13 +358,13 @@ class Schema(_Cached):
         Parameters
         ----------
         names : sequence of str
-            Top-level names, or dotted paths to children: a struct then has only the children named, in their own order.
-            Maps are selected whole.
+            Top-level names, or dotted paths to children. A struct is reduced to the named children,
+            in stored order. Maps are selected whole.
 
         Raises
         ------
         InvalidInputError
-            There is no such field, or a field is named twice.
+            A field does not exist, or is named twice.
         """
         chosen: dict[str, list[tuple[Field, ...]]] = {}
         for name in names:
@@ -372,7 +379,7 @@ class Schema(_Cached):
 
     @classmethod
     def of_paths(cls, paths: Iterable[tuple[Field, ...]]) -> Schema:
-        """Return a schema of the fields at the ends of some paths, and those above them; see `path`."""
+        """Return a schema of the last fields of some paths and their parents; see `path`."""
         chosen: dict[int, list[tuple[Field, ...]]] = {}
         for path in paths:
             chosen.setdefault(path[0].id, []).append(path)
@@ -402,7 +409,7 @@ def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
 
 
 def alone(path: Sequence[Field]) -> Field:
-    """Return the first field of a path, with nothing below it but the path."""
+    """Return the first field of a path, reduced to the fields on the path."""
     node = path[-1]
     for above in reversed(path[:-1]):
         node = replace(above, children=(node,))
@@ -429,17 +436,17 @@ def _check_unique(names: Sequence[str], where: str) -> None:
 
 
 class FieldTree:
-    """The fields of a list of messages, checked to be a tree; each is built when it is asked for.
+    """A tree of fields from a list of messages; each field is built on first use.
 
     Parameters
     ----------
     protos : sequence of Field
-        Depth-first.
+        Messages, depth-first.
 
     Raises
     ------
     CorruptFileError
-        The list is no tree.
+        The messages do not form a tree.
     """
 
     def __init__(self, protos: Sequence[pb.Field]) -> None:
@@ -449,47 +456,48 @@ class FieldTree:
         self._position: dict[int, int] = {}
         self._built: dict[int, Field] = {}
         depth: list[int] = []
-        for at, proto in enumerate(protos):
+        for index, proto in enumerate(protos):
             field_id, parent_id = proto.id, proto.parent_id
             parent = None
             if parent_id >= 0:
                 parent = self._position.get(parent_id)
                 if parent is None:
                     raise CorruptFileError(
-                        f"field {proto.name!r} (id {field_id}) of the schema stands before its parent {parent_id}"
+                        f"field {proto.name!r} (id {field_id}) of the schema stands before its "
+                        f"parent {parent_id}"
                     )
             elif field_id < 0:
-                parent = _blob_above(protos, at)
-            if field_id >= 0 and self._position.setdefault(field_id, at) != at:
+                parent = _blob_above(protos, index)
+            if field_id >= 0 and self._position.setdefault(field_id, index) != index:
                 raise CorruptFileError(f"the schema has two fields with id {field_id}")
             if parent is None:
                 depth.append(0)
-                self._top.append(at)
+                self._top.append(index)
                 continue
             depth.append(depth[parent] + 1)
-            if depth[at] > _MAX_DEPTH:
+            if depth[index] > _MAX_DEPTH:
                 raise CorruptFileError(f"the schema is nested more than {_MAX_DEPTH} fields deep")
-            self._below.setdefault(parent, []).append(at)
+            self._below.setdefault(parent, []).append(index)
 
     def fields(self) -> tuple[Field, ...]:
         """Return the top-level fields."""
-        return tuple(self._build(at) for at in self._top)
+        return tuple(self._build(position) for position in self._top)
 
     def field_by_id(self, field_id: int) -> Field | None:
         """Return the field with that id, at any depth, or None."""
-        at = self._position.get(field_id)
-        return None if at is None else self._build(at)
+        position = self._position.get(field_id)
+        return None if position is None else self._build(position)
 
     def _build(self, at: int) -> Field:
-        found = self._built.get(at)
-        if found is None:
+        result = self._built.get(at)
+        if result is None:
             children = tuple(self._build(child) for child in self._below.get(at, ()))
-            found = self._built[at] = _from_proto(self._protos[at], children)
-        return found
+            result = self._built[at] = _from_proto(self._protos[at], children)
+        return result
 
 
 def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
-    """Return the position of the blob that an anonymous field is a part of."""
+    """Return the position of the blob that contains an anonymous field."""
     for back in range(1, BLOB_DESCRIPTOR.num_fields + 1):
         if back > at:
             return None
@@ -527,7 +535,7 @@ def _encoding_hint(logical: str) -> int:
 
 
 def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
-    """Set the key fields of a message by the metadata of the field, as pylance does."""
+    """Set the key fields of a message from the metadata of the field, as pylance does."""
     if not metadata:
         return
     place = f"{_PRIMARY_KEY}:position"

@@ -1,13 +1,15 @@
-"""Dictionaries of tables of version 0.1: each column has one, which the manifest and all data files hold alike.
+"""Dictionaries of tables of version 0.1: each column has one, which the manifest and all data files
+hold alike.
 
-pylance reads the values from the manifest and the positions from the files, so that a file with another dictionary would give
-other values. A writer therefore brings all rows to the dictionary of the table. The values of a new table are those of its first
-rows; the commit copies them from the data files into the manifest, in front of its sections.
+pylance reads the values from the manifest and the positions from the files, so that a file with
+another dictionary would give other values. A writer therefore brings all rows to the dictionary of
+the table. The values of a new table are those of its first rows; the commit copies them from the
+data files into the manifest, in front of its sections.
 
 =====================  ==========================================================================
 place                  content
 =====================  ==========================================================================
-manifest, data file    a page of values for each such field, see `lance_spark.encoding.v0_1.dictionary`
+manifest, data file    a page of values for each field, see `lance_spark.encoding.v0_1.dictionary`
 `Field.dictionary`     position of that page in the manifest's or the data file, number of values
 =====================  ==========================================================================
 """
@@ -54,7 +56,8 @@ def with_dictionaries(schema: Schema, data: bytes) -> Schema:
 def encode_dictionaries(
     protos: Iterable[file_pb2.Field], values: dict[int, pa.Array], start: int
 ) -> list[Bytes]:
-    """Return the pages of some dictionaries, and set in the messages of their fields where each of them lies.
+    """Return the pages of some dictionaries, and set in the messages of their fields where each of
+    them lies.
 
     Parameters
     ----------
@@ -77,7 +80,8 @@ def encode_dictionaries(
 
 
 def read_dictionary(field: Field) -> pa.Array | None:
-    """Return the values of a field's dictionary as the table has them; None if the table does not say.
+    """Return the values of a field's dictionary as the table has them; None if the table does not
+    say.
 
     Raises
     ------
@@ -89,10 +93,10 @@ def read_dictionary(field: Field) -> pa.Array | None:
     message = file_pb2.Field.FromString(field.carried)
     if not field.dictionary_pages or not message.HasField("dictionary"):
         return None
-    at, data = message.dictionary, field.dictionary_pages
-    pages = Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))
+    position, data = message.dictionary, field.dictionary_pages
+    pages = Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))
     reader = open_values(field.arrow_field.type.value_type, pages, len(data))
-    (values,) = run_plans(_Memory(data), [reader.read(range(at.length))])
+    (values,) = run_plans(_Memory(data), [reader.read(range(position.length))])
     return values
 
 
@@ -115,7 +119,7 @@ class FileDictionaries:
     def of(cls, schema: Schema, name: str) -> FileDictionaries:
         """Return those that a table has already."""
         known = {node.id: read_dictionary(node) for node in schema.walk() if _is_dictionary(node)}
-        return cls({number: one for number, one in known.items() if one is not None}, name)
+        return cls({number: item for number, item in known.items() if item is not None}, name)
 
     def fit(self, array: pa.Array, field: Field, first_row: int) -> pa.Array:
         """Return rows of a field with every dictionary in it replaced by that of the file.
@@ -133,22 +137,22 @@ class FileDictionaries:
         InvalidInputError
             A value is not in the dictionary.
         """
-        kind = array.type
+        dtype = array.type
         if not any(_is_dictionary(node) for node in field.walk()):
             return array
-        if pat.is_dictionary(kind):
+        if pat.is_dictionary(dtype):
             return self._mapped(array, field, first_row)
-        if pat.is_struct(kind):
+        if pat.is_struct(dtype):
             children = [
-                self.fit(array.field(at), child, first_row)
-                for at, child in enumerate(field.children)
+                self.fit(array.field(index), child, first_row)
+                for index, child in enumerate(field.children)
             ]
-            return pa.Array.from_buffers(kind, len(array), [None], children=children)
+            return pa.Array.from_buffers(dtype, len(array), [None], children=children)
         offsets = array.offsets.to_numpy()
         start, stop = int(offsets[0]), int(offsets[-1])
         items = self.fit(array.values.slice(start, stop - start), field.children[0], first_row)
         own = [None, pa.py_buffer(offsets - offsets.dtype.type(start))]
-        return pa.Array.from_buffers(kind, len(array), own, children=[items])
+        return pa.Array.from_buffers(dtype, len(array), own, children=[items])
 
     def _mapped(self, array: pa.DictionaryArray, field: Field, first_row: int) -> pa.Array:
         values = self.values.setdefault(field.id, array.dictionary)
@@ -161,8 +165,10 @@ class FileDictionaries:
         if indices.null_count:
             row = int(np.argmax(indices.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidInputError(
-                f"{self.name}: column {field.name!r}, rows from {first_row} on: {_shown(array[row])} is not in the "
-                f"dictionary of {len(values)} values that all data files of version 0.1 of a table share; give rows of "
+                f"{self.name}: column {field.name!r}, rows from {first_row} on: "
+                f"{_shown(array[row])} is not in the "
+                f"dictionary of {len(values)} values that all data files of version 0.1 of a table "
+                "share; give rows of "
                 "these values, or write the table with data storage version 2.2"
             )
         return pa.DictionaryArray.from_arrays(

@@ -14,11 +14,12 @@ metadata              u32 length, `lance.file.Metadata`
 footer                16 bytes: u64 position of the metadata, u16 0, u16 2 (or less), ``LANC``
 ====================  ==============================================================================
 
-`Metadata.batch_offsets` are the first rows of all batches and the number of all rows; `page_table_position` is where the page
-table begins; `manifest_position` is 0 if there is no manifest in the file.
+`Metadata.batch_offsets` are the first rows of all batches and the number of all rows;
+`page_table_position` is where the page table begins; `manifest_position` is 0 if there is no
+manifest in the file.
 
-Releases before 0.5 (footer 0.1) wrote page tables from id 0 on even if the smallest id was greater, with zeros in front. Nothing in the
-file says so: the lengths of the entries tell.
+Releases before 0.5 (footer 0.1) wrote page tables from id 0 on even if the smallest id was greater,
+with leading zeros. Only the lengths of the entries show it.
 
 Specification: format/file of the legacy format; `protos/file.proto`.
 """
@@ -116,8 +117,8 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
     tail : Tail
     footer : LegacyFooter
     field_ids : sequence of int, optional
-        Ids of the fields in the file, as the manifest has them. Without them, and where some are negative because another
-        file replaced the column, the schema in the file tells.
+        Ids of the fields in the file, as the manifest has them. Without them, and where some are
+        negative because another file replaced the column, the schema in the file tells.
     """
     held = [id_ for id_ in field_ids if id_ >= 0]
     own = [node.id for node in footer.schema.walk()] if footer.schema else []
@@ -128,7 +129,9 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
 
 
 def _has_entries(tail: Tail, footer: LegacyFooter, first_id: int) -> bool:
-    """Whether the entries of a field have the lengths that it must have, if `first_id` is the first of the page table."""
+    """Whether the entries of a field have the lengths that it must have, if `first_id` is the first
+    of the page table.
+    """
     field = next(_of_rows(footer.schema.fields if footer.schema else ()), None)
     if field is None:
         return True
@@ -174,28 +177,32 @@ def read_pages(
     for id_, (offset, length) in zip(wanted, ranges, strict=True):
         if id_ < first_id or offset + length > tail.size - _FOOTER.size:
             raise CorruptFileError(
-                f"{tail.name}: the page table (from byte {table} on, {num_batches} batches, first field {first_id}) "
-                f"has no entries for field {id_}; the file of {tail.size} bytes is truncated or corrupt"
+                f"{tail.name}: the page table (from byte {table} on, {num_batches} batches, first "
+                f"field {first_id}) "
+                f"has no entries for field {id_}; the file of {tail.size} bytes is truncated or "
+                "corrupt"
             )
-    found = {}
+    result = {}
     for id_, raw in zip(wanted, tail.read(ranges), strict=True):
-        # Tables stand at any byte, and views of other widths want aligned ones.
+        # Tables are not aligned, but wider views need alignment.
         entries = raw.copy().view("<i8").reshape(num_batches, 2)
-        found[id_] = Pages(entries[:, 0], entries[:, 1])
-    return found
+        result[id_] = Pages(entries[:, 0], entries[:, 1])
+    return result
 
 
 def _parse(tail: Tail, what: str, position: int, end: int, message: Message) -> None:
     if position > end - _LENGTH.size:
         raise CorruptFileError(
-            f"{tail.name}: its {what} would begin at byte {position} of {tail.size}; it is truncated or corrupt"
+            f"{tail.name}: its {what} would begin at byte {position} of {tail.size}; it is "
+            "truncated or corrupt"
         )
     (raw,) = tail.read([ByteRange(position, _LENGTH.size)])
     (length,) = _LENGTH.unpack(raw.tobytes())
     start = position + _LENGTH.size
     if length > end - start:
         raise CorruptFileError(
-            f"{tail.name}: its {what} would end at byte {start + length} of {tail.size}; it is truncated or corrupt"
+            f"{tail.name}: its {what} would end at byte {start + length} of {tail.size}; it is "
+            "truncated or corrupt"
         )
     (data,) = tail.read([ByteRange(start, length)])
     try:

@@ -1,14 +1,15 @@
 """Reads rows of the columns of one file of version 0.1.
 
-Opening reads the end of the file once; a field's entries in the page table are read when it is first asked for. The page table is
-an array over field ids, from the smallest id of the file on: a file that was added to a fragment later holds ids from, say, 5 on.
+Opening reads the end of the file once; a field's entries in the page table are read when it is
+first asked for. The page table is an array over field ids, from the smallest id of the file on: a
+file that was added to a fragment later holds ids from, say, 5 on.
 
 Version 0.1 stores no validity. What comes back for a null is what pylance reads too:
 
 =============================  ============================================================
 stored as null                 read as
 =============================  ============================================================
-number, date, fixed-size list  whatever the writer's array had in that slot: 0, as a rule
+number, date, fixed-size list  the value in that slot of the writer's array: usually 0
 or binary
 bool                           false
 string or bytes                the same, as a rule an empty string; and empty strings come back
@@ -94,7 +95,7 @@ class LegacyFileReader:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor version: (0, 1), whatever the footer says."""
+        """Major and minor version: always (0, 1)."""
         return VERSION
 
     @property
@@ -158,7 +159,8 @@ class LegacyFileReader:
     def check_columns(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> None:
-        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+        """Check that the file has the columns of some top-level fields, with a value for each row.
+        Reads no values.
 
         Raises
         ------
@@ -171,7 +173,9 @@ class LegacyFileReader:
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Return the bytes that the pages of some fields take in the file; those of strings are an estimate."""
+        """Return the bytes that the pages of some fields take in the file; those of strings are an
+        estimate.
+        """
         if self.schema.fields:
             fields = [field for field in fields if self.schema.field_by_id(field.id)]
         self._load(fields)
@@ -183,11 +187,12 @@ class LegacyFileReader:
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return None: pages end with a batch of rows, whatever their bytes."""
+        """Return None: pages end with a batch of rows, of any size."""
         return None
 
     def statistics(self, field_id: int) -> PageStatistics | None:
-        """Return what the file notes about the values of a field in each batch; None if there is nothing.
+        """Return what the file notes about the values of a field in each batch; None if there is
+        nothing.
 
         Raises
         ------
@@ -220,7 +225,9 @@ class LegacyFileReader:
         return values
 
     def forget_pages(self) -> None:
-        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed
+        bytes.
+        """
         self._readers.clear()
 
     def close(self) -> None:
@@ -257,14 +264,14 @@ class LegacyFileReader:
 
     def _node(self, field: Field) -> Node:
         field = paged_json(field)
-        kind = field.arrow_field.type
+        dtype = field.arrow_field.type
         if field.children and not (
-            pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind)
+            pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype)
         ):
             raise UnsupportedTypeError(
-                f"file version 0.1 cannot store {field.name!r} of type {kind}"
+                f"file version 0.1 cannot store {field.name!r} of type {dtype}"
             )
-        dictionary = self._dictionary(field) if pat.is_dictionary(kind) else None
+        dictionary = self._dictionary(field) if pat.is_dictionary(dtype) else None
         children = tuple(self._node(child) for child in field.children)
         return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
 
@@ -275,5 +282,5 @@ class LegacyFileReader:
         message = file_pb2.Field.FromString(own.carried)
         if not message.HasField("dictionary"):
             return None
-        at = message.dictionary
-        return Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))
+        position = message.dictionary
+        return Pages(np.array([position.offset], np.int64), np.array([position.length], np.int64))

@@ -1,28 +1,32 @@
-"""Statistics of version 0.1: null count, least and greatest value of each batch, and which batches a condition rules out.
+"""Page statistics of version 0.1: null count and bounds of each batch, and pruning with them.
 
-The statistics of a file are one batch of a small table: its schema, `StatisticsMetadata.schema`, has a struct for each field
-that has statistics, named by the field's id, and its rows are the batches of the file:
+The statistics of a file are one batch of a small table: its schema, `StatisticsMetadata.schema`,
+has a struct for each field that has statistics, named by the field's id, and its rows are the
+batches of the file:
 
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 child       type                    value
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 null_count  int64, not null         nulls of the batch
-min_value   that of the field       least value, without nulls and NaN; of strings, the first 64 bytes
-max_value   that of the field       greatest value, without nulls and NaN; of strings longer than 64
+min_value   type of the field       least value without nulls and NaN; of strings, 64 bytes
+max_value   type of the field       greatest value without nulls and NaN; of strings longer than 64
                                     bytes, a value of at most 64 bytes that is greater
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 
-Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all values null, no greater value) is the
-least or greatest value of the type, or an empty string. Empty strings come back as nulls here as everywhere in
-version 0.1, so that a null bound says nothing. pylance keeps statistics for bools, integers, floats of 32 and 64 bits,
-dates, strings, bytes and decimals of 128 bits, at top level and in structs.
+Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all
+values null, no greater value) is the least or greatest value of the type, or an empty string. Empty
+strings come back as nulls here as everywhere in version 0.1, so that a null bound says nothing.
+pylance keeps statistics for bools, integers, floats of 32 and 64 bits, dates, strings, bytes and
+decimals of 128 bits, at top level and in structs.
 
-Each child may be missing. A missing null count means that each batch may have nulls, a missing bound is unknown for each batch, and
-without both bounds there are no statistics of the field. Children with other names are ignored.
+Each child may be missing. A missing null count means that each batch may have nulls, a missing
+bound is unknown for each batch, and without both bounds there are no statistics of the field.
+Children with other names are ignored.
 
-What is ruled out is judged by what reading gives. Where the writer saw a null, whatever its array had there is read, and the bounds do
-not tell: batches with nulls are kept, as long as that column can be anything but null. Empty strings are nulls. NaN may be greater than
-all (Spark) or unordered (Arrow).
+Pruning follows the values that a read returns. Where the writer saw a null, any value of its array
+had there is read, and the bounds do not tell: batches with nulls are kept, as long as that column
+can be anything but null. Empty strings are nulls. NaN may be greater than all (Spark) or unordered
+(Arrow).
 
 Specification: format/file of the legacy format, "Statistics".
 """
@@ -80,7 +84,7 @@ class PageStatistics:
 def read_statistics(
     source: ByteSource, tail: Tail, footer: LegacyFooter, field_id: int
 ) -> PageStatistics | None:
-    """Read the statistics of a field; None if the file has none of it.
+    """Read the statistics of a field; None if the file lacks them.
 
     Raises
     ------
@@ -110,7 +114,8 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     ----------
     statistics : PageStatistics
     op : str
-        ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side), ``is_null`` or ``is_not_null``.
+        ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side),
+        ``is_null`` or ``is_not_null``.
     value : Any
         A Python value or an Arrow scalar; one that does not fit the field's type rules nothing out.
 
@@ -122,7 +127,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     Raises
     ------
     InvalidInputError
-        There is no such operator.
+        The operator is unknown.
     """
     keep = _kept(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
@@ -163,45 +168,45 @@ def _read(
 
 
 def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
-    kind = statistics.minimum.type
+    dtype = statistics.minimum.type
     with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
     everything = np.ones(len(with_nulls), np.bool_)
     if op == "is_null":
         # Only strings are read as nulls, those that are empty.
         empty = _flags(pc.is_null(statistics.minimum))
-        return with_nulls | empty if is_variable(kind) else ~everything
+        return with_nulls | empty if is_variable(dtype) else ~everything
     if op == "is_not_null":
         return everything
     if op not in ("==", "!=", "<", "<=", ">", ">="):
-        raise InvalidInputError(f"{op!r} is no operator that statistics know")
-    wanted = _values(value, kind)
-    if wanted is None or (pat.is_floating(kind) and op in ("!=", ">", ">=")):
+        raise InvalidInputError(f"operator {op!r} is not supported by page statistics")
+    wanted = _values(value, dtype)
+    if wanted is None or (pat.is_floating(dtype) and op in ("!=", ">", ">=")):
         # A NaN may be there, and may be greater than all.
         return everything
     low, high = statistics.minimum, statistics.maximum
     least, greatest = wanted
-    found = everything
+    result = everything
     if op in ("==", "<=", "<"):
-        found = found & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
+        result = result & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
     if op in ("==", ">=", ">"):
-        found = found & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+        result = result & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
     if op == "!=":
         same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
-        found = ~same if not is_variable(kind) or len(least.as_py()) < _CUT // 4 else everything
-    # What is read where the writer saw a null, nobody knows.
-    return found | with_nulls
+        result = ~same if not is_variable(dtype) or len(least.as_py()) < _CUT // 4 else everything
+    # The value that readers return for a null of the writer is unknown.
+    return result | with_nulls
 
 
-def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return a value in the type of the field, rounded down and up; None if it has no place there."""
+def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """Return a value in the type of the field, rounded down and up; None if out of range."""
     try:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
-        exact = scalar if scalar.type == kind else _cast(value, scalar, kind)
+        exact = scalar if scalar.type == dtype else _cast(value, scalar, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
     if not exact.is_valid:
         return None
-    if not pat.is_floating(kind):
+    if not pat.is_floating(dtype):
         return exact, exact
     # Whoever compares may do so in either precision.
     near = scalar.cast(pa.float64())
@@ -211,19 +216,21 @@ def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None
     return pa.scalar(pair[0], pa.float64()), pa.scalar(pair[1], pa.float64())
 
 
-def _cast(value: Any, scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
-    """Return a value in the type of the field; an error of Arrow or Python if it is not the same value there."""
-    if pat.is_floating(kind) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
-        return scalar.cast(pa.float64()).cast(kind, safe=False)
-    if pat.is_decimal(kind) and isinstance(value, int):
-        return pa.scalar(Decimal(value), kind)
-    if is_variable(scalar.type) != is_variable(kind):
-        raise TypeError(f"{scalar.type} for {kind}")
-    found = scalar.cast(kind)
+def _cast(value: Any, scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar:
+    """Return a value in the type of the field; an error of Arrow or Python if it is not the same
+    value there.
+    """
+    if pat.is_floating(dtype) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
+        return scalar.cast(pa.float64()).cast(dtype, safe=False)
+    if pat.is_decimal(dtype) and isinstance(value, int):
+        return pa.scalar(Decimal(value), dtype)
+    if is_variable(scalar.type) != is_variable(dtype):
+        raise TypeError(f"{scalar.type} for {dtype}")
+    result = scalar.cast(dtype)
     # Some casts cut silently: times of dates, for example.
-    if not found.cast(scalar.type).equals(scalar):
-        raise ValueError(f"{value!r} is no {kind}")
-    return found
+    if not result.cast(scalar.type).equals(scalar):
+        raise ValueError(f"{value!r} is not a {dtype}")
+    return result
 
 
 def _flags(array: pa.Array, unknown: bool = True) -> Flags:

@@ -1,20 +1,23 @@
-"""Collecting the statistics of a version 0.1 file; `legacy_statistics` has what they are and how they are stored.
+"""Collecting the statistics of a version 0.1 file; `legacy_statistics` has what they are and how
+they are stored.
 
 The rules are those of pylance, so that both write the same bounds, but for NaN:
 
 - Integers, dates and decimals: the least and the greatest value.
-- Floats: a least value of zero is -0.0, a greatest one 0.0. A column of a file that has a NaN has no statistics at all. pylance writes
-  bounds that leave NaN out, and then loses rows by them: ``f > 3.0`` skips pages whose NaN it would find, and ``f <= 0.0`` takes the
-  NaN of pages whose bounds are not above 0.0.
-- Strings and bytes: of values of more than 64 bytes, a prefix of at most 64 bytes, whole characters of a string. If a page has such
-  a value, its greatest value is raised by one in its last byte that can be raised; if none can, the bound is null. A page of
-  nulls has null bounds.
-- Strings and bytes of a page that has nulls, and one value besides: the greatest value is that value with a zero byte after it. pylance
-  writes the value itself. Where both bounds are one value, it takes the nulls of the page for that value: ``s = 'b'`` finds them,
-  ``s is null`` does not.
+- Floats: a least value of zero is -0.0, a greatest one 0.0. A column of a file that has a NaN has
+  no statistics at all. pylance writes bounds that leave NaN out, and then loses rows by them: ``f >
+  3.0`` skips pages whose NaN it would find, and ``f <= 0.0`` takes the NaN of pages whose bounds
+  are not above 0.0.
+- Strings and bytes: of values of more than 64 bytes, a prefix of at most 64 bytes, whole characters
+  of a string. If a page has such a value, its greatest value is raised by one in its last byte that
+  can be raised; if none can, the bound is null. A page of nulls has null bounds.
+- Strings and bytes of a page that has nulls, and one value besides: the greatest value is that
+  value with a zero byte after it. pylance writes the value itself. Where both bounds are one value,
+  it takes the nulls of the page for that value: ``s = 'b'`` finds them, ``s is null`` does not.
 
-pylance cuts strings before it compares them, which can leave a value above its bound where two strings differ in the characters that
-stand across byte 64. Here the greatest string is found first and then cut.
+pylance cuts strings before it compares them, which can leave a value above its bound where two
+strings differ in the characters that stand across byte 64. Here the greatest string is found first
+and then cut.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ class Collected:
         Parameters
         ----------
         array : pyarrow.Array
-            Of the field's type, without nulls but those of strings and bytes.
+            Arrays of the type of the field; only strings and bytes may contain nulls.
         cuts : int64 array
             First row of each batch, and the number of all rows.
         """
@@ -80,11 +83,11 @@ class Collected:
 
     def to_arrow(self) -> tuple[pa.Field, pa.StructArray]:
         """Return the field's column in the table of statistics."""
-        kind = self.minimums[0].type
+        dtype = self.minimums[0].type
         fields = [
             pa.field("null_count", pa.int64(), nullable=False),
-            pa.field("min_value", kind),
-            pa.field("max_value", kind),
+            pa.field("min_value", dtype),
+            pa.field("max_value", dtype),
         ]
         arrays = [
             pa.array(np.concatenate(self.null_counts)),
@@ -96,7 +99,8 @@ class Collected:
 
 
 class StatisticsCollector:
-    """Collects the statistics of all fields that have some: those at the top and in structs, by the order of their ids.
+    """Collects the statistics of all fields that have some: those at the top and in structs, by the
+    order of their ids.
 
     Parameters
     ----------
@@ -111,20 +115,20 @@ class StatisticsCollector:
         """Add the statistics of some batches of a top-level field; see `Collected.add`."""
         for path, collected in self._columns[column]:
             inner = array
-            for at in path:
-                inner = inner.field(at)
+            for position in path:
+                inner = inner.field(position)
             collected.add(inner, cuts)
 
     def to_arrow(self) -> tuple[pa.Schema, list[pa.StructArray]] | None:
         """Return the table of statistics; None if no field has any, or no batch was added."""
         every = [collected for column in self._columns for _, collected in column]
         every = sorted(
-            (one for one in every if one.null_counts and not one.is_unknown),
-            key=lambda one: one.field.id,
+            (item for item in every if item.null_counts and not item.is_unknown),
+            key=lambda item: item.field.id,
         )
         if not every:
             return None
-        fields, arrays = zip(*(one.to_arrow() for one in every), strict=True)
+        fields, arrays = zip(*(item.to_arrow() for item in every), strict=True)
         return pa.schema(fields), list(arrays)
 
 
@@ -133,25 +137,25 @@ def _with_statistics(field: Field) -> list[tuple[tuple[int, ...], Collected]]:
         # pylance would compare the bytes of JSONB, which mean nothing.
         if node.logical_type == "json":
             return
-        kind = node.arrow_field.type
-        if pat.is_struct(kind):
-            for at, child in enumerate(node.children):
-                yield from visit(child, (*path, at))
-        elif _is_compared(kind):
+        dtype = node.arrow_field.type
+        if pat.is_struct(dtype):
+            for index, child in enumerate(node.children):
+                yield from visit(child, (*path, index))
+        elif _is_compared(dtype):
             yield path, Collected(node)
 
     return list(visit(field, ()))
 
 
-def _is_compared(kind: pa.DataType) -> bool:
+def _is_compared(dtype: pa.DataType) -> bool:
     return bool(
-        pat.is_boolean(kind)
-        or pat.is_integer(kind)
-        or pat.is_float32(kind)
-        or pat.is_float64(kind)
-        or pat.is_date(kind)
-        or pat.is_decimal128(kind)
-        or is_variable(kind)
+        pat.is_boolean(dtype)
+        or pat.is_integer(dtype)
+        or pat.is_float32(dtype)
+        or pat.is_float64(dtype)
+        or pat.is_date(dtype)
+        or pat.is_decimal128(dtype)
+        or is_variable(dtype)
     )
 
 
@@ -180,18 +184,20 @@ def _has_nan(array: pa.Array) -> bool:
 
 
 def _of_floats(
-    values: np.ndarray[tuple[int], np.dtype[np.floating]], kind: pa.DataType, starts: Numbers
+    values: np.ndarray[tuple[int], np.dtype[np.floating]], dtype: pa.DataType, starts: Numbers
 ) -> tuple[pa.Array, pa.Array]:
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     low[low == 0] = -0.0
     high[high == 0] = 0.0
-    return _from_numpy(low, kind), _from_numpy(high, kind)
+    return _from_numpy(low, dtype), _from_numpy(high, dtype)
 
 
 def _of_decimals(
-    data: np.ndarray[tuple[int], np.dtype[np.uint8]], kind: pa.DataType, cuts: Numbers
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], dtype: pa.DataType, cuts: Numbers
 ) -> tuple[pa.Array, pa.Array]:
-    """Compare numbers of 128 bits by their upper halves, and where these are equal by their lower ones."""
+    """Compare numbers of 128 bits by their upper halves, and where these are equal by their lower
+    ones.
+    """
     upper, lower = data.view("<i8")[1::2], data.view("<u8")[::2]
     starts, sizes = cuts[:-1], np.diff(cuts)
     bounds = []
@@ -201,14 +207,14 @@ def _of_decimals(
         pair = np.empty((len(sizes), 2), "<u8")
         pair[:, 0] = compare.reduceat(candidates, starts)
         pair[:, 1] = high.view("<u8")
-        bounds.append(_from_numpy(pair, kind))
+        bounds.append(_from_numpy(pair, dtype))
     return bounds[0], bounds[1]
 
 
 def _from_numpy(
-    values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], kind: pa.DataType
+    values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], dtype: pa.DataType
 ) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
 
 
 def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.Array]:
@@ -234,8 +240,8 @@ def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.A
     return nulls, _strings(lows, array.type), _strings(highs, array.type)
 
 
-def _strings(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.large_binary()).cast(kind)
+def _strings(values: list[bytes | None], dtype: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.large_binary()).cast(dtype)
 
 
 def _cut(value: bytes, is_text: bool) -> bytes:
@@ -252,14 +258,16 @@ def _above(value: bytes, is_text: bool) -> bytes | None:
 
 
 def _raised(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value that is greater than all that begin with `value`, of its length; None if there is none."""
+    """Return a value that is greater than all that begin with `value`, of its length; None if there
+    is none.
+    """
     if not is_text:
         # Arithmetic on the whole: a byte of 255 becomes 0 and raises the one before it.
         number = int.from_bytes(value) + 1
         return None if number >> (8 * len(value)) else number.to_bytes(len(value))
-    for at in reversed(range(len(value))):
-        for byte in range(value[at] + 1, 256):
-            raised = value[:at] + bytes([byte]) + value[at + 1 :]
+    for position in reversed(range(len(value))):
+        for byte in range(value[position] + 1, 256):
+            raised = value[:position] + bytes([byte]) + value[position + 1 :]
             try:
                 raised.decode()
             except UnicodeDecodeError:

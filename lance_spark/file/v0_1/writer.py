@@ -1,11 +1,13 @@
 """Writes record batches as one file of version 0.1; `legacy_footer` has the parts of the file.
 
-A batch has 1,024 rows, the default of pylance. Rows are collected until they are worth about `page_bytes` and are then written batch by
-batch, with the pages of one column one after the other; rows that do not fill a batch wait for more. If fewer than 1,024 rows take
-`page_bytes` already, they make a shorter batch, so that memory stays bounded: readers take the rows of a batch from the
+A batch has 1,024 rows, the default of pylance. Rows are collected until they are worth about
+`page_bytes` and are then written batch by batch, with the pages of one column one after the other;
+rows that do not fill a batch wait for more. If fewer than 1,024 rows take `page_bytes` already,
+they make a shorter batch, so that memory stays bounded: readers take the rows of a batch from the
 file.
 
-What the version cannot give back is refused before it is written; see `lance_spark.encoding.v0_1.lossless`.
+What the version cannot give back is refused before it is written; see
+`lance_spark.encoding.v0_1.lossless`.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class LegacyFileWriter:
         Raises
         ------
         SchemaMismatchError
-            Names or types are not those of the schema.
+            Names or types differ from the schema.
         InvalidInputError
             A value would come back as another one, or is not in the dictionary of the table.
         """
@@ -140,8 +142,10 @@ class LegacyFileWriter:
         change = first_change(array, field.arrow_field)
         if change is not None:
             raise InvalidInputError(
-                f"{self._output.name}: column {change.path!r}, row {self._num_rows + change.row} of the file: "
-                f"{change.value} would come back as {change.becomes} from a data file of version 0.1; replace the "
+                f"{self._output.name}: column {change.path!r}, row {self._num_rows + change.row} "
+                "of the file: "
+                f"{change.value} would come back as {change.becomes} from a data file of version "
+                "0.1; replace the "
                 "value, or write the table with data storage version 2.2"
             )
 
@@ -196,12 +200,12 @@ class LegacyFileWriter:
             self._output.write(entries)
 
     def _write_statistics(self, metadata: file_pb2.Metadata) -> None:
-        found = self._statistics.to_arrow()
-        if found is None:
+        result = self._statistics.to_arrow()
+        if result is None:
             return
-        schema = Schema.from_arrow(found[0])
+        schema = Schema.from_arrow(result[0])
         pages: dict[int, list[Pages]] = {}
-        for field, column in zip(schema.fields, found[1], strict=True):
+        for field, column in zip(schema.fields, result[1], strict=True):
             cuts = np.array([0, len(column)], np.int64)
             self._write_pages(column, field, cuts, pages)
         ids = [field.id for field in schema.walk()]

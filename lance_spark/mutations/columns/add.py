@@ -1,4 +1,6 @@
-"""Adding columns: constants, functions of the rows that there are, or columns without any value yet."""
+"""Adding columns: constants, functions of the rows that there are, or columns without any value
+yet.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ class Assigned:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns for some rows."""
         return pa.RecordBatch.from_arrays(
-            [one.values(rows) for one in self.assignments],
-            names=[one.field.name for one in self.assignments],
+            [assignment.values(rows) for assignment in self.assignments],
+            names=[assignment.field.name for assignment in self.assignments],
         )
 
 
@@ -62,7 +64,8 @@ class Called:
         batch = as_batch(self.function(rows), rows.num_rows)
         if set(batch.schema.names) != set(self.names):
             raise InvalidInputError(
-                f"the function returns the columns {', '.join(batch.schema.names)}, not {', '.join(self.names)}"
+                f"the function returns the columns {', '.join(batch.schema.names)}, not "
+                f"{', '.join(self.names)}"
             )
         return batch.select(list(self.names))
 
@@ -92,7 +95,8 @@ def add_columns(
         check_least("batch_size", batch_size, 1)
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
         raise InvalidInputError(
-            "transforms must map names to values or functions, or be a function, a field or a schema"
+            "transforms must map names to values or functions, or be a function, a field or a "
+            "schema"
         )
 
     def change(current: OpenTable) -> Manifest:
@@ -108,7 +112,7 @@ def add_columns(
             _transform(transforms, schema),
             fields,
             batch_size=batch_size or DEFAULT_BATCH_SIZE,
-            preserves_nullability=all(one.nullable for one in schema.fields),
+            preserves_nullability=all(field.nullable for field in schema.fields),
             properties=properties,
             max_retries=max_retries,
         )
@@ -118,7 +122,8 @@ def add_columns(
 
 
 def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
-    """Return the operation that adds columns without any value; children of structs that there are, too.
+    """Return the operation that adds columns without any value; children of structs that there are,
+    too.
 
     Raises
     ------
@@ -131,17 +136,19 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     version = manifest.data_storage_version
     if version == _LEGACY:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: data files of version 0.1 must have all columns; overwrite the table"
+            f"{table.store.display}: data files of version 0.1 must have all columns; overwrite "
+            "the table"
         )
     new = pa.schema(list(fields))
     given = new_schema(new, version)
     check_types(given, version)
     first = max_field_id(manifest.to_proto()) + 1
-    structs = {one.name for one in table.schema.fields if one.logical_type == "struct"}
+    structs = {field.name for field in table.schema.fields if field.logical_type == "struct"}
     inside = [name for name in given.names if name in structs]
     if inside and version < _FIRST_WITH_NEW_CHILDREN:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: column {inside[0]!r} gets no new children in data files of version "
+            f"{table.store.display}: column {inside[0]!r} gets no new children in data files of "
+            "version "
             f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
         )
     check_names(given.names)
@@ -186,29 +193,34 @@ def _merged(
     path: tuple[str, ...],
 ) -> tuple[tuple[Field, ...], int]:
     """Return fields with new ones, and the id that the next new one gets."""
-    by_name = {one.name: at for at, one in enumerate(there)}
+    by_name = {item.name: position for position, item in enumerate(there)}
     fields = list(there)
-    for one in given:
-        at = by_name.get(one.name)
-        name = ".".join((*path, one.name))
-        if at is None:
-            if not one.nullable:
+    for item in given:
+        position = by_name.get(item.name)
+        name = ".".join((*path, item.name))
+        if position is None:
+            if not item.nullable:
                 raise InvalidInputError(
-                    f"column {name!r} must not be null, but is added without values; give values for it"
+                    f"column {name!r} must not be null, but is added without values; give values "
+                    "for it"
                 )
-            added, next_id = renumbered(one, next_id, parent_id)
+            added, next_id = renumbered(item, next_id, parent_id)
             fields.append(added)
             continue
-        old = fields[at]
-        if not (old.logical_type == one.logical_type == "struct"):
+        old = fields[position]
+        if not (old.logical_type == item.logical_type == "struct"):
             raise InvalidInputError(f"there is a column {name!r} already")
-        children, next_id = _merged(old.children, one.children, old.id, next_id, (*path, one.name))
-        fields[at] = replace(old, children=children)
+        children, next_id = _merged(
+            old.children, item.children, old.id, next_id, (*path, item.name)
+        )
+        fields[position] = replace(old, children=children)
     return tuple(fields), next_id
 
 
 def renumbered(field: Field, next_id: int, parent_id: int) -> tuple[Field, int]:
-    """Return a field with ids that count up from `next_id`, depth-first, and the id after the last."""
+    """Return a field with ids that count up from `next_id`, depth-first, and the id after the
+    last.
+    """
     own, after = next_id, next_id + 1
     children = []
     for child in field.children:
@@ -246,7 +258,8 @@ def _wanted(
         )
     elif isinstance(transforms, Mapping) and set(output_schema.names) != set(transforms):
         raise InvalidInputError(
-            f"output_schema has the columns {', '.join(output_schema.names)}, transforms {', '.join(transforms)}"
+            f"output_schema has the columns {', '.join(output_schema.names)}, transforms "
+            f"{', '.join(transforms)}"
         )
     there = [name for name in output_schema.names if name in table.schema.names]
     if there:
@@ -284,7 +297,8 @@ def _type_of(name: str, value: Any) -> pa.DataType:
             raise InvalidInputError(f"new column {name!r}: no type can be told: {error}") from None
     if pa.types.is_null(value.type):
         raise InvalidInputError(
-            f"new column {name!r}: nulls do not tell its type; give a pa.Field instead of values, or output_schema"
+            f"new column {name!r}: nulls do not tell its type; give a pa.Field instead of values, "
+            "or output_schema"
         )
     return value.type
 
@@ -302,7 +316,7 @@ def _sample(table: OpenTable, read: Schema) -> pa.RecordBatch:
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.array([], item.type) for item in schema], schema=schema)
 
 
 def numbered(table: OpenTable, new: pa.Schema) -> Schema:

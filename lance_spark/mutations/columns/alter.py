@@ -1,7 +1,8 @@
 """Columns that go, get another name or another type, or may or may not be null.
 
-Names, nullability and dropping change the schema alone (`Project`). Another type is another field: a new id, and new data files
-with the values cast (`Merge`); the files of before lose the column. Of a struct, only the children that are named change.
+Names, nullability and dropping change the schema alone (`Project`). Another type is another field:
+a new id, and new data files with the values cast (`Merge`); the files of before lose the column. Of
+a struct, only the children that are named change.
 """
 
 from __future__ import annotations
@@ -126,10 +127,10 @@ def drop_columns(
 
     def plan(current: OpenTable) -> Project:
         dropped = [current.schema.field(name) for name in names]
-        check_droppable(current, {node.id for one in dropped for node in one.walk()})
-        gone = {one.id for one in dropped}
+        check_droppable(current, {node.id for item in dropped for node in item.walk()})
+        gone = {item.id for item in dropped}
         left = tuple(
-            kept for kept in (_without(one, gone) for one in current.schema.fields) if kept
+            kept for kept in (_without(item, gone) for item in current.schema.fields) if kept
         )
         if not left:
             raise InvalidInputError("all columns cannot be dropped: a table has at least one")
@@ -174,7 +175,7 @@ def reorder_columns(
         raise InvalidInputError(f"name each column that comes first once, not {names!r}")
 
     def plan(current: OpenTable) -> Project:
-        by_name = {one.name: one for one in current.schema.fields}
+        by_name = {field.name: field for field in current.schema.fields}
         unknown = [name for name in names if name not in by_name]
         if unknown:
             raise InvalidInputError(
@@ -203,10 +204,10 @@ def alter_columns(
     runner: Runner | None = None,
 ) -> OpenTable:
     """Alter columns; see `Dataset.alter_columns`. The runner is this machine by default."""
-    parsed = [Alteration.parse(one) for one in alterations]
+    parsed = [Alteration.parse(item) for item in alterations]
     if not parsed:
         raise InvalidInputError("there is no alteration")
-    if all(one.data_type is None for one in parsed):
+    if all(item.data_type is None for item in parsed):
         return change_schema(
             table,
             lambda current: _projection(current, parsed),
@@ -217,12 +218,12 @@ def alter_columns(
 
     def change(current: OpenTable) -> Manifest:
         altered, preserves = _altered(current, parsed)
-        paths = [one.path for one in parsed if one.data_type is not None]
+        paths = [item.path for item in parsed if item.data_type is not None]
         _check_casts(current, paths)
         schema, written = _with_types(current, altered, parsed)
         # Rows that others write for the columns of before have no values for these.
         cast = {current.schema.field(path).id for path in paths}
-        required = any(one.id in cast and not one.nullable for one in altered.walk())
+        required = any(item.id in cast and not item.nullable for item in altered.walk())
         cast_ones = current.schema.select(paths)
         return computation.commit(
             current,
@@ -245,31 +246,33 @@ def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:
 
 
 def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schema, bool]:
-    """Return the schema with other names and nullability, and whether rows written for the one of before stay valid."""
+    """Return the schema with other names and nullability, and whether rows written for the one of
+    before stay valid.
+    """
     changes: dict[int, Alteration] = {}
     preserves = True
-    for one in alterations:
-        node = table.schema.path(one.path)
+    for item in alterations:
+        node = table.schema.path(item.path)
         field = node[-1]
         if field.id in changes:
-            raise InvalidInputError(f"column {one.path!r} is altered twice")
-        changes[field.id] = one
-        if one.name is not None and len(node) == 1:
-            check_names([one.name])
-        if one.nullable is False and field.nullable:
+            raise InvalidInputError(f"column {item.path!r} is altered twice")
+        changes[field.id] = item
+        if item.name is not None and len(node) == 1:
+            check_names([item.name])
+        if item.nullable is False and field.nullable:
             preserves = False
-            check_no_mem_wal(table, f"column {one.path!r} cannot be made not nullable")
-            _check_no_nulls(table, one.path)
-        if one.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
-            raise InvalidInputError(f"column {one.path!r} is a primary key, and cannot be null")
-    fields = tuple(_apply(one, changes) for one in table.schema.fields)
+            check_no_mem_wal(table, f"column {item.path!r} cannot be made not nullable")
+            _check_no_nulls(table, item.path)
+        if item.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
+            raise InvalidInputError(f"column {item.path!r} is a primary key, and cannot be null")
+    fields = tuple(_apply(item, changes) for item in table.schema.fields)
     _check_names(fields, "the table")
     return replace(table.schema, fields=fields), preserves
 
 
 def _apply(field: Field, changes: Mapping[int, Alteration]) -> Field:
     change = changes.get(field.id)
-    field = replace(field, children=tuple(_apply(one, changes) for one in field.children))
+    field = replace(field, children=tuple(_apply(item, changes) for item in field.children))
     if change is None:
         return field
     return replace(
@@ -285,49 +288,52 @@ def _with_types(
     """Return the schema with other types, and that of the new data files."""
     next_id = max_field_id(table.manifest.to_proto()) + 1
     new: dict[int, Field] = {}
-    for one in alterations:
-        if one.data_type is None:
+    for item in alterations:
+        if item.data_type is None:
             continue
-        old = table.schema.field(one.path)
-        kind = old.to_arrow().type
-        if not is_castable(kind, one.data_type):
+        old = table.schema.field(item.path)
+        dtype = old.to_arrow().type
+        if not is_castable(dtype, item.data_type):
             raise InvalidInputError(
-                f"column {one.path!r} cannot be cast from {kind} to {one.data_type}: only to a type of the same kind"
+                f"column {item.path!r} cannot be cast from {dtype} to {item.data_type}: only to a "
+                "type of the same kind"
             )
         target = altered.field_by_id(old.id)
         assert target is not None
-        arrow = pa.field(target.name, one.data_type, target.nullable)
+        arrow = pa.field(target.name, item.data_type, target.nullable)
         parts = field_parts(arrow)
         fresh = Field.from_arrow(arrow, next_id)
         metadata = {**target.metadata, **parts.metadata}
         new[old.id], next_id = renumbered(
             replace(fresh, metadata=metadata), next_id, target.parent_id
         )
-    fields = tuple(_replaced(one, new) for one in altered.fields)
-    ids = {one.id for one in new.values()}
-    written = tuple(kept for kept in (_only(one, ids) for one in fields) if kept)
+    fields = tuple(_replaced(item, new) for item in altered.fields)
+    ids = {item.id for item in new.values()}
+    written = tuple(kept for kept in (_only(item, ids) for item in fields) if kept)
     # The transform reads columns in the order they are named in.
-    order = [table.schema.path(one.path)[0].id for one in alterations if one.data_type is not None]
-    places = {one.id: at for at, one in enumerate(altered.fields)}
+    order = [
+        table.schema.path(item.path)[0].id for item in alterations if item.data_type is not None
+    ]
+    places = {item.id: position for position, item in enumerate(altered.fields)}
     tops = list(dict.fromkeys(places[number] for number in order))
-    by_name = {one.name: one for one in written}
+    by_name = {item.name: item for item in written}
     return (
         replace(altered, fields=fields),
-        Schema(tuple(by_name[altered.fields[at].name] for at in tops)),
+        Schema(tuple(by_name[altered.fields[position].name] for position in tops)),
     )
 
 
 def _replaced(field: Field, new: Mapping[int, Field]) -> Field:
     if field.id in new:
         return new[field.id]
-    return replace(field, children=tuple(_replaced(one, new) for one in field.children))
+    return replace(field, children=tuple(_replaced(item, new) for item in field.children))
 
 
 def _only(field: Field, ids: set[int]) -> Field | None:
     """Return the field with nothing but the new ones in it; None if there are none."""
     if field.id in ids:
         return field
-    children = tuple(kept for kept in (_only(one, ids) for one in field.children) if kept)
+    children = tuple(kept for kept in (_only(item, ids) for item in field.children) if kept)
     return replace(field, children=children) if children else None
 
 
@@ -335,7 +341,7 @@ def _without(field: Field, gone: set[int]) -> Field | None:
     """Return the field without some below it; None if nothing is left of it."""
     if field.id in gone:
         return None
-    children = tuple(kept for kept in (_without(one, gone) for one in field.children) if kept)
+    children = tuple(kept for kept in (_without(item, gone) for item in field.children) if kept)
     if field.children and not children:
         return None
     if len(children) < len(field.children) and field.logical_type != "struct":
@@ -345,7 +351,9 @@ def _without(field: Field, gone: set[int]) -> Field | None:
 
 
 def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether a column can be cast: to another size or precision of the same kind of values."""
+    """Tell whether a column can be cast: to another size or precision of the same kind of
+    values.
+    """
     for of_kind in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
         if of_kind(old):
             return bool(of_kind(new))
@@ -358,12 +366,12 @@ def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
     return bool(old == new)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind))
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype))
 
 
-def _is_temporal(kind: pa.DataType) -> bool:
-    return bool(pat.is_temporal(kind))
+def _is_temporal(dtype: pa.DataType) -> bool:
+    return bool(pat.is_temporal(dtype))
 
 
 def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
@@ -373,43 +381,47 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
     if manifest.data_storage_version <= (2, 0) and any(len(node) > 1 for node in nodes):
         # The files have a column for the struct too, which would then be in two of them.
         raise UnsupportedFeatureError(
-            f"{table.store.display}: children of structs cannot be cast in data files of version 2.0; overwrite the table with "
+            f"{table.store.display}: children of structs cannot be cast in data files of version "
+            "2.0; overwrite the table with "
             "data storage version 2.2"
         )
     cast = {node[-1].id: path for path, node in zip(paths, nodes, strict=True)}
     for path, node in zip(paths, nodes, strict=True):
-        around = next((cast[one.id] for one in node[:-1] if one.id in cast), None)
+        around = next((cast[item.id] for item in node[:-1] if item.id in cast), None)
         if around is not None:
             raise InvalidInputError(
                 f"columns {around!r} and {path!r} cannot be cast both: one is inside of the other"
             )
-        if any(one.is_blob or EXTENSION_NAME in one.metadata for one in node[-1].walk()):
+        if any(item.is_blob or EXTENSION_NAME in item.metadata for item in node[-1].walk()):
             raise InvalidInputError(f"column {path!r} is of an extension type, and cannot be cast")
-    within = {one.id for node in nodes for one in node[-1].walk()}
+    within = {item.id for node in nodes for item in node[-1].walk()}
     section = section_of(manifest)
-    names = sorted({one.name for one in section.indices if not within.isdisjoint(one.fields)})
+    names = sorted({item.name for item in section.indices if not within.isdisjoint(item.fields)})
     if names:
         raise InvalidInputError(
-            f"column {', '.join(paths)} cannot be cast: the index {', '.join(names)} is made of its values; drop the index first"
+            f"column {', '.join(paths)} cannot be cast: the index {', '.join(names)} is made of "
+            "its values; drop the index first"
         )
 
 
 def _check_names(fields: Sequence[Field], where: str) -> None:
-    names = [one.name for one in fields]
+    names = [field.name for field in fields]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InvalidInputError(f"{where} would have two columns {twice[0]!r}")
-    for one in fields:
-        _check_names(one.children, f"column {one.name!r}")
+    for field in fields:
+        _check_names(field.children, f"column {field.name!r}")
 
 
 def _with_known_nulls(table: OpenTable, schema: Schema) -> Schema:
-    """Return columns so that reads tell which structs are null: whole, where fragments lack some of their children.
+    """Return columns so that reads tell which structs are null: whole, where fragments lack some of
+    their children.
 
-    Of a struct none of whose wanted children a fragment has, nothing is known but that it has no values.
+    Of a struct none of whose wanted children a fragment has, nothing is known but that it has no
+    values.
     """
-    wanted = [one for one in schema.fields if one.logical_type == "struct"]
-    leaves = {node.id for one in wanted for node in one.walk() if not node.children}
+    wanted = [item for item in schema.fields if item.logical_type == "struct"]
+    leaves = {node.id for item in wanted for node in item.walk() if not node.children}
     held = (
         {number for file in fragment.files for number in file.fields}
         for fragment in table.manifest.fragments
@@ -417,9 +429,9 @@ def _with_known_nulls(table: OpenTable, schema: Schema) -> Schema:
     if not wanted or all(leaves <= ids for ids in held):
         return schema
     version = table.manifest.data_storage_version
-    whole = {one.id: one for one in handled(table.schema, Handling.DESCRIPTIONS, version).fields}
+    whole = {item.id: item for item in handled(table.schema, Handling.DESCRIPTIONS, version).fields}
     return replace(
-        schema, fields=tuple(whole[one.id] if one in wanted else one for one in schema.fields)
+        schema, fields=tuple(whole[item.id] if item in wanted else item for item in schema.fields)
     )
 
 
@@ -449,55 +461,57 @@ def _has_nulls(array: pa.Array, depth: int) -> bool:
     return bool(array.null_count)
 
 
-def _pruned(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _pruned(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return structs without the children that a type lacks."""
-    if array.type == kind:
+    if array.type == dtype:
         return array
-    if pat.is_struct(kind):
-        children = [_pruned(array.field(child.name), child.type) for child in kind]
+    if pat.is_struct(dtype):
+        children = [_pruned(array.field(child.name), child.type) for child in dtype]
         mask = pc.is_null(array) if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(kind) else 2]
-    items = _pruned(array.values, kind.field(0).type)
+        return pa.StructArray.from_arrays(children, fields=list(dtype), mask=mask)
+    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(dtype) else 2]
+    items = _pruned(array.values, dtype.field(0).type)
     return pa.Array.from_buffers(
-        kind, len(array), buffers, array.null_count, array.offset, children=[items]
+        dtype, len(array), buffers, array.null_count, array.offset, children=[items]
     )
 
 
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pat.is_struct(kind):
+def _cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pat.is_struct(dtype):
         # Children may have other names: what Arrow does not find by name becomes null.
-        children = [_cast(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
+        children = [
+            _cast(array.field(index), dtype.field(index).type) for index in range(dtype.num_fields)
+        ]
         mask = pc.is_null(array) if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if _is_list(kind) and _is_list(array.type):
-        return _cast_list(array, kind)
-    if pat.is_timestamp(kind) and kind.tz is not None and _is_without_zone(array.type):
+        return pa.StructArray.from_arrays(children, fields=list(dtype), mask=mask)
+    if _is_list(dtype) and _is_list(array.type):
+        return _cast_list(array, dtype)
+    if pat.is_timestamp(dtype) and dtype.tz is not None and _is_without_zone(array.type):
         # As pylance has it, what has no zone is the time of day in the new one.
-        return pc.assume_timezone(array.cast(pa.timestamp(kind.unit)), kind.tz)
-    cast = array.cast(kind)
-    if pat.is_floating(kind) and pat.is_floating(array.type):
+        return pc.assume_timezone(array.cast(pa.timestamp(dtype.unit)), dtype.tz)
+    cast = array.cast(dtype)
+    if pat.is_floating(dtype) and pat.is_floating(array.type):
         check_exact(array, cast)
     return cast
 
 
-def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    shape = _with_items(kind, array.type.value_field)
+def _cast_list(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    shape = _with_items(dtype, array.type.value_field)
     if shape != array.type:
         array = array.cast(shape)
-    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(kind) else 2]
-    items = _cast(array.values, kind.value_type)
+    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(dtype) else 2]
+    items = _cast(array.values, dtype.value_type)
     return pa.Array.from_buffers(
-        kind, len(array), buffers, array.null_count, array.offset, children=[items]
+        dtype, len(array), buffers, array.null_count, array.offset, children=[items]
     )
 
 
-def _with_items(kind: pa.DataType, item: pa.Field) -> pa.DataType:
+def _with_items(dtype: pa.DataType, item: pa.Field) -> pa.DataType:
     """Return a type of lists of the same kind with other items."""
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(item, kind.list_size)
-    return pa.large_list(item) if pat.is_large_list(kind) else pa.list_(item)
+    if pat.is_fixed_size_list(dtype):
+        return pa.list_(item, dtype.list_size)
+    return pa.large_list(item) if pat.is_large_list(dtype) else pa.list_(item)
 
 
-def _is_without_zone(kind: pa.DataType) -> bool:
-    return bool(pat.is_date(kind) or (pat.is_timestamp(kind) and kind.tz is None))
+def _is_without_zone(dtype: pa.DataType) -> bool:
+    return bool(pat.is_date(dtype) or (pat.is_timestamp(dtype) and dtype.tz is None))

@@ -63,16 +63,18 @@ class Assignment:
             return pa.repeat(self.value, rows.num_rows)
         given = self.value(rows)
         try:
-            found = _array(given, kind)
+            result = _array(given, kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
-                f"new values of column {self.field.name!r}: the function returns what is no {kind}: {error}"
+                f"new values of column {self.field.name!r}: the function returns what is no "
+                f"{kind}: {error}"
             ) from None
-        if len(found) != rows.num_rows:
+        if len(result) != rows.num_rows:
             raise InvalidInputError(
-                f"new values of column {self.field.name!r}: the function returns {len(found)} for {rows.num_rows} rows"
+                f"new values of column {self.field.name!r}: the function returns {len(result)} for "
+                f"{rows.num_rows} rows"
             )
-        return found
+        return result
 
 
 def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
@@ -96,15 +98,15 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
     """
     if not isinstance(updates, Mapping) or not updates:
         raise InvalidInputError("updates must map one column at least to a value or a function")
-    found: dict[Path, Assignment] = {}
+    results: dict[Path, Assignment] = {}
     for name, value in updates.items():
         if name in META_FIELDS and name not in schema.names:
             raise InvalidInputError(f"column {name!r} is about rows, and cannot be updated")
         path = path_to(schema, name)
-        check_apart(names_of(path), list(found), "updates")
-        found[names_of(path)] = _assignment(path[-1], name, value)
-    tops = dict.fromkeys(path[0] for path in found)
-    return tuple(_of_column(schema, top, found) for top in tops)
+        check_apart(names_of(path), list(results), "updates")
+        results[names_of(path)] = _assignment(path[-1], name, value)
+    tops = dict.fromkeys(path[0] for path in results)
+    return tuple(_of_column(schema, top, results) for top in tops)
 
 
 def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
@@ -131,7 +133,9 @@ def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assig
 
 def field_ids(assignments: Iterable[Assignment]) -> tuple[int, ...]:
     """Return the ids of the fields that get new values, those of children too."""
-    return tuple(node.id for one in assignments for node in one.field.walk() if node.id >= 0)
+    return tuple(
+        node.id for assignment in assignments for node in assignment.field.walk() if node.id >= 0
+    )
 
 
 def assign(
@@ -150,7 +154,7 @@ def assign(
     ------
     InvalidInputError
     """
-    new = {one.field.name: one.values(rows) for one in assignments}
+    new = {assignment.field.name: assignment.values(rows) for assignment in assignments}
     columns = [
         new[name] if name in new else rows.column(rows.schema.get_field_index(name))
         for name in schema.names
@@ -159,7 +163,7 @@ def assign(
 
 
 def _parse(name: str, value: Any, schema: Schema) -> Assignment:
-    field = next((one for one in schema.fields if one.name == name), None)
+    field = next((item for item in schema.fields if item.name == name), None)
     if field is None:
         if name in META_FIELDS:
             raise InvalidInputError(f"column {name!r} is about rows, and cannot be updated")
@@ -173,27 +177,27 @@ def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> As
     """Return the assignment of a top-level column, whose children may have one each."""
     if (top,) in given:
         return given[(top,)]
-    children = {path[1:]: one for path, one in given.items() if path[0] == top}
-    reads_all = any(one.reads is None for one in children.values())
-    values = {path: one.values for path, one in children.items()}
-    field = next(one for one in schema.fields if one.name == top)
+    children = {path[1:]: item for path, item in given.items() if path[0] == top}
+    reads_all = any(item.reads is None for item in children.values())
+    values = {path: item.values for path, item in children.items()}
+    field = next(item for item in schema.fields if item.name == top)
     return Assignment(field, ChildValues(top, values, reads_all))
 
 
 def _assignment(field: Field, name: str, value: Any) -> Assignment:
     if callable(value) and not isinstance(value, pa.Scalar):
         return Assignment(field, value)
-    kind = _kind(field)
-    if pat.is_dictionary(kind):
-        kind = kind.value_type
+    dtype = _kind(field)
+    if pat.is_dictionary(dtype):
+        dtype = dtype.value_type
     if field.is_blob and isinstance(value, Mapping | pa.StructScalar):
         # A reference to an object.
-        kind = input_field(field).type
+        dtype = input_field(field).type
     try:
-        scalar = to_scalar(value, kind)
+        scalar = to_scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"new value of column {name!r}: {value!r} is no {kind}: {error}"
+            f"new value of column {name!r}: {value!r} is no {dtype}: {error}"
         ) from None
     if not field.nullable and not scalar.is_valid:
         raise InvalidInputError(f"column {name!r} must not be null")
@@ -205,7 +209,7 @@ def _kind(field: Field) -> pa.DataType:
     return pa.large_binary() if field.is_blob else storage_type(input_field(field).type)
 
 
-def _array(given: Any, kind: pa.DataType) -> pa.Array:
+def _array(given: Any, dtype: pa.DataType) -> pa.Array:
     if isinstance(given, pa.ChunkedArray):
         given = given.combine_chunks()
     if isinstance(given, pa.ExtensionArray):
@@ -213,11 +217,11 @@ def _array(given: Any, kind: pa.DataType) -> pa.Array:
     if isinstance(given, str | bytes | Mapping):
         raise TypeError(f"{type(given).__name__} is one value, not one for each row")
     if not isinstance(given, pa.Array):
-        return to_array(given if hasattr(given, "__array__") else list(given), kind)
-    if given.type == kind or pat.is_struct(given.type):
+        return to_array(given if hasattr(given, "__array__") else list(given), dtype)
+    if given.type == dtype or pat.is_struct(given.type):
         return given
-    if pat.is_dictionary(kind) and not pat.is_dictionary(given.type):
-        return given.cast(kind.value_type).dictionary_encode().cast(kind)
-    array = given.cast(kind)
+    if pat.is_dictionary(dtype) and not pat.is_dictionary(given.type):
+        return given.cast(dtype.value_type).dictionary_encode().cast(dtype)
+    array = given.cast(dtype)
     check_exact(given, array)
     return array

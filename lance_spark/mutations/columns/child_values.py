@@ -1,6 +1,8 @@
-"""New values of children of structs: names that lead to them, and structs put together of old and new children.
+"""New values of children of structs: names that lead to them, and structs put together of old and
+new children.
 
-A child that is set makes its struct not null, as in Delta Lake: the other children of a struct that was null are null.
+A child that is set makes its struct not null, as in Delta Lake: the other children of a struct that
+was null are null.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ Path = tuple[str, ...]
 
 
 def name_parts(name: str) -> list[str] | None:
-    """Return the names of a path with dots, where backticks are around names with other characters; None if it is malformed."""
+    """Return the names of a path with dots, where backticks are around names with other characters;
+    None if it is malformed.
+    """
     parts: list[str] = []
-    at = 0
+    position = 0
     while True:
-        match = _PART.match(name, at)
+        match = _PART.match(name, position)
         if match is None:
             return None
         parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
-        at = match.end()
-        if at == len(name):
+        position = match.end()
+        if position == len(name):
             return parts
-        if name[at] != ".":
+        if name[position] != ".":
             return None
-        at += 1
+        position += 1
 
 
 def exact(names: Sequence[str], wanted: str) -> int:
@@ -55,7 +59,8 @@ def path_to(
     ----------
     schema : Schema
     name : str
-        Of a column, or of a child of a struct behind dots; a column whose own name has dots goes before.
+        Of a column, or of a child of a struct behind dots; a column whose own name has dots goes
+        before.
     find : callable
         Returns the position of a name among others, -1 if it is not one of them.
     alias : str, optional
@@ -68,34 +73,36 @@ def path_to(
     UnsupportedError
         The struct has blobs.
     """
-    at = find(schema.names, name)
-    if at >= 0:
-        return (schema.fields[at],)
+    position = find(schema.names, name)
+    if position >= 0:
+        return (schema.fields[position],)
     parts = name_parts(name) or [name]
     if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower():
         del parts[0]
-    found: list[Field] = []
+    results: list[Field] = []
     fields: Sequence[Field] = schema.fields
     for depth, part in enumerate(parts):
-        if found and not pat.is_struct(found[-1].arrow_field.type):
+        if results and not pat.is_struct(results[-1].arrow_field.type):
             raise SchemaMismatchError(
-                f"the table has no column {name!r} to update: {'.'.join(parts[:depth])} is {found[-1].arrow_field.type}, and only "
+                f"the table has no column {name!r} to update: {'.'.join(parts[:depth])} is "
+                f"{results[-1].arrow_field.type}, and only "
                 "children of structs can be set; give a new value for the whole column"
             )
-        names = [one.name for one in fields]
-        at = find(names, part)
-        if at < 0:
-            where = f"{'.'.join(parts[:depth])} has" if found else "there are"
+        names = [field.name for field in fields]
+        position = find(names, part)
+        if position < 0:
+            where = f"{'.'.join(parts[:depth])} has" if results else "there are"
             raise SchemaMismatchError(
                 f"the table has no column {name!r} to update; {where} {', '.join(names)}"
             )
-        found.append(fields[at])
-        fields = found[-1].children
-    if len(found) > 1 and has_blobs(found[0]):
+        results.append(fields[position])
+        fields = results[-1].children
+    if len(results) > 1 and has_blobs(results[0]):
         raise UnsupportedError(
-            f"column {name!r} cannot be set: {found[0].name!r} holds blobs; give a new value for the whole column"
+            f"column {name!r} cannot be set: {results[0].name!r} holds blobs; give a new value for "
+            "the whole column"
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def names_of(path: Sequence[Field]) -> Path:
@@ -116,13 +123,15 @@ def check_apart(path: Path, others: Sequence[Path], what: str) -> None:
         short, long = sorted((other, path), key=len)
         if long[: len(short)] == short:
             raise InvalidInputError(
-                f"{what}: there are values for column {'.'.join(short)!r} and for {'.'.join(long)!r}, which is a part of it"
+                f"{what}: there are values for column {'.'.join(short)!r} and for "
+                f"{'.'.join(long)!r}, which is a part of it"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ChildValues:
-    """Gives a struct new values of some children, at any depth. Can be pickled, if the functions can.
+    """Gives a struct new values of some children, at any depth. Can be pickled, if the functions
+    can.
 
     Attributes
     ----------
@@ -150,9 +159,9 @@ def _with_child(array: pa.Array, path: Path, values: pa.Array) -> pa.Array:
     # Children as they are seen from above: null where the struct is null.
     children = array.flatten()
     fields = list(array.type)
-    at = next(n for n, field in enumerate(fields) if field.name == path[0])
+    position = next(n for n, field in enumerate(fields) if field.name == path[0])
     rest = path[1:]
-    children[at] = values if not rest else _with_child(children[at], rest, values)
-    if children[at].type != fields[at].type:
-        children[at] = children[at].cast(fields[at].type)
+    children[position] = values if not rest else _with_child(children[position], rest, values)
+    if children[position].type != fields[position].type:
+        children[position] = children[position].cast(fields[position].type)
     return pa.StructArray.from_arrays(children, fields=fields)

@@ -63,8 +63,8 @@ class DeletedRowPadding:
             yield from self._repeat(row.slice(0, 1), waiting)
 
     def _repeat(self, row: pa.RecordBatch, num_rows: int) -> Iterator[pa.RecordBatch]:
-        for at in range(0, num_rows, _FILL_ROWS):
-            count = min(_FILL_ROWS, num_rows - at)
+        for position in range(0, num_rows, _FILL_ROWS):
+            count = min(_FILL_ROWS, num_rows - position)
             indices = np.zeros(count, np.int64)
             mask = np.ones(count, dtype=bool) if self._with_nulls else None
             yield row.take(pa.array(indices, mask=mask))

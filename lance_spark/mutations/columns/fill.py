@@ -1,4 +1,5 @@
-"""New columns for rows that there are: planned on the driver, computed by any number of workers, committed on the driver.
+"""New columns for rows that there are: planned on the driver, computed by any number of workers,
+committed on the driver.
 
 | step | where | what |
 | --- | --- | --- |
@@ -6,8 +7,9 @@
 | `ColumnTask.run` | workers | reads what the columns are made of, writes a data file for each fragment; nothing refers to it yet |
 | `commit_columns` | driver | one `Merge` of all fragments |
 
-A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a row nearby where there must
-be one; they are not read and not given to functions. One window of rows is in memory at a time.
+A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a
+row nearby where there must be one; they are not read and not given to functions. One window of rows
+is in memory at a time.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTask:
-    """Fragments that one worker computes columns for. Can be pickled, if the transform can; holds no manifest.
+    """Fragments that one worker computes columns for. Can be pickled, if the transform can; holds
+    no manifest.
 
     Attributes
     ----------
@@ -167,14 +170,14 @@ class ColumnTask:
     def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the new columns of all physical rows, in order."""
         # Structs are never null in files of version 2.0.
-        nullable = self.file_version > (2, 0) and all(one.nullable for one in self.schema.fields)
+        nullable = self.file_version > (2, 0) and all(item.nullable for item in self.schema.fields)
         filler = DeletedRowPadding(nullable)
         deleted = reader.deleted()
         window = max(reader.window_rows(), 1)
         for start in range(0, num_rows, window):
             rows = range(start, min(start + window, num_rows))
             first, last = np.searchsorted(deleted, [rows.start, rows.stop])
-            live = [self.transform(one) for one in reader.scan(rows, self.batch_size)]
+            live = [self.transform(item) for item in reader.scan(rows, self.batch_size)]
             yield from filler.fill(live, deleted[first:last] - start, len(rows))
 
 
@@ -219,12 +222,12 @@ def plan_columns(
     check_types(schema, version)
     _check_dictionaries(schema, version)
     there = counted_fragments(table.paths, table.manifest)
-    fragments = tuple(one for one in there if one.id not in done)
+    fragments = tuple(item for item in there if item.id not in done)
     placement = placement_of(table)
     return [
         ColumnTask(
             uri=table.store.uri,
-            fragments=fragments[at : at + fragments_per_task],
+            fragments=fragments[position : position + fragments_per_task],
             read=read,
             schema=schema,
             transform=transform,
@@ -235,17 +238,20 @@ def plan_columns(
             tag=tag,
             placement=placement,
         )
-        for at in range(0, len(fragments), fragments_per_task)
+        for position in range(0, len(fragments), fragments_per_task)
     ]
 
 
 def _check_dictionaries(schema: Schema, version: tuple[int, int]) -> None:
-    """Refuse dictionary columns that a table of version 0.1 does not have yet: its manifest holds their values."""
+    """Refuse dictionary columns that a table of version 0.1 does not have yet: its manifest holds
+    their values.
+    """
     for node in schema.walk():
         is_new = node.logical_type.startswith("dict:") and not node.dictionary_pages
         if version == (0, 1) and is_new:
             raise UnsupportedTypeError(
-                f"column {node.name!r}: tables of version 0.1 get no new columns of type {node.arrow_field.type}; give its "
+                f"column {node.name!r}: tables of version 0.1 get no new columns of type "
+                f"{node.arrow_field.type}; give its "
                 "values, or overwrite the table with data storage version 2.2"
             )
 
@@ -286,19 +292,20 @@ def commit_columns(
         What `commit` raises.
     """
     files = list(files)
-    check_once(table, (one.fragment_id for one in files))
-    new = {one.fragment_id: one.file for one in files}
+    check_once(table, (item.fragment_id for item in files))
+    new = {item.fragment_id: item.file for item in files}
     fragments = counted_fragments(table.paths, table.manifest)
-    missing = [one.id for one in fragments if one.num_rows and one.id not in new]
+    missing = [item.id for item in fragments if item.num_rows and item.id not in new]
     if new and missing:
         raise InvalidInputError(
-            f"{table.store.display}: no result is about fragment {missing[0]}, whose rows would lose their values; give the "
+            f"{table.store.display}: no result is about fragment {missing[0]}, whose rows would "
+            "lose their values; give the "
             "results of all tasks"
         )
     fields = tuple(schema)
-    kept = {one.id for one in fields}
+    kept = {item.id for item in fields}
     operation = Merge(
-        fragments=tuple(_with_file(one, new.get(one.id), kept) for one in fragments),
+        fragments=tuple(_with_file(item, new.get(item.id), kept) for item in fragments),
         schema=fields,
         preserves_nullability=preserves_nullability,
     )
@@ -306,7 +313,8 @@ def commit_columns(
 
 
 class Computation:
-    """Columns that are computed and committed here; what was computed is used again if the commit has to be planned anew.
+    """Columns that are computed and committed here; what was computed is used again if the commit
+    has to be planned anew.
 
     Use as a context: files that were not committed are deleted at its end.
 
@@ -328,7 +336,7 @@ class Computation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        unused = [one for number, (_, one) in self._done.items() if number not in self._committed]
+        unused = [item for number, (_, item) in self._done.items() if number not in self._committed]
         if unused and self._paths is not None and not self._uncertain:
             with suppress(StorageError):
                 delete_files(self._paths, unused)
@@ -360,7 +368,7 @@ class Computation:
         )
         undo = partial(delete_files, table.paths)
         parts = runner.run(tasks, ColumnTask.run, undo)
-        self.add(table, [one for part in parts for one in part])
+        self.add(table, [item for part in parts for item in part])
         return self.finish(
             table,
             fields,
@@ -375,7 +383,8 @@ class Computation:
         return self._done.keys()
 
     def start(self, table: OpenTable, read: Schema, schema: Schema) -> None:
-        """Begin to compute columns for a version; what was computed for another one is kept, as far as it is right.
+        """Begin to compute columns for a version; what was computed for another one is kept, as far
+        as it is right.
 
         Parameters
         ----------
@@ -386,7 +395,7 @@ class Computation:
             The new columns.
         """
         self._paths = table.paths
-        now = {one.id: one for one in table.manifest.fragments}
+        now = {fragment.id: fragment for fragment in table.manifest.fragments}
         same = self._schemas == (read, schema)
         gone = [
             number
@@ -408,9 +417,9 @@ class Computation:
             Two are of one fragment.
         """
         files = list(files)
-        check_once(table, (one.fragment_id for one in files))
-        fragments = {one.id: one for one in table.manifest.fragments}
-        self._done.update({one.fragment_id: (fragments[one.fragment_id], one) for one in files})
+        check_once(table, (item.fragment_id for item in files))
+        fragments = {item.id: item for item in table.manifest.fragments}
+        self._done.update({item.fragment_id: (fragments[item.fragment_id], item) for item in files})
 
     def finish(
         self,
@@ -422,7 +431,7 @@ class Computation:
         max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
         """Commit what was computed; see `commit_columns`."""
-        files = [one for _, one in self._done.values()]
+        files = [item for _, item in self._done.values()]
         # Whatever else ends a commit, an interrupt for example, the version may be there.
         self._uncertain = True
         try:
@@ -451,7 +460,7 @@ def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
     ------
     StorageError
     """
-    delete_fragments(paths, [Fragment(0, [one.file for one in files], 0)])
+    delete_fragments(paths, [Fragment(0, [file.file for file in files], 0)])
 
 
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
@@ -459,7 +468,7 @@ def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fra
     proto = fragment.to_proto()
     if file is None:
         return fragment
-    files = [one for one in proto.files if is_live(one, kept)]
+    files = [item for item in proto.files if is_live(item, kept)]
     files.append(file.to_proto())
     del proto.files[:]
     proto.files.extend(files)

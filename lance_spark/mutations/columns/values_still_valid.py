@@ -1,4 +1,5 @@
-"""Whether what was computed from the rows of a fragment is right for the fragment as a later version has it.
+"""Whether what was computed from the rows of a fragment is right for the fragment as a later
+version has it.
 
 | the later version has | what was computed is kept |
 | --- | --- |
@@ -19,7 +20,8 @@ from lance_spark.table.rows.deletions import read_deletions
 
 
 def values_still_valid(paths: TablePaths, of: Fragment, now: Fragment) -> bool:
-    """Tell whether values of the live rows of a fragment are those of all rows that are live in a later version.
+    """Tell whether values of the live rows of a fragment are those of all rows that are live in a
+    later version.
 
     Parameters
     ----------

@@ -8,11 +8,13 @@ Fragments are looked at in the order of their ids:
 | fewer than `target_rows_per_fragment` rows | rewritten with candidates next to it; alone it stays |
 | others | stay |
 
-Candidates next to each other that the same indexes cover are a group. What an index covers and what it does not never get mixed: the
-new fragment would be neither. A group is cut as soon as it has the wanted rows, if as many are left. These are the rules of pylance.
+Candidates next to each other that the same indexes cover are a group. What an index covers and what
+it does not never get mixed: the new fragment would be neither. A group is cut as soon as it has the
+wanted rows, if as many are left. These are the rules of pylance.
 
-Fragments whose files go to different base paths (`lance_spark.table.placement`) are not put together either: what is next to one another
-is told among the fragments of one base path. pylance writes all of them to the table itself.
+Fragments whose files go to different base paths (`lance_spark.table.placement`) are not put
+together either: what is next to one another is told among the fragments of one base path. pylance
+writes all of them to the table itself.
 """
 
 from __future__ import annotations
@@ -46,16 +48,19 @@ class CompactionOptions:
     num_threads : int, optional
         Groups that are rewritten at the same time; by default 1 in a local store, 4 in others.
     defer_index_remap : bool, optional
-        Whether the fragment reuse index says where rows have gone. By default it does if there are indexes that need it.
+        Whether the fragment reuse index says where rows have gone. By default it does if there are
+        indexes that need it.
     max_source_fragments, max_source_rows, max_source_bytes : int, optional
         Groups are left for another time from the one on with which there would be more.
     excluded_fragment_ids : collection of int
         Fragments that stay, whatever their size.
     target_bytes_per_fragment : int, optional
-        Counts in the place of rows: fragments with fewer bytes in data files are candidates, and new ones get as many rows as
-        have so many bytes in the old ones. Fragments whose bytes are not noted go by their rows.
+        Counts in the place of rows: fragments with fewer bytes in data files are candidates, and
+        new ones get as many rows as have so many bytes in the old ones. Fragments whose bytes are
+        not noted go by their rows.
     moved_fragment_ids : collection of int, optional
-        Only these fragments are rewritten, each by itself, unless all of their data files are where new ones go already.
+        Only these fragments are rewritten, each by itself, unless all of their data files are where
+        new ones go already.
 
     Raises
     ------
@@ -100,12 +105,12 @@ class CompactionOptions:
 
     def target_rows(self, group: Sequence[Fragment]) -> int:
         """Return the rows of the new fragments of a group, at least."""
-        rows = sum(one.physical_rows for one in group)
-        size = sum(one.size_bytes for one in group)
+        rows = sum(item.physical_rows for item in group)
+        size = sum(item.size_bytes for item in group)
         if (
             self.target_bytes_per_fragment is None
             or not rows
-            or not all(one.size_bytes for one in group)
+            or not all(item.size_bytes for item in group)
         ):
             return self.target_rows_per_fragment
         return max(self.target_bytes_per_fragment * rows // size, 1)
@@ -124,7 +129,7 @@ class _Bin:
         if len(self.fragments) == 1 and not self.alone:
             return
         target = options.target_rows(self.fragments)
-        left = sum(one.num_rows for one in self.fragments)
+        left = sum(item.num_rows for item in self.fragments)
         part: list[Fragment] = []
         rows = 0
         for fragment in self.fragments:
@@ -164,27 +169,27 @@ def plan_groups(
     if options.moved_fragment_ids is not None:
         chosen = frozenset(options.moved_fragment_ids) - excluded
         moved: list[tuple[Fragment, ...]] = [
-            (one,)
-            for one in sorted(fragments, key=lambda one: one.id)
-            if one.id in chosen and not _is_at(one, placement)
+            (item,)
+            for item in sorted(fragments, key=lambda item: item.id)
+            if item.id in chosen and not _is_at(item, placement)
         ]
         return _within_limits(moved, options)
     bins: list[_Bin] = []
     open_bins: dict[tuple[Target, ...], _Bin | None] = {}
-    for fragment in sorted(fragments, key=lambda one: one.id):
+    for fragment in sorted(fragments, key=lambda item: item.id):
         dirty = _is_dirty(fragment, options)
         small = options.size(fragment) < 1
         places = placement.of(fragment)
         if fragment.id in excluded or not (dirty or small):
             open_bins[places] = None
             continue
-        indexes = tuple(at for at, bitmap in enumerate(covered) if fragment.id in bitmap)
+        indexes = tuple(index for index, bitmap in enumerate(covered) if fragment.id in bitmap)
         open_bin = open_bins.get(places)
         if open_bin is None or open_bin.covered_by != indexes:
             open_bin = open_bins[places] = _Bin(indexes, [], dirty)
             bins.append(open_bin)
         open_bin.fragments.append(fragment)
-    return _within_limits([group for one in bins for group in one.groups(options)], options)
+    return _within_limits([group for item in bins for group in item.groups(options)], options)
 
 
 def _is_at(fragment: Fragment, placement: Placement) -> bool:
@@ -204,17 +209,17 @@ def _within_limits(
 ) -> list[tuple[Fragment, ...]]:
     limits = (
         (options.max_source_fragments, len),
-        (options.max_source_rows, lambda group: sum(one.num_rows for one in group)),
-        (options.max_source_bytes, lambda group: sum(one.size_bytes for one in group)),
+        (options.max_source_rows, lambda group: sum(item.num_rows for item in group)),
+        (options.max_source_bytes, lambda group: sum(item.size_bytes for item in group)),
     )
     count = len(groups)
     for limit, measure in limits:
         if limit is None:
             continue
         total = 0
-        for at, group in enumerate(groups[:count]):
+        for index, group in enumerate(groups[:count]):
             total += measure(group)
             if total > limit:
-                count = at
+                count = index
                 break
     return groups[:count]

@@ -5,9 +5,10 @@
 | `page_data.lance` | values, ids (uint64) | a row for each row of the table, by value, nulls first |
 | `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row for each page: `batch_size` rows of the other file |
 
-`batch_size` is metadata of the schema of `page_lookup.lance`; with `range_partitioned` other than ``false`` there are more files, which
-are left alone. `ids` are row addresses; in tables with stable row ids too from version 1 of the index on. Rows that are deleted are left
-out, so that all pages after the first such one are others. Memory is bounded by a window of rows.
+`batch_size` is metadata of the schema of `page_lookup.lance`; with `range_partitioned` other than
+``false`` there are more files, which are left alone. `ids` are row addresses; in tables with stable
+row ids too from version 1 of the index on. Rows that are deleted are left out, so that all pages
+after the first such one are others. Memory is bounded by a window of rows.
 
 Specification: table/index/scalar/btree.md.
 """
@@ -36,7 +37,7 @@ from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Versions of the files of an index that are written.
 _WRITTEN = ((2, 0), (2, 1), (2, 2))
@@ -65,8 +66,8 @@ class Moves:
     def __init__(self, paths: TablePaths, moves: Sequence[RemappedRows]) -> None:
         self._old: dict[int, _Source] = {}
         for move in moves:
-            ids = np.array([one.id for one in move.new], np.uint64)
-            ends = np.cumsum([one.physical_rows for one in move.new], dtype=np.int64)
+            ids = np.array([item.id for item in move.new], np.uint64)
+            ends = np.cumsum([item.physical_rows for item in move.new], dtype=np.int64)
             first = 0
             for fragment in move.old:
                 deleted = read_deletions(paths, fragment)
@@ -74,35 +75,37 @@ class Moves:
                 self._old[fragment.id] = _Source(first, rows, deleted, ids, ends)
                 first += rows - len(deleted)
 
-    def new_addresses(self, addresses: Words) -> tuple[Words, npt.NDArray[np.bool_]]:
+    def new_addresses(self, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the addresses that rows have now, and which of the rows there are."""
         fragments = addresses >> np.uint64(OFFSET_BITS)
-        found, alive = addresses.copy(), np.ones(len(addresses), bool)
+        result, alive = addresses.copy(), np.ones(len(addresses), bool)
         for number in np.unique(fragments):
             source = self._old.get(int(number))
             if source is not None:
                 rows = np.flatnonzero(fragments == number)
                 offsets = (addresses[rows] & _OFFSET_MASK).astype(np.int64)
-                found[rows], alive[rows] = source.locate(offsets)
-        return found, alive
+                result[rows], alive[rows] = source.locate(offsets)
+        return result, alive
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An old fragment: its first live row is the `first`-th of the new ones, of which there are `ends`."""
+    """An old fragment: its first live row is the `first`-th of the new ones, of which there are
+    `ends`.
+    """
 
     first: int
     num_rows: int
     deleted: Offsets
-    new_ids: Words
+    new_ids: UInt64Array
     ends: Offsets
 
-    def locate(self, offsets: Offsets) -> tuple[Words, npt.NDArray[np.bool_]]:
+    def locate(self, offsets: Offsets) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         before = np.searchsorted(self.deleted, offsets)
         alive = offsets < self.num_rows
         if len(self.deleted):
-            at = np.minimum(before, len(self.deleted) - 1)
-            alive &= self.deleted[at] != offsets
+            position = np.minimum(before, len(self.deleted) - 1)
+            alive &= self.deleted[position] != offsets
         rows = self.first + offsets - before
         if not len(self.ends):
             return np.zeros(len(offsets), np.uint64), np.zeros(len(offsets), bool)
@@ -214,8 +217,8 @@ def _moved(
         values, ids = data.read(data.schema.fields, rows)
         if ids.type != pa.uint64() or ids.null_count:
             raise CorruptFileError(f"{data.source.name}: ids are {ids.type}, some of them null")
-        found, alive = moves.new_addresses(ids.to_numpy())
-        batch = pa.RecordBatch.from_arrays([values, pa.array(found)], schema=arrow)
+        result, alive = moves.new_addresses(ids.to_numpy())
+        batch = pa.RecordBatch.from_arrays([values, pa.array(result)], schema=arrow)
         yield batch if alive.all() else batch.filter(pa.array(alive))
 
 

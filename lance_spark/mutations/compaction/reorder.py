@@ -1,4 +1,5 @@
-"""Rows in another order: fragments are written anew, their rows in the order that somebody gives by their addresses.
+"""Rows in another order: fragments are written anew, their rows in the order that somebody gives by
+their addresses.
 
 | step | where | what |
 | --- | --- | --- |
@@ -6,11 +7,13 @@
 | `Reorder` | workers | reads rows by their addresses, in order, and writes them; nothing refers to them yet |
 | `commit_reordered` | driver | checks that each live row came once; one `Rewrite` |
 
-Rows keep their ids in tables with stable row ids, and the versions that they were created and last changed in: indexes that hold ids
-follow. Those that hold addresses, all of them without stable row ids, do not know these fragments any more: the rows there are looked at
-one by one until the index is built again.
+Rows keep their ids in tables with stable row ids, and the versions that they were created and last
+changed in: indexes that hold ids follow. Those that hold addresses, all of them without stable row
+ids, do not know these fragments any more: the rows there are looked at one by one until the index
+is built again.
 
-A row that is deleted or changed meanwhile makes the commit fail, as in a compaction; all of it has to be planned anew then.
+A row that is deleted or changed meanwhile makes the commit fail, as in a compaction; all of it has
+to be planned anew then.
 """
 
 from __future__ import annotations
@@ -50,8 +53,8 @@ from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragm
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import read_deletions
-from lance_spark.table.rows.ids import carry
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.ids import store_lineage
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 _UNLIMITED = 2**62
 
@@ -63,7 +66,8 @@ class Reordered:
     Attributes
     ----------
     new : tuple of Fragment
-        With the ids and versions of their rows, in tables with stable row ids; their own ids are not yet assigned.
+        With the ids and versions of their rows, in tables with stable row ids; their own ids are
+        not yet assigned.
     rows : mapping of int to bytes
         By fragment, offsets of the rows where they were before, as a Roaring bitmap.
     """
@@ -103,7 +107,7 @@ class Reorder:
         self._table = table
         self._rows_at = AddressReader(table, table.schema.fields)
         self._stable = manifest.flags.stable_row_ids
-        self._lineage: list[tuple[Words, Words, Words]] = []
+        self._lineage: list[tuple[UInt64Array, UInt64Array, UInt64Array]] = []
         self._rows: dict[int, BitMap] = {}
         self._writer = FragmentWriter(
             table.paths,
@@ -117,7 +121,7 @@ class Reorder:
             first=first,
         )
 
-    def write(self, addresses: Words) -> None:
+    def write(self, addresses: UInt64Array) -> None:
         """Write rows behind those that have been written.
 
         Parameters
@@ -135,8 +139,8 @@ class Reorder:
             return
         add_unique_addresses(self._table, self._rows, addresses)
         step = self._rows_at.window_rows(int(addresses[0]))
-        for at in range(0, len(addresses), step):
-            rows = self._rows_at.read(addresses[at : at + step])
+        for position in range(0, len(addresses), step):
+            rows = self._rows_at.read(addresses[position : position + step])
             if self._stable:
                 self._lineage.append((rows.row_ids, rows.created, rows.updated))
             self._writer.write(rows.values)
@@ -147,7 +151,7 @@ class Reorder:
         new = self._writer.finish() if self._rows else []
         if self._stable and new:
             new = _with_lineage(new, self._lineage)
-        rows = {number: one.serialize() for number, one in self._rows.items()}
+        rows = {number: item.serialize() for number, item in self._rows.items()}
         return Reordered(tuple(new), rows)
 
     def abort(self) -> None:
@@ -169,7 +173,8 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     Returns
     -------
     list of tuple of Fragment
-        Fragments that the same indexes cover, and whose files go to the same base paths, in the order of their ids.
+        Fragments that the same indexes cover, and whose files go to the same base paths, in the
+        order of their ids.
 
     Raises
     ------
@@ -180,18 +185,19 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     check_rows_writable(table, data_files=True)
     manifest = table.manifest
     check_types(table.schema, manifest.data_storage_version)
-    if fragment_reuse.find(indexes.section_of(manifest)) is not None:
+    if fragment_reuse.find_entry(indexes.section_of(manifest)) is not None:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: the table has a fragment reuse index, and rows of such a table cannot be put in another order; "
+            f"{table.store.display}: the table has a fragment reuse index, and rows of such a "
+            "table cannot be put in another order; "
             "compact it without sorting, or drop its indexes first"
         )
     covered = covered_fragments(table)
     placement = placement_of(table)
     groups: dict[tuple[object, ...], list[Fragment]] = {}
-    for one in sorted(counted_fragments(table.paths, manifest), key=lambda one: one.id):
-        if one.id not in excluded and one.num_rows:
-            known = tuple(at for at, bitmap in enumerate(covered) if one.id in bitmap)
-            groups.setdefault((placement.of(one), known), []).append(one)
+    for item in sorted(counted_fragments(table.paths, manifest), key=lambda item: item.id):
+        if item.id not in excluded and item.num_rows:
+            known = tuple(index for index, bitmap in enumerate(covered) if item.id in bitmap)
+            groups.setdefault((placement.of(item), known), []).append(item)
     return [tuple(group) for group in groups.values()]
 
 
@@ -218,7 +224,8 @@ def commit_reordered(
     Raises
     ------
     InvalidInputError
-        Not every live row came once. The new files are deleted again, as with all errors but `UncertainCommitError`.
+        Not every live row came once. The new files are deleted again, as with all errors but
+        `UncertainCommitError`.
     CommitConflictError
         Others changed the same fragments.
     StorageError, CorruptTableError
@@ -228,13 +235,13 @@ def commit_reordered(
     try:
         for old, written in parts:
             _check_complete(table, old, written)
-        new = [fragment for _, written in parts for one in written for fragment in one.new]
+        new = [fragment for _, written in parts for item in written for fragment in item.new]
         reserve = Transaction.new(table.version, ReserveFragments(len(new)))
         reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
         number = (reserved.max_fragment_id or 0) - len(new) + 1
         rewrites = []
         for old, written in parts:
-            made = [fragment for one in written for fragment in one.new]
+            made = [fragment for item in written for fragment in item.new]
             rewrites.append(RewriteGroup(old, _numbered(made, number)))
             number += len(made)
         transaction = Transaction.new(table.version, Rewrite(tuple(rewrites)), properties)
@@ -245,19 +252,19 @@ def commit_reordered(
         for _, written in parts:
             undo(table, written)
         raise
-    gone = [one for old, _ in parts for one in old]
+    gone = [item for old, _ in parts for item in old]
     return manifest, CompactionMetrics(
         fragments_removed=len(gone),
         fragments_added=len(new),
-        files_removed=sum(len(one.files) + (one.deletion_file is not None) for one in gone),
-        files_added=sum(len(one.files) for one in new),
+        files_removed=sum(len(item.files) + (item.deletion_file is not None) for item in gone),
+        files_added=sum(len(item.files) for item in new),
     )
 
 
 def undo(table: OpenTable, written: Iterable[Reordered]) -> None:
     """Delete the files of what is not committed; what cannot be deleted is left to cleanup."""
     with suppress(StorageError):
-        delete_fragments(table.paths, [fragment for one in written for fragment in one.new])
+        delete_fragments(table.paths, [fragment for item in written for fragment in item.new])
 
 
 def _check_complete(
@@ -265,46 +272,47 @@ def _check_complete(
 ) -> None:
     """Refuse what does not have each live row of the fragments once."""
     name = table.store.display
-    came = union((one.rows for one in written), disjoint=True)
-    count = sum(len(found) for found in came.values())
+    came = union((item.rows for item in written), disjoint=True)
+    count = sum(len(result) for result in came.values())
     for fragment in old:
         live = BitMap(range(fragment.physical_rows))
         live -= bitmap_of(read_deletions(table.paths, fragment))
         if came.pop(fragment.id, BitMap()) != live:
             raise InvalidInputError(
-                f"{name}: the rows that came of fragment {fragment.id} are not its {len(live)} live ones; put it in order again"
+                f"{name}: the rows that came of fragment {fragment.id} are not its {len(live)} "
+                "live ones; put it in order again"
             )
     if came:
         raise InvalidInputError(f"{name}: rows of fragment {min(came)} came, which stays as it is")
-    rows = sum(fragment.physical_rows for one in written for fragment in one.new)
+    rows = sum(fragment.physical_rows for item in written for fragment in item.new)
     if rows != count:
         raise InvalidInputError(f"{name}: {rows} rows were written of {count}")
 
 
 def _numbered(fragments: Sequence[Fragment], first: int) -> tuple[Fragment, ...]:
-    found = []
+    result = []
     for number, fragment in enumerate(fragments, first):
         proto = fragment.to_proto()
         proto.id = number
-        found.append(Fragment.from_proto(proto, "new fragment"))
-    return tuple(found)
+        result.append(Fragment.from_proto(proto, "new fragment"))
+    return tuple(result)
 
 
 def _with_lineage(
-    fragments: Sequence[Fragment], parts: Sequence[tuple[Words, Words, Words]]
+    fragments: Sequence[Fragment], parts: Sequence[tuple[UInt64Array, UInt64Array, UInt64Array]]
 ) -> list[Fragment]:
     ids, created, updated = (np.concatenate(some) for some in zip(*parts, strict=True))
     start = 0
-    found = []
+    result = []
     for fragment in fragments:
         stop = start + fragment.physical_rows
         proto = fragment.to_proto()
-        carry(
+        store_lineage(
             proto,
             row_ids=ids[start:stop],
             created=created[start:stop],
             updated=updated[start:stop],
         )
-        found.append(Fragment.from_proto(proto, "new fragment"))
+        result.append(Fragment.from_proto(proto, "new fragment"))
         start = stop
-    return found
+    return result

@@ -1,7 +1,8 @@
 """A compaction from its plan to its commit, tried again where others were faster.
 
-A commit fails if others changed rows of a fragment that was rewritten meanwhile. The groups whose fragments are what they were
-need not be rewritten again: what was written of them is kept, and committed together with what the next plan makes of the others.
+A commit fails if others changed rows of a fragment that was rewritten meanwhile. The groups whose
+fragments are what they were need not be rewritten again: what was written of them is kept, and
+committed together with what the next plan makes of the others.
 
 | what a group was rewritten of | is kept if |
 | --- | --- |
@@ -9,8 +10,9 @@ need not be rewritten again: what was written of them is kept, and committed tog
 | the table's schema, version of files, base paths | they are the same |
 | indexes | each covers all fragments of the group, or none |
 
-Where others change some group again and again, that could go on for ever. So after some attempts a commit may leave groups out that were
-changed while it was on its way: they stay as they are, for the next compaction.
+Where others change some group again and again, that could go on for ever. So after some attempts a
+commit may leave groups out that were changed while it was on its way: they stay as they are, for
+the next compaction.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Self
 
 from pyroaring import BitMap
 
-from lance_spark.errors import LanceError, UncertainCommitError
+from lance_spark.errors import InvalidOptionError, LanceError, UncertainCommitError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
@@ -41,7 +43,8 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
-#: Groups that are rewritten here at the same time: each holds a window of rows, and the pages that are not full yet.
+#: Groups that are rewritten here at the same time: each holds a window of rows, and the pages that
+#: are not full yet.
 _AT_ONCE = 4
 
 
@@ -54,7 +57,8 @@ class Compaction:
     ----------
     options : CompactionOptions
     conflict_retries : int
-        How often it will be planned anew. In the second half of these attempts a part of it is enough.
+        How often it will be planned anew. In the second half of these attempts a part of it is
+        enough.
     """
 
     def __init__(
@@ -81,10 +85,10 @@ class Compaction:
         """What was done, once it is committed."""
         parts = [result.metrics for result in self._done] if self._is_committed else []
         return CompactionMetrics(
-            fragments_removed=sum(one.fragments_removed for one in parts),
-            fragments_added=sum(one.fragments_added for one in parts),
-            files_removed=sum(one.files_removed for one in parts),
-            files_added=sum(one.files_added for one in parts),
+            fragments_removed=sum(part.fragments_removed for part in parts),
+            fragments_added=sum(part.fragments_added for part in parts),
+            files_removed=sum(part.files_removed for part in parts),
+            files_added=sum(part.files_added for part in parts),
         )
 
     def commit(
@@ -96,7 +100,8 @@ class Compaction:
         properties: Mapping[str, str] | None = None,
         max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
-        """Rewrite what has not been rewritten yet, and commit; see `plan_compaction` and `commit_compaction`.
+        """Rewrite what has not been rewritten yet, and commit; see `plan_compaction` and
+        `commit_compaction`.
 
         Parameters
         ----------
@@ -160,8 +165,8 @@ class Compaction:
         # Of each limit, what is left of it.
         used = {
             "max_source_fragments": len(done),
-            "max_source_rows": sum(one.num_rows for one in done),
-            "max_source_bytes": sum(one.size_bytes for one in done),
+            "max_source_rows": sum(item.num_rows for item in done),
+            "max_source_bytes": sum(item.size_bytes for item in done),
         }
         limits = {
             name: getattr(options, name) - amount
@@ -170,7 +175,7 @@ class Compaction:
         }
         if any(left < 1 for left in limits.values()):
             return []
-        excluded = {*options.excluded_fragment_ids, *more, *(one.id for one in done)}
+        excluded = {*options.excluded_fragment_ids, *more, *(item.id for item in done)}
         rest = replace(options, excluded_fragment_ids=frozenset(excluded), **limits)
         return plan_compaction(table, rest, tag=tag)
 
@@ -183,15 +188,15 @@ class Compaction:
         covered: list[BitMap] = []
         if same:
             fragments = counted_fragments(table.paths, table.manifest)
-            wanted = {one.id for result in self._done for one in result.old}
-            now = {one.id: _content_of(one) for one in fragments if one.id in wanted}
+            wanted = {item.id for result in self._done for item in result.old}
+            now = {item.id: _content_of(item) for item in fragments if item.id in wanted}
             covered = covered_fragments(table)
         kept: list[CompactionResult] = []
         gone: list[CompactionResult] = []
         for result in self._done:
             stays = (
                 same
-                and all(now.get(one.id) == _content_of(one) for one in result.old)
+                and all(now.get(item.id) == _content_of(item) for item in result.old)
                 and not _is_mixed(result.old, covered)
             )
             (kept if stays else gone).append(result)
@@ -210,6 +215,7 @@ def compact(
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
+    check_excluded(table, options)
     with Compaction(options, conflict_retries) as compaction:
 
         def change(current: OpenTable) -> Manifest:
@@ -219,6 +225,25 @@ def compact(
 
         compacted = retry_on_conflict(table, change, conflict_retries)
         return compacted, compaction.metrics
+
+
+def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
+    """Refuse to exclude fragments that a table does not have, which would hide a mistake.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if not options.excluded_fragment_ids:
+        return
+    ids = {fragment.id for fragment in table.manifest.fragments}
+    missing = sorted(set(options.excluded_fragment_ids) - ids)
+    if missing:
+        raise InvalidOptionError(
+            f"{table.store.display}: excluded_fragment_ids: version {table.version} of the table "
+            "has no fragment "
+            f"{missing[0]}; its fragments are those that Dataset.fragments lists"
+        )
 
 
 def _content_of(fragment: Fragment) -> bytes:
@@ -240,5 +265,5 @@ def _shape_of(table: OpenTable) -> tuple[object, ...]:
 
 def _is_mixed(fragments: Sequence[Fragment], covered: Sequence[BitMap]) -> bool:
     """Tell whether an index covers some fragments and others not."""
-    ids = BitMap(one.id for one in fragments)
+    ids = BitMap(fragment.id for fragment in fragments)
     return any(0 < len(ids & bitmap) < len(ids) for bitmap in covered)

@@ -1,4 +1,5 @@
-"""Compacting a table: few large fragments in the place of many small ones, without the rows that are deleted.
+"""Compacting a table: few large fragments in the place of many small ones, without the rows that
+are deleted.
 
 | step | where | what |
 | --- | --- | --- |
@@ -6,11 +7,13 @@
 | `CompactionTask.run` | workers | writes the live rows of a group, in order, to new fragments; nothing refers to them yet |
 | `commit_compaction` | driver | reserves their ids (`ReserveFragments`), then puts them in the place of the old ones (`Rewrite`) |
 
-Rows keep what they are: in tables with stable row ids their ids, and the versions that they were created and last changed in. Without
-stable row ids they get new addresses, which the fragment reuse index tells to those who use indexes of before.
+Rows keep what they are: in tables with stable row ids their ids, and the versions that they were
+created and last changed in. Without stable row ids they get new addresses, which the fragment reuse
+index tells to those who use indexes of before.
 
-A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and has to be planned anew
-(`lance_spark.mutations.compaction.run`). Rows that are appended meanwhile are no obstacle.
+A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and
+has to be planned anew (`lance_spark.mutations.compaction.run`). Rows that are appended meanwhile
+are no obstacle.
 """
 
 from __future__ import annotations
@@ -58,10 +61,15 @@ from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragm
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.ids import carry, created_versions_of, row_ids_of, updated_versions_of
+from lance_spark.table.rows.ids import (
+    created_versions_of,
+    row_ids_of,
+    store_lineage,
+    updated_versions_of,
+)
 from lance_spark.table.rows.index import first_address
-from lance_spark.table.rows.sequences import concatenate, without
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.sequences import concatenate, without_deleted
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: What rows without a noted version were created and changed in.
 _NO_VERSION = 1
@@ -93,9 +101,11 @@ class CompactionResult:
     ----------
     old : tuple of Fragment
     new : tuple of Fragment
-        With the ids and versions of their rows, in tables with stable row ids; their own ids are not yet assigned.
+        With the ids and versions of their rows, in tables with stable row ids; their own ids are
+        not yet assigned.
     addresses : bytes
-        Old addresses of their rows, a 64-bit Roaring bitmap: the n-th is the n-th row of the new fragments.
+        Old addresses of their rows, a 64-bit Roaring bitmap: the n-th is the n-th row of the new
+        fragments.
     """
 
     old: tuple[Fragment, ...]
@@ -108,8 +118,10 @@ class CompactionResult:
         return CompactionMetrics(
             fragments_removed=len(self.old),
             fragments_added=len(self.new),
-            files_removed=sum(len(one.files) + (one.deletion_file is not None) for one in self.old),
-            files_added=sum(len(one.files) for one in self.new),
+            files_removed=sum(
+                len(item.files) + (item.deletion_file is not None) for item in self.old
+            ),
+            files_added=sum(len(item.files) for item in self.new),
         )
 
 
@@ -156,7 +168,7 @@ class CompactionTask:
     @property
     def num_rows(self) -> int:
         """Rows that it writes."""
-        return sum(one.num_rows for one in self.fragments)
+        return sum(fragment.num_rows for fragment in self.fragments)
 
     def run(self) -> CompactionResult:
         """Write the new fragments; if that fails, delete them again.
@@ -187,10 +199,11 @@ class CompactionTask:
                 fragment.physical_rows - len(gone)
                 for fragment, gone in zip(self.fragments, deleted, strict=True)
             )
-            if sum(one.physical_rows for one in new) != live:
+            if sum(item.physical_rows for item in new) != live:
                 raise CorruptTableError(
-                    f"{paths.store.display}: fragments {[one.id for one in self.fragments]} have {live} live rows, but "
-                    f"{sum(one.physical_rows for one in new)} were read"
+                    f"{paths.store.display}: fragments {[item.id for item in self.fragments]} have "
+                    f"{live} live rows, but "
+                    f"{sum(item.physical_rows for item in new)} were read"
                 )
             if self.stable_row_ids:
                 new = self._with_lineage(paths, new, deleted)
@@ -200,7 +213,9 @@ class CompactionTask:
         return CompactionResult(self.fragments, tuple(new), self._addresses(deleted))
 
     def _rows_per_file(self) -> int:
-        """Return how many rows make fragments of about the same size, none of them smaller than wanted."""
+        """Return how many rows make fragments of about the same size, none of them smaller than
+        wanted.
+        """
         rows = self.num_rows
         files = max(rows // self.target_rows_per_fragment, 1)
         return max(-(-rows // files), 1)
@@ -213,9 +228,13 @@ class CompactionTask:
             known = row_ids_of(fragment, paths)
             if known is None:
                 raise CorruptTableError(f"{fragment.name}: no row ids, in a table with stable ones")
-            ids.append(without(known, gone))
-            created.append(without(_noted(created_versions_of(fragment, paths), fragment), gone))
-            updated.append(without(_noted(updated_versions_of(fragment, paths), fragment), gone))
+            ids.append(without_deleted(known, gone))
+            created.append(
+                without_deleted(_noted(created_versions_of(fragment, paths), fragment), gone)
+            )
+            updated.append(
+                without_deleted(_noted(updated_versions_of(fragment, paths), fragment), gone)
+            )
         sequences = [concatenate(parts) for parts in (ids, created, updated)]
         start = 0
         carrying = []
@@ -223,19 +242,19 @@ class CompactionTask:
             stop = start + fragment.physical_rows
             proto = fragment.to_proto()
             row_ids, born, changed = (values[start:stop] for values in sequences)
-            carry(proto, row_ids=row_ids, created=born, updated=changed)
+            store_lineage(proto, row_ids=row_ids, created=born, updated=changed)
             carrying.append(Fragment.from_proto(proto, "new fragment"))
             start = stop
         return carrying
 
     def _addresses(self, deleted: Sequence[Offsets]) -> bytes:
-        found = BitMap64()
+        result = BitMap64()
         for fragment, gone in zip(self.fragments, deleted, strict=True):
             first = first_address(fragment)
-            found.add_range(first, first + fragment.physical_rows)
-            found -= BitMap64(gone.astype(np.uint64) + np.uint64(first))
-        found.run_optimize()
-        data: bytes = found.serialize()
+            result.add_range(first, first + fragment.physical_rows)
+            result -= BitMap64(gone.astype(np.uint64) + np.uint64(first))
+        result.run_optimize()
+        data: bytes = result.serialize()
         return data
 
 
@@ -255,7 +274,8 @@ def plan_compaction(
     Raises
     ------
     UnsupportedFeatureError, UnsupportedError
-        The table needs more than this release does, or `defer_index_remap` is asked of a table with stable row ids.
+        The table needs more than this release does, or `defer_index_remap` is asked of a table with
+        stable row ids.
     CorruptTableError, StorageError
     """
     options = options or CompactionOptions()
@@ -263,7 +283,8 @@ def plan_compaction(
     manifest = table.manifest
     if options.defer_index_remap and manifest.flags.stable_row_ids:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: the table has stable row ids, which do not go together with a fragment reuse index; leave "
+            f"{table.store.display}: the table has stable row ids, which do not go together with a "
+            "fragment reuse index; leave "
             "defer_index_remap out"
         )
     check_types(table.schema, manifest.data_storage_version)
@@ -279,7 +300,7 @@ def plan_compaction(
             stable_row_ids=manifest.flags.stable_row_ids,
             # A fragment that moves stays one.
             target_rows_per_fragment=max(
-                options.target_rows(group), *(one.physical_rows for one in group)
+                options.target_rows(group), *(item.physical_rows for item in group)
             )
             if options.moved_fragment_ids is not None
             else options.target_rows(group),
@@ -295,7 +316,8 @@ def plan_compaction(
 
 
 def covered_fragments(table: OpenTable) -> list[BitMap]:
-    """Return the fragments that each segment of an index covers, those that its own have become by a compaction.
+    """Return the fragments that each segment of an index covers, those that its own have become by
+    a compaction.
 
     Raises
     ------
@@ -304,18 +326,18 @@ def covered_fragments(table: OpenTable) -> list[BitMap]:
     CorruptTableError, StorageError
     """
     section = indexes.section_of(table.manifest)
-    entry = fragment_reuse.find(section)
+    entry = fragment_reuse.find_entry(section)
     content = None
     if entry is not None:
-        fragment_reuse.check_plain(entry, table.store.display)
+        fragment_reuse.check_untagged(entry, table.store.display)
         content = fragment_reuse.read_content(table.paths, entry)
     bitmaps = [
-        indexes.fragment_bitmap(one) for one in section.indices if not indexes.is_system(one)
+        indexes.fragment_bitmap(index) for index in section.indices if not indexes.is_system(index)
     ]
     known = [bitmap for bitmap in bitmaps if bitmap is not None]
     if content is None:
         return known
-    return [fragment_reuse.translate(bitmap, content) for bitmap in known]
+    return [fragment_reuse.remap_fragments(bitmap, content) for bitmap in known]
 
 
 def commit_compaction(
@@ -342,9 +364,11 @@ def commit_compaction(
     max_retries : int
         How often to start again after other writers were faster.
     keep_new_fragments : bool
-        Whether the files of new fragments stay if they are not committed: what is planned anew may use them.
+        Whether the files of new fragments stay if they are not committed: what is planned anew may
+        use them.
     in_part : bool
-        Whether results whose fragments others have changed may be left out, and the others be committed; see `committed_of`.
+        Whether results whose fragments others have changed may be left out, and the others be
+        committed; see `committed_of`.
 
     Returns
     -------
@@ -354,13 +378,14 @@ def commit_compaction(
     Raises
     ------
     CommitConflictError
-        Others changed the same fragments; the new files are deleted again, unless they are to be kept.
+        Others changed the same fragments; the new files are deleted again, unless they are to be
+        kept.
     InvalidInputError
         Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
     results = list(results)
-    check_once(table, (one.id for result in results for one in result.old))
+    check_once(table, (item.id for result in results for item in result.old))
     store = table.store
     written: list[str] = []
     try:
@@ -401,19 +426,21 @@ def committed_of(
     manifest : Manifest
         What `commit_compaction` returned for them.
     """
-    ids = {one.id for one in manifest.fragments}
-    paths = {file.path for one in manifest.fragments for file in one.files}
+    ids = {item.id for item in manifest.fragments}
+    paths = {file.path for item in manifest.fragments for file in item.files}
     done: list[CompactionResult] = []
     left: list[CompactionResult] = []
     for result in results:
-        new = [file.path for one in result.new for file in one.files]
-        is_there = paths.issuperset(new) if new else ids.isdisjoint(one.id for one in result.old)
+        new = [file.path for item in result.new for file in item.files]
+        is_there = paths.issuperset(new) if new else ids.isdisjoint(item.id for item in result.old)
         (done if is_there else left).append(result)
     return done, left
 
 
 def undo(table: OpenTable, result: CompactionResult) -> None:
-    """Delete the files of a task that is not committed; what cannot be deleted is left to cleanup."""
+    """Delete the files of a task that is not committed; what cannot be deleted is left to
+    cleanup.
+    """
     with suppress(StorageError):
         delete_fragments(table.paths, result.new)
 
@@ -437,9 +464,9 @@ def _needs_reuse(manifest: Manifest) -> bool:
         return False
     section = indexes.section_of(manifest)
     # One that is there already tells where addresses lead, those of BTREE indexes too.
-    told = fragment_reuse.find(section) is not None
+    told = fragment_reuse.find_entry(section) is not None
     return any(
-        not indexes.is_system(index) and (told or indexes.kind(index) != "BTREE")
+        not indexes.is_system(index) and (told or indexes.type_of_index(index) != "BTREE")
         for index in section.indices
     )
 
@@ -453,25 +480,26 @@ def _remapped(
 
     section = indexes.section_of(manifest)
     stable = manifest.flags.stable_row_ids
-    old = BitMap(one.id for move in moves for one in move.old)
-    found: list[RewrittenIndex] = []
+    old = BitMap(item.id for move in moves for item in move.old)
+    results: list[RewrittenIndex] = []
     places: Moves | None = None
-    # With a reuse index the addresses that an index holds can be those of before an earlier compaction.
-    chosen = () if fragment_reuse.find(section) is not None else section.indices
+    # With a reuse index the addresses that an index holds can be those of before an earlier
+    # compaction.
+    chosen = () if fragment_reuse.find_entry(section) is not None else section.indices
     for index in chosen:
         bitmap = indexes.fragment_bitmap(index)
-        if bitmap is None or bitmap.isdisjoint(old) or indexes.kind(index) != "BTREE":
+        if bitmap is None or bitmap.isdisjoint(old) or indexes.type_of_index(index) != "BTREE":
             continue
         if indexes.holds_addresses(index, stable):
             places = places or Moves(paths, moves)
             remapped = remap_btree(paths, index, places)
             if remapped is not None:
-                found.append(remapped)
+                results.append(remapped)
                 written.extend(files_of(remapped))
-    return found
+    return results
 
 
-def _noted(versions: Words | None, fragment: Fragment) -> Words:
+def _noted(versions: UInt64Array | None, fragment: Fragment) -> UInt64Array:
     if versions is not None:
         return versions
     return np.full(fragment.physical_rows, _NO_VERSION, np.uint64)

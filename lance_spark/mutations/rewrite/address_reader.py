@@ -1,4 +1,6 @@
-"""Rows of one version of a table by their addresses, in any order, as a writer of the table takes them."""
+"""Rows of one version of a table by their addresses, in any order, as a writer of the table takes
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Fragments whose files stay open.
 _OPEN = 8
 _OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
-def offsets_by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
+def offsets_by_fragment(addresses: UInt64Array) -> Iterator[tuple[int, Offsets]]:
     """Yield the fragments that addresses, which increase, are in, each with the offsets there."""
     numbers = addresses >> np.uint64(OFFSET_BITS)
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
@@ -38,7 +40,7 @@ def offsets_by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
         yield int(numbers[start]), (addresses[start:stop] & _OFFSETS).astype(np.int64)
 
 
-def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: Words) -> None:
+def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:
     """Add addresses, in any order, to the bitmaps of offsets by fragment.
 
     Raises
@@ -49,10 +51,10 @@ def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: W
     unique = np.unique(addresses)
     repeated = len(unique) < len(addresses)
     for number, offsets in offsets_by_fragment(unique):
-        found = bitmap_of(offsets)
+        result = bitmap_of(offsets)
         before = rows.setdefault(number, BitMap())
-        repeated = repeated or not before.isdisjoint(found)
-        before |= found
+        repeated = repeated or not before.isdisjoint(result)
+        before |= result
     if repeated:
         raise InvalidInputError(
             f"{table.store.display}: a row's address comes twice, and so would the row"
@@ -74,7 +76,7 @@ class AddressReader:
         self._table = table
         self._fields = tuple(fields)
         self._arrow = input_schema(Schema(self._fields))
-        self._fragments = {one.id: one for one in counted_fragments(table.paths, table.manifest)}
+        self._fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
         self._open: OrderedDict[int, RowReader] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -98,7 +100,7 @@ class AddressReader:
         """Return how many rows should be read at once, of a fragment such as that of an address."""
         return max(self._reader(address >> OFFSET_BITS).window_rows(), 1)
 
-    def read(self, addresses: Words) -> RowBatch:
+    def read(self, addresses: UInt64Array) -> RowBatch:
         """Return rows in the order of their addresses.
 
         Parameters
@@ -122,11 +124,11 @@ class AddressReader:
         if len(parts) == 1 and np.array_equal(inverse, np.arange(len(unique))):
             return parts[0]
         return RowBatch(
-            self._values([one.values for one in parts], inverse),
-            np.concatenate([one.offsets for one in parts])[inverse],
-            np.concatenate([one.row_ids for one in parts])[inverse],
-            np.concatenate([one.created for one in parts])[inverse],
-            np.concatenate([one.updated for one in parts])[inverse],
+            self._values([part.values for part in parts], inverse),
+            np.concatenate([part.offsets for part in parts])[inverse],
+            np.concatenate([part.row_ids for part in parts])[inverse],
+            np.concatenate([part.created for part in parts])[inverse],
+            np.concatenate([part.updated for part in parts])[inverse],
         )
 
     def _read(self, number: int, offsets: Offsets) -> RowBatch:
@@ -135,7 +137,8 @@ class AddressReader:
         fragment = self._fragments[number]
         if int(offsets[-1]) >= fragment.physical_rows:
             raise InvalidInputError(
-                f"{name}: row {int(offsets[-1])} of fragment {number} is none: there are {fragment.physical_rows} rows"
+                f"{name}: row {int(offsets[-1])} of fragment {number} is none: there are "
+                f"{fragment.physical_rows} rows"
             )
         gone = offsets[np.isin(offsets, reader.deleted(), assume_unique=True)]
         if len(gone):
@@ -150,7 +153,8 @@ class AddressReader:
             fragment = self._fragments.get(number)
             if fragment is None:
                 raise InvalidInputError(
-                    f"{self._table.store.display}: version {self._table.version} has no fragment {number}, which a _rowaddr names"
+                    f"{self._table.store.display}: version {self._table.version} has no fragment "
+                    f"{number}, which a _rowaddr names"
                 )
             manifest = self._table.manifest
             reader = RowReader(
@@ -173,8 +177,8 @@ class AddressReader:
             return pa.RecordBatch.from_arrays([pa.nulls(len(order))], names=["_"]).select([])
         indices = pa.array(order)
         columns = []
-        for at, field in enumerate(self._arrow):
-            first, *others = (part.column(at) for part in parts)
+        for index, field in enumerate(self._arrow):
+            first, *others = (part.column(index) for part in parts)
             column = splice(first, pa.chunked_array(others, field.type), indices)
             columns.append(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)

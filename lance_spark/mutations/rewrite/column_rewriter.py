@@ -5,9 +5,10 @@
 | new columns | live ones make the file incomplete; deleted ones get null, or the value of a row nearby where there must be one |
 | new values of columns that there are | keep what they have |
 
-A new file has a row for each physical row of its fragment, and is written as the values come: one fragment after the other, addresses
-increasing. One window of rows is in memory at a time. Nothing refers to the files before they are committed. Specification:
-table/commit/transaction.md, `Merge` and `Update`.
+A new file has a row for each physical row of its fragment, and is written as the values come: one
+fragment after the other, addresses increasing. One window of rows is in memory at a time. Nothing
+refers to the files before they are committed. Specification: table/commit/transaction.md, `Merge`
+and `Update`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lance_spark.mutations.rewrite.row_reader import (
     splice,
 )
 from lance_spark.mutations.rows.update_task import ChangedColumns
-from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
@@ -45,7 +46,7 @@ from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: One file for a fragment, however large.
 _UNLIMITED = 1 << 62
@@ -87,7 +88,8 @@ class ColumnRewriter:
     schema : Schema
         The top-level columns, with their ids.
     old : bool
-        Whether the table has the columns, so that rows without a value keep theirs; they are new ones otherwise.
+        Whether the table has the columns, so that rows without a value keep theirs; they are new
+        ones otherwise.
     tag : bytes
         Ends the names of the files.
 
@@ -108,17 +110,18 @@ class ColumnRewriter:
         self._old = old
         self._tag = tag
         self._placement = placement_of(table)
-        self._fragments = {one.id: one for one in counted_fragments(table.paths, table.manifest)}
+        self._fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
         self._done: dict[int, ColumnFile] = {}
         self._open: _FragmentPatch | None = None
 
-    def put(self, addresses: Words, values: pa.RecordBatch) -> None:
+    def put(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
         """Give rows their values.
 
         Parameters
         ----------
         addresses : uint64 array
-            Of live rows, increasing within a fragment; those of one fragment come one after the other.
+            Of live rows, increasing within a fragment; those of one fragment come one after the
+            other.
         values : pa.RecordBatch
             The columns, in the types that a writer of the table takes.
 
@@ -145,7 +148,9 @@ class ColumnRewriter:
             patch.put(offsets, values.slice(start, stop - start))
 
     def finish(self) -> list[ColumnFile]:
-        """Close the last file, and return what was written, in the order that the fragments came in."""
+        """Close the last file, and return what was written, in the order that the fragments came
+        in.
+        """
         self._close()
         return list(self._done.values())
 
@@ -166,12 +171,14 @@ class ColumnRewriter:
         name = self._table.store.display
         if number in self._done:
             raise RowOrderError(
-                f"{name}: values for rows of fragment {number} come again after those of others; sort them by _rowaddr"
+                f"{name}: values for rows of fragment {number} come again after those of others; "
+                "sort them by _rowaddr"
             )
         fragment = self._fragments.get(number)
         if fragment is None:
             raise InvalidInputError(
-                f"{name}: version {self._table.version} has no fragment {number}, which a _rowaddr names"
+                f"{name}: version {self._table.version} has no fragment {number}, which a _rowaddr "
+                "names"
             )
         if self._old:
             kind: type[_FragmentPatch] = _OldColumns
@@ -240,7 +247,7 @@ class _FragmentPatch:
         """Write what is left, and close the file."""
         if self._next < self.fragment.physical_rows:
             self._write_rest(range(self._next, self.fragment.physical_rows))
-        ((file,),) = (one.files for one in self._writer.finish())
+        ((file,),) = (item.files for item in self._writer.finish())
         complete = len(self._rows) + len(self._deleted) == self.fragment.physical_rows
         return ColumnFile(self.fragment.id, file, encode_bitmap(self._rows), complete)
 
@@ -249,7 +256,9 @@ class _FragmentPatch:
         self._writer.abort()
 
     def _window_rows(self, values: pa.RecordBatch) -> int:
-        """Return how many rows there should be in memory; values that are sparse come among many others."""
+        """Return how many rows there should be in memory; values that are sparse come among many
+        others.
+        """
         width: int = max(values.nbytes // values.num_rows, 1)
         return min(max(WINDOW_BYTES // width, 1), _WINDOW_ROWS)
 
@@ -262,13 +271,14 @@ class _FragmentPatch:
     def _check(self, offsets: Offsets) -> None:
         wrong = np.flatnonzero(np.diff(offsets, prepend=self._next - 1) <= 0)
         if len(wrong):
-            at = int(offsets[wrong[0]])
-            twice = at in self._rows or bool((offsets == at).sum() > 1)
+            position = int(offsets[wrong[0]])
+            twice = position in self._rows or bool((offsets == position).sum() > 1)
             what = "comes twice: a key may match twice" if twice else "comes out of order"
-            raise RowOrderError(f"{self._name}: {self._shown(at)} {what}")
+            raise RowOrderError(f"{self._name}: {self._shown(position)} {what}")
         if offsets[-1] >= self.fragment.physical_rows:
             raise InvalidInputError(
-                f"{self._name}: {self._shown(int(offsets[-1]))} is none: there are {self.fragment.physical_rows} rows"
+                f"{self._name}: {self._shown(int(offsets[-1]))} is none: there are "
+                f"{self.fragment.physical_rows} rows"
             )
         gone = offsets[np.isin(offsets, self._deleted, assume_unique=True)]
         if len(gone):
@@ -291,7 +301,7 @@ class _NewColumns(_FragmentPatch):
     ) -> None:
         super().__init__(table, fragment, schema, tag, placement)
         # Structs are never null in files of version 2.0.
-        nullable = self._version > (2, 0) and all(one.nullable for one in schema.fields)
+        nullable = self._version > (2, 0) and all(field.nullable for field in schema.fields)
         self._filler = DeletedRowPadding(nullable)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
@@ -370,8 +380,8 @@ class _OldColumns(_FragmentPatch):
         order[offsets - rows.start] = len(rows) + np.arange(len(offsets))
         indices = pa.array(order)
         columns: Sequence[pa.ChunkedArray] = [
-            splice(one, pa.chunked_array([other]), indices)
-            for one, other in zip(old.columns, new.columns, strict=True)
+            splice(column, pa.chunked_array([other]), indices)
+            for column, other in zip(old.columns, new.columns, strict=True)
         ]
         table = pa.Table.from_arrays(columns, schema=self._arrow).combine_chunks()
         (batch,) = table.to_batches()
@@ -395,17 +405,17 @@ def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[Cha
     CorruptTableError, StorageError
     """
     patched = list(patched)
-    check_once(table, (one.fragment_id for one in patched))
-    fragments = {one.id: one for one in counted_fragments(table.paths, table.manifest)}
+    check_once(table, (item.fragment_id for item in patched))
+    fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
     trees = [{node.id for node in Schema((field,)).walk()} for field in table.schema.fields]
-    found = []
-    for one in patched:
-        ids = set(one.file.fields)
+    result = []
+    for item in patched:
+        ids = set(item.file.fields)
         superseded = ids.union(*(tree for tree in trees if not tree.isdisjoint(ids)))
-        state = replace_data_file(table.paths, fragments[one.fragment_id], one.file, superseded)
-        num_rows = len(BitMap.deserialize(one.rows))
-        found.append(ChangedColumns(state, one.rows, one.file.fields, num_rows))
-    return found
+        state = replace_data_file(table.paths, fragments[item.fragment_id], item.file, superseded)
+        num_rows = len(BitMap.deserialize(item.rows))
+        result.append(ChangedColumns(state, item.rows, item.file.fields, num_rows))
+    return result
 
 
 def delete_patched(table: OpenTable, patched: Iterable[ColumnFile]) -> None:
@@ -415,4 +425,4 @@ def delete_patched(table: OpenTable, patched: Iterable[ColumnFile]) -> None:
     ------
     StorageError
     """
-    delete_fragments(table.paths, [Fragment(0, [one.file for one in patched], 0)])
+    delete_fragments(table.paths, [Fragment(0, [item.file for item in patched], 0)])

@@ -1,8 +1,9 @@
-"""Rows of several fragments, which a change reads in their order; small fragments are read together.
+"""Rows of several fragments, which a change reads in their order; small fragments are read
+together.
 
-A change of a table of many small fragments costs what it takes to open and decode a fragment, many times over.
-`lance_spark.scan.fragment.small_fragments` reads such fragments as one. A fragment that it leaves out has a `RowReader` of its own: large
-ones, and those with blobs or overlays.
+A change of a table of many small fragments costs what it takes to open and decode a fragment, many
+times over. `lance_spark.scan.fragment.small_fragments` reads such fragments as one. A fragment that
+it leaves out has a `RowReader` of its own: large ones, and those with blobs or overlays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.index import OFFSET_BITS, first_address
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 
@@ -44,9 +45,9 @@ class AddressedRows(NamedTuple):
     """
 
     values: pa.RecordBatch
-    addresses: Words
-    row_ids: Words
-    created: Words
+    addresses: UInt64Array
+    row_ids: UInt64Array
+    created: UInt64Array
 
 
 def live_values(
@@ -56,7 +57,8 @@ def live_values(
     version: tuple[int, int],
     base_paths: Mapping[int, BasePath],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the values of the live rows of fragments, in order, in the shape that a writer of the table takes.
+    """Yield the values of the live rows of fragments, in order, in the shape that a writer of the
+    table takes.
 
     Parameters
     ----------
@@ -119,11 +121,13 @@ def matching_rows(
 def matching_offsets(
     paths: TablePaths, fragments: Iterable[Fragment], filters: Sequence[Condition]
 ) -> dict[int, BitMap]:
-    """Return where the live rows that meet all filters are: offsets by fragment, for those that have such rows."""
-    found: dict[int, BitMap] = {}
+    """Return where the live rows that meet all filters are: offsets by fragment, for those that
+    have such rows.
+    """
+    results: dict[int, BitMap] = {}
     for source in _sources(paths, fragments, Schema((ROW_ADDRESS,)), filters):
         if not isinstance(source, Fragment):
-            add_offsets(found, source.column(0).to_numpy())
+            add_offsets(results, source.column(0).to_numpy())
             continue
         reader = FragmentReader(paths, source, Schema(()), filters)
         rows = BitMap()
@@ -133,12 +137,14 @@ def matching_offsets(
         finally:
             reader.close()
         if rows:
-            found[source.id] = rows
-    return found
+            results[source.id] = rows
+    return results
 
 
-def add_offsets(found: dict[int, BitMap], addresses: Words) -> None:
-    """Add rows to the offsets of each fragment; the addresses of one fragment follow one another, increasing."""
+def add_offsets(found: dict[int, BitMap], addresses: UInt64Array) -> None:
+    """Add rows to the offsets of each fragment; the addresses of one fragment follow one another,
+    increasing.
+    """
     if not len(addresses):
         return
     numbers = addresses >> np.uint64(OFFSET_BITS)
@@ -155,7 +161,9 @@ def add_offsets(found: dict[int, BitMap], addresses: Words) -> None:
 def _sources(
     paths: TablePaths, fragments: Iterable[Fragment], schema: Schema, filters: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch | Fragment]:
-    """Yield the rows of small fragments as they are read, and each fragment that has to be read alone, in order."""
+    """Yield the rows of small fragments as they are read, and each fragment that has to be read
+    alone, in order.
+    """
     runs = SmallFragmentScan(paths, schema, filters, ScanMetrics())
     for fragment in fragments:
         if runs.fits(fragment):

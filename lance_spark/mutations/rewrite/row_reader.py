@@ -1,7 +1,8 @@
 """Rows as they are read to be written again: nothing about them changes.
 
-Blobs come as bytes. References to objects outside of the table stay references, to the same range of the same object, and the object
-is not read: what a writer takes has bytes or a URI for each value (`lance_spark.file.blobs.values`).
+Blobs come as bytes. References to objects outside of the table stay references, to the same range
+of the same object, and the object is not read: what a writer takes has bytes or a URI for each
+value (`lance_spark.file.blobs.values`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
-from lance_spark.table.rows.ids import carry, updated_versions_of
+from lance_spark.table.rows.ids import store_lineage, updated_versions_of
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are handed on at once at most.
 BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
-#: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken out.
+#: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken
+#: out.
 _SPARSE = 4
 #: Fields of data files that another file has now.
 _TOMBSTONE = -2
@@ -47,7 +49,7 @@ _TOMBSTONE = -2
 
 def keeping_references(base_paths: Mapping[int, BasePath]) -> BlobOptions:
     """Return how blobs are written so that references stay what they are."""
-    folders = {number: one.path for number, one in base_paths.items() if not one.is_dataset_root}
+    folders = {number: item.path for number, item in base_paths.items() if not item.is_dataset_root}
     return BlobOptions("reference", bases=folders)
 
 
@@ -70,9 +72,9 @@ class RowBatch:
 
     values: pa.RecordBatch
     offsets: Offsets
-    row_ids: Words
-    created: Words
-    updated: Words
+    row_ids: UInt64Array
+    created: UInt64Array
+    updated: UInt64Array
 
 
 class RowReader:
@@ -115,7 +117,7 @@ class RowReader:
         )
         blobs = tuple(f for f in schema.fields if has_blobs(f)) if version >= FIRST_V2 else ()
         self._blobs = {field.name: field for field in blobs}
-        self._has_blobs = any(has_blobs(one) for one in fields)
+        self._has_blobs = any(has_blobs(item) for item in fields)
         wanted = Schema(tuple(f for f in fields if f.name in self._blobs))
         described = handled(wanted, Handling.DESCRIPTIONS, version)
         self._places = FragmentReader(paths, fragment, described)
@@ -135,13 +137,15 @@ class RowReader:
 
     def matching_offsets(self) -> BitMap:
         """Return where the live rows that meet the filters are."""
-        found = BitMap()
+        result = BitMap()
         for offsets in self._reader.matching_windows():
-            found |= bitmap_of(offsets)
-        return found
+            result |= bitmap_of(offsets)
+        return result
 
     def matching(self, rows: range | None = None) -> Iterator[RowBatch]:
-        """Yield the live rows that meet the filters, in order; those among some physical rows, if any are given."""
+        """Yield the live rows that meet the filters, in order; those among some physical rows, if
+        any are given.
+        """
         for batch in self._reader.scan(self._rows if rows is None else rows, BATCH_ROWS):
             yield self._moved(batch)
 
@@ -193,7 +197,7 @@ class RowReader:
             parsed = [
                 BlobDescriptors.of(leaf, name) for leaf in _leaves(places.column(name), field)
             ]
-            if any((one.kinds[one.live] == EXTERNAL).any() for one in parsed):
+            if any((item.kinds[item.live] == EXTERNAL).any() for item in parsed):
                 column = self._replaced(values.column(name), field, parsed)
                 values = values.set_column(values.schema.get_field_index(name), name, column)
         return values
@@ -215,7 +219,7 @@ class RowReader:
         keep = pa.array(
             np.where(places.live & ~external, np.arange(len(data)), 0), mask=~places.live | external
         )
-        uris = [self._uri(places, at) if external[at] else None for at in range(len(data))]
+        uris = [self._uri(places, index) if external[index] else None for index in range(len(data))]
         children = [
             data.take(keep),
             pa.array(uris, pa.string()),
@@ -234,14 +238,16 @@ class RowReader:
         base = self._bases.get(number)
         if base is None:
             raise CorruptTableError(
-                f"{places.name}: a blob lies below base path {number}, which the manifest does not have"
+                f"{places.name}: a blob lies below base path {number}, which the manifest does not "
+                "have"
             )
         root = base.path if ":/" in base.path else f"file://{base.path}"
         return f"{root.rstrip('/')}/{quote(uri)}"
 
 
 def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bool:
-    """Whether a file of fields that get new values takes the first field from a file of version 0.1 that keeps others.
+    """Whether a file of fields that get new values takes the first field from a file of version 0.1
+    that keeps others.
 
     See `loses_first` for what pylance makes of such a file.
 
@@ -286,13 +292,13 @@ def replace_data_file(
     proto.ClearField("files")
     for file in fragment.to_proto().files:
         # The message itself: other clients may have more in it than is known here.
-        file.fields[:] = [_TOMBSTONE if one in superseded else one for one in file.fields]
-        if any(one != _TOMBSTONE for one in file.fields):
+        file.fields[:] = [_TOMBSTONE if field in superseded else field for field in file.fields]
+        if any(field != _TOMBSTONE for field in file.fields):
             proto.files.append(file)
     proto.files.append(new.to_proto())
     if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
         # Files cannot be changed; what the manifest says comes in its place.
-        carry(proto, updated=updated_versions_of(fragment, paths))
+        store_lineage(proto, updated=updated_versions_of(fragment, paths))
     return Fragment.from_proto(proto, "fragment with new columns")
 
 
@@ -304,16 +310,16 @@ def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedAr
     InvalidInputError
         They are too many for a dictionary.
     """
-    kind = old.type
-    if not pat.is_dictionary(kind):
-        return pa.chunked_array([old, *new.chunks], kind).take(order)
+    dtype = old.type
+    if not pat.is_dictionary(dtype):
+        return pa.chunked_array([old, *new.chunks], dtype).take(order)
     # Arrow does not unify all dictionaries that files can have.
-    plain = [one.cast(kind.value_type) for one in (old, *new.chunks)]
-    both = pa.chunked_array(plain, kind.value_type).take(order).combine_chunks()
+    plain = [item.cast(dtype.value_type) for item in (old, *new.chunks)]
+    both = pa.chunked_array(plain, dtype.value_type).take(order).combine_chunks()
     try:
-        return pa.chunked_array([both.dictionary_encode().cast(kind)])
+        return pa.chunked_array([both.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"new values make too many for {kind}: {error}") from None
+        raise InvalidInputError(f"new values make too many for {dtype}: {error}") from None
 
 
 def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:

@@ -1,7 +1,9 @@
-"""Rows that move: they are written to new fragments with some new values, and are to be deleted where they were.
+"""Rows that move: they are written to new fragments with some new values, and are to be deleted
+where they were.
 
-Values that nobody gives are read where the row is. In tables with stable row ids rows keep their ids and the version that they were
-created in; the commit notes its own version as that of their last change. Specification: table/row_id_lineage.md.
+Values that nobody gives are read where the row is. In tables with stable row ids rows keep their
+ids and the version that they were created in; the commit notes its own version as that of their
+last change. Specification: table/row_id_lineage.md.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are moved at once, at most.
 _BATCH_ROWS = 65_536
@@ -42,7 +44,8 @@ class RewrittenRows:
     Attributes
     ----------
     fragments : tuple of Fragment
-        Of rows that moved: with their ids, and the versions that they were created in, in tables with stable row ids.
+        Of rows that moved: with their ids, and the versions that they were created in, in tables
+        with stable row ids.
     inserted : tuple of Fragment
         Of rows that are new.
     rows : mapping of int to bytes
@@ -86,12 +89,13 @@ class _Moving:
     ----------
     writer : FragmentWriter
     ids, created : list of uint64 array
-        Ids of the rows that were written, and the versions that they were created in, in tables with stable row ids.
+        Ids of the rows that were written, and the versions that they were created in, in tables
+        with stable row ids.
     """
 
     writer: FragmentWriter
-    ids: list[Words] = field(default_factory=list)
-    created: list[Words] = field(default_factory=list)
+    ids: list[UInt64Array] = field(default_factory=list)
+    created: list[UInt64Array] = field(default_factory=list)
 
 
 class RowRewriter:
@@ -139,7 +143,7 @@ class RowRewriter:
         self._num_rows = self._num_inserted = 0
 
     def move(
-        self, addresses: Words, values: pa.RecordBatch, given: Sequence[str] | None = None
+        self, addresses: UInt64Array, values: pa.RecordBatch, given: Sequence[str] | None = None
     ) -> None:
         """Write rows with new values.
 
@@ -155,7 +159,8 @@ class RowRewriter:
         Raises
         ------
         InvalidInputError
-            An address comes twice, or is not one of a live row; or a column that must not be null has nulls.
+            An address comes twice, or is not one of a live row; or a column that must not be null
+            has nulls.
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         """
@@ -172,7 +177,7 @@ class RowRewriter:
             else:
                 self._move(rest, places, addresses[rows], values.take(pa.array(rows)))
 
-    def mark(self, addresses: Words) -> None:
+    def mark(self, addresses: UInt64Array) -> None:
         """Note rows that go, and are not written anywhere.
 
         Raises
@@ -217,26 +222,26 @@ class RowRewriter:
     def abort(self) -> None:
         """Delete everything that was written; what cannot be deleted is left to cleanup."""
         self._close()
-        for writer in (*(one.writer for one in self._moving.values()), self._inserting):
+        for writer in (*(item.writer for item in self._moving.values()), self._inserting):
             if writer is not None:
                 with suppress(StorageError):
                     writer.abort()
 
     def _rest_of(self, given: tuple[str, ...]) -> _Rest:
-        found = self._rests.get(given)
-        if found is None:
-            fields = tuple(one for one in self._schema.fields if one.name not in given)
-            chosen = pa.schema([one for one in self._arrow if one.name in given])
-            found = _Rest(chosen, AddressReader(self._table, fields), bool(fields))
-            self._rests[given] = found
-        return found
+        result = self._rests.get(given)
+        if result is None:
+            fields = tuple(item for item in self._schema.fields if item.name not in given)
+            chosen = pa.schema([item for item in self._arrow if item.name in given])
+            result = _Rest(chosen, AddressReader(self._table, fields), bool(fields))
+            self._rests[given] = result
+        return result
 
     def _close(self) -> None:
         for rest in self._rests.values():
             rest.rows.close()
 
     def _by_places(
-        self, addresses: Words
+        self, addresses: UInt64Array
     ) -> Iterator[tuple[tuple[Target, ...], npt.NDArray[np.intp] | None]]:
         """Yield where files go, and which rows these are of; None if all are."""
         if self._placement.chosen or not self._placement.homes:
@@ -244,26 +249,36 @@ class RowRewriter:
             return
         if self._places is None:
             fragments = self._table.manifest.fragments
-            self._places = {one.id: self._placement.of(one) for one in fragments}
+            self._places = {item.id: self._placement.of(item) for item in fragments}
         numbers, inverse = np.unique(addresses >> np.uint64(OFFSET_BITS), return_inverse=True)
         # A fragment that the table does not have is refused when its rows are read.
         places = [self._places.get(number, (None,)) for number in numbers.tolist()]
         kinds = list(dict.fromkeys(places))
-        codes = np.array([kinds.index(one) for one in places])[inverse]
+        codes = np.array([kinds.index(item) for item in places])[inverse]
         for code, kind in enumerate(kinds):
             yield kind, None if len(kinds) == 1 else np.flatnonzero(codes == code)
 
     def _move(
-        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+        self,
+        rest: _Rest,
+        places: tuple[Target, ...],
+        addresses: UInt64Array,
+        values: pa.RecordBatch,
     ) -> None:
         step = _BATCH_ROWS
         if rest.reads:
             step = min(step, rest.rows.window_rows(int(addresses[0])))
-        for at in range(0, len(addresses), step):
-            self._write(rest, places, addresses[at : at + step], values.slice(at, step))
+        for position in range(0, len(addresses), step):
+            self._write(
+                rest, places, addresses[position : position + step], values.slice(position, step)
+            )
 
     def _write(
-        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+        self,
+        rest: _Rest,
+        places: tuple[Target, ...],
+        addresses: UInt64Array,
+        values: pa.RecordBatch,
     ) -> None:
         moving = self._moving.get(places)
         if moving is None:
@@ -276,9 +291,9 @@ class RowRewriter:
                 moving.ids.append(there.row_ids)
                 moving.created.append(there.created)
         names = self._schema.names
-        moving.writer.write(pa.RecordBatch.from_arrays([new[one] for one in names], names=names))
+        moving.writer.write(pa.RecordBatch.from_arrays([new[name] for name in names], names=names))
 
-    def _note(self, addresses: Words) -> None:
+    def _note(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
 

@@ -33,13 +33,13 @@ def plan_vectors(
     UnsupportedFeatureError, UnsupportedError
         The table needs more than this release does.
     """
-    known = {one.id for one in table.manifest.fragments}
+    known = {fragment.id for fragment in table.manifest.fragments}
     missing = sorted(rows.keys() - known)
     if missing:
         raise InvalidInputError(
             f"{table.store.display}: version {table.version} has no fragment {missing[0]}"
         )
-    return plan_delete(table, (), rows={n: found for n, found in rows.items() if found}, tag=tag)
+    return plan_delete(table, (), rows={n: result for n, result in rows.items() if result}, tag=tag)
 
 
 def union(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
@@ -57,18 +57,19 @@ def union(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, 
     InvalidInputError
         They have.
     """
-    found: dict[int, BitMap] = {}
+    results: dict[int, BitMap] = {}
     for part in parts:
         for number, data in part.items():
             rows = BitMap.deserialize(data)
-            before = found.get(number)
+            before = results.get(number)
             if before is None:
-                found[number] = rows
+                results[number] = rows
                 continue
             if disjoint and not before.isdisjoint(rows):
                 address = (number << OFFSET_BITS) + (before & rows).min()
                 raise InvalidInputError(
-                    f"the row with _rowaddr {address} (fragment {number}) was handled by two tasks; nothing was changed"
+                    f"the row with _rowaddr {address} (fragment {number}) was handled by two "
+                    "tasks; nothing was changed"
                 )
             before |= rows
-    return found
+    return results

@@ -1,4 +1,5 @@
-"""The keys that a merge inserts, noted so that two merges that insert one key at the same time are noticed.
+"""The keys that a merge inserts, noted so that two merges that insert one key at the same time are
+noticed.
 
 | part | what |
 | --- | --- |
@@ -6,9 +7,10 @@
 | hash | XXH64 with seed 0 of these bytes |
 | place | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit ``(hash * SALT[i] mod 2^32) >> 27`` |
 
-The filter has the one size that all clients can compare: 32,768 bytes, made for 8,192 keys. With many more it says that any key may
-be in it, which costs a retry, and no row. Keys of types without such bytes set all bits; those with a null are equal to none, and not
-noted. Specification: table/commit/transaction.md, `KeyExistenceFilter`; split-block Bloom filters are Parquet's.
+The filter has the one size that all clients can compare: 32,768 bytes, made for 8,192 keys. With
+many more it says that any key may be in it, which costs a retry, and no row. Keys of types without
+such bytes set all bits; those with a null are equal to none, and not noted. Specification:
+table/commit/transaction.md, `KeyExistenceFilter`; split-block Bloom filters are Parquet's.
 """
 
 from __future__ import annotations
@@ -73,8 +75,8 @@ class KeyFilter:
         """
         known = [column.is_valid() for column in keys.columns]
         whole = known[0]
-        for one in known[1:]:
-            whole = pc.and_(whole, one)
+        for item in known[1:]:
+            whole = pc.and_(whole, item)
         keys = keys.filter(whole)
         if not keys.num_rows:
             return
@@ -123,36 +125,36 @@ def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
     uint64 array of shape (n,)
     """
     count, length = rows.shape
-    at = 0
+    position = 0
     if length >= 32:
         zero = np.zeros(count, np.uint64)
         lanes = [zero + _P1 + _P2, zero + _P2, zero, zero - _P1]
-        while at + 32 <= length:
+        while position + 32 <= length:
             for lane in range(4):
-                word = _words(rows, at + 8 * lane, 8)
+                word = _words(rows, position + 8 * lane, 8)
                 lanes[lane] = _round(lanes[lane], word)
-            at += 32
-        found = sum(
-            (_rotated(one, by) for one, by in zip(lanes, (1, 7, 12, 18), strict=True)), start=zero
+            position += 32
+        result = sum(
+            (_rotated(item, by) for item, by in zip(lanes, (1, 7, 12, 18), strict=True)), start=zero
         )
-        for one in lanes:
-            found = (found ^ _round(zero, one)) * _P1 + _P4
+        for item in lanes:
+            result = (result ^ _round(zero, item)) * _P1 + _P4
     else:
-        found = np.full(count, _P5, np.uint64)
-    found = found + np.uint64(length)
-    while at + 8 <= length:
-        found = found ^ _round(np.zeros(count, np.uint64), _words(rows, at, 8))
-        found = _rotated(found, 27) * _P1 + _P4
-        at += 8
-    if at + 4 <= length:
-        found = _rotated(found ^ _words(rows, at, 4) * _P1, 23) * _P2 + _P3
-        at += 4
-    while at < length:
-        found = _rotated(found ^ rows[:, at].astype(np.uint64) * _P5, 11) * _P1
-        at += 1
-    found = (found ^ (found >> np.uint64(33))) * _P2
-    found = (found ^ (found >> np.uint64(29))) * _P3
-    return found ^ (found >> np.uint64(32))
+        result = np.full(count, _P5, np.uint64)
+    result = result + np.uint64(length)
+    while position + 8 <= length:
+        result = result ^ _round(np.zeros(count, np.uint64), _words(rows, position, 8))
+        result = _rotated(result, 27) * _P1 + _P4
+        position += 8
+    if position + 4 <= length:
+        result = _rotated(result ^ _words(rows, position, 4) * _P1, 23) * _P2 + _P3
+        position += 4
+    while position < length:
+        result = _rotated(result ^ rows[:, position].astype(np.uint64) * _P5, 11) * _P1
+        position += 1
+    result = (result ^ (result >> np.uint64(33))) * _P2
+    result = (result ^ (result >> np.uint64(29))) * _P3
+    return result ^ (result >> np.uint64(32))
 
 
 def _round(lane: _U64, word: _U64) -> _U64:
@@ -168,31 +170,31 @@ def _words(rows: npt.NDArray[np.uint8], at: int, size: int) -> _U64:
     return part.view(f"<u{size}").reshape(-1).astype(np.uint64)
 
 
-def _has_bytes(kind: pa.DataType) -> bool:
+def _has_bytes(dtype: pa.DataType) -> bool:
     return bool(
-        pat.is_integer(kind)
-        or pat.is_string(kind)
-        or pat.is_large_string(kind)
-        or pat.is_binary(kind)
-        or pat.is_large_binary(kind)
+        pat.is_integer(dtype)
+        or pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
     )
 
 
 def _bytes_of(column: pa.Array) -> pa.Array:
     """Return the bytes of values without nulls, as a binary array."""
-    kind = column.type
-    if not pat.is_integer(kind):
-        return column.cast(pa.large_binary() if _is_long(kind) else pa.binary()).cast(pa.binary())
-    wide = column.cast(pa.uint64() if pat.is_unsigned_integer(kind) else pa.int64())
+    dtype = column.type
+    if not pat.is_integer(dtype):
+        return column.cast(pa.large_binary() if _is_long(dtype) else pa.binary()).cast(pa.binary())
+    wide = column.cast(pa.uint64() if pat.is_unsigned_integer(dtype) else pa.int64())
     numbers = np.ascontiguousarray(wide.to_numpy(zero_copy_only=False)).astype(
-        "<u8" if pat.is_unsigned_integer(kind) else "<i8"
+        "<u8" if pat.is_unsigned_integer(dtype) else "<i8"
     )
     data = pa.py_buffer(numbers.tobytes())
     return pa.Array.from_buffers(pa.binary(8), len(numbers), [None, data]).cast(pa.binary())
 
 
-def _is_long(kind: pa.DataType) -> bool:
-    return bool(pat.is_large_string(kind) or pat.is_large_binary(kind))
+def _is_long(dtype: pa.DataType) -> bool:
+    return bool(pat.is_large_string(dtype) or pat.is_large_binary(dtype))
 
 
 def _hashes(texts: pa.Array) -> Iterator[_U64]:
@@ -205,6 +207,6 @@ def _hashes(texts: pa.Array) -> Iterator[_U64]:
     for length in np.unique(lengths).tolist():
         chosen = starts[lengths == length]
         step = max(_AT_ONCE // max(length, 1), 1)
-        for at in range(0, len(chosen), step):
-            places = chosen[at : at + step, None] + np.arange(length)
+        for position in range(0, len(chosen), step):
+            places = chosen[position : position + step, None] + np.arange(length)
             yield xxh64(content[places])

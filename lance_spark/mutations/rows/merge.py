@@ -1,7 +1,9 @@
-"""The one commit of a merge: rows that moved, rows that are new, and rows that went, with the keys that came.
+"""The one commit of a merge: rows that moved, rows that are new, and rows that went, with the keys
+that came.
 
-The key is that of the table, which nobody enforces. Two merges that insert one of its keys at the same time are told apart by the
-filter that each commit brings along. Specification: table/index.md, "Unenforced Primary Key"; table/commit/transaction.md, "Update".
+The key is that of the table, which nobody enforces. Two merges that insert one of its keys at the
+same time are told apart by the filter that each commit brings along. Specification: table/index.md,
+"Unenforced Primary Key"; table/commit/transaction.md, "Update".
 """
 
 from __future__ import annotations
@@ -20,18 +22,19 @@ from lance_spark.table.operations.data.update import Update
 
 
 def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
-    """Return the fields of the primary key in its order, each behind those that it lies in; none if the table has no such key.
+    """Return the fields of the primary key in its order, each behind those that it lies in; none if
+    the table has no such key.
 
     Those whose place in the key is said come first, the others in the order of their ids.
     """
-    found = []
+    result = []
     for top in schema.fields:
         for path in _paths((top,)):
             proto = path[-1].to_proto()
             if proto.unenforced_primary_key:
                 place = proto.unenforced_primary_key_position
-                found.append(((not place, place or proto.id, proto.id), path))
-    return [path for _, path in sorted(found, key=lambda one: one[0])]
+                result.append(((not place, place or proto.id, proto.id), path))
+    return [path for _, path in sorted(result, key=lambda one: one[0])]
 
 
 def upsert_operation(
@@ -61,10 +64,10 @@ def upsert_operation(
     InvalidInputError
         Two deletions are of one fragment.
     """
-    fragments = tuple(one for part in moved for one in part.fragments)
+    fragments = tuple(item for part in moved for item in part.fragments)
     result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
     operation = update_operation(table, [result], changed, "rows")
-    inserted = (one for part in moved for one in part.inserted)
+    inserted = (item for part in moved for item in part.inserted)
     return replace(
         operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
     )

@@ -1,4 +1,5 @@
-"""Overwriting a part of a table: the rows that meet a condition go, and new ones come, in one version.
+"""Overwriting a part of a table: the rows that meet a condition go, and new ones come, in one
+version.
 
 | step | where | what |
 | --- | --- | --- |
@@ -6,9 +7,10 @@
 | `WriteJob.writer` | workers | data files of the new rows; nothing refers to them yet |
 | `commit_replacement` | driver | finds the rows that go, writes deletion files, one `Update` with new fragments |
 
-Fragments that lose all rows go without a deletion file. Only the columns of the condition are read. The first attempt is planned on the
-version that the write was planned on: rows that others appended meanwhile stay. If others changed rows that go, it is planned anew on
-the newest version, and what meets the condition there goes. Specification: table/commit/transaction.md, `Update`.
+Fragments that lose all rows go without a deletion file. Only the columns of the condition are read.
+The first attempt is planned on the version that the write was planned on: rows that others appended
+meanwhile stay. If others changed rows that go, it is planned anew on the newest version, and what
+meets the condition there goes. Specification: table/commit/transaction.md, `Update`.
 """
 
 from __future__ import annotations
@@ -57,12 +59,12 @@ def replacement(
     InvalidInputError
         Two deletions are about one fragment.
     """
-    check_once(table, (one.fragment_id for one in deletions))
-    by_id = {one.fragment_id: one for one in deletions}
+    check_once(table, (item.fragment_id for item in deletions))
+    by_id = {item.fragment_id: item for item in deletions}
     return Update(
         fragments=changed_fragments(table, by_id),
         new_fragments=tuple(fragments),
-        removed_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
+        removed_fragment_ids=tuple(sorted(i for i, item in by_id.items() if item.file is None)),
         affected=Affected(by_id),
     )
 
@@ -133,8 +135,8 @@ def commit_replacement(
     def change(current: OpenTable) -> Manifest:
         _check_columns(current, job, condition)
         tasks = plan_delete(current, [condition], tag=by.tag or job.tag)
-        found = by.run(tasks, DeleteTask.run, partial(undo, current.store))
-        deletions = [deletion for part in found for deletion in part]
+        result = by.run(tasks, DeleteTask.run, partial(undo, current.store))
+        deletions = [deletion for part in result for deletion in part]
         operation = replacement(current, deletions, fragments)
         return commit_rows(
             current,
@@ -156,12 +158,12 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
     ------
     CommitConflictError
     """
-    for one in [*job.schema.walk(), *(one for path in condition.paths for one in path)]:
-        there = table.schema.field_by_id(one.id)
+    for item in [*job.schema.walk(), *(item for path in condition.paths for item in path)]:
+        there = table.schema.field_by_id(item.id)
         # Ids of columns that are dropped can be given again.
-        if there is None or (there.name, there.logical_type) != (one.name, one.logical_type):
+        if there is None or (there.name, there.logical_type) != (item.name, item.logical_type):
             raise _overtaken(
-                table, f"column {one.name!r} was dropped, renamed or given another type"
+                table, f"column {item.name!r} was dropped, renamed or given another type"
             )
     if table.version != job.read_version and not fits(job, table.manifest):
         raise _overtaken(
@@ -171,6 +173,7 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
 
 def _overtaken(table: OpenTable, what: str) -> CommitConflictError:
     return CommitConflictError(
-        f"{table.store.display}: {what} by version {table.version}, while this overwrite was under way; write again",
+        f"{table.store.display}: {what} by version {table.version}, while this overwrite was under "
+        "way; write again",
         retryable=False,
     )

@@ -1,4 +1,5 @@
-"""Rows by the values of some columns together: what data has of them, and a condition on rows that have one of those.
+"""Rows by the values of some columns together: what data has of them, and a condition on rows that
+have one of those.
 
 Null is a value of its own here: rows with null in a column go together.
 """
@@ -42,23 +43,24 @@ def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple
     InvalidOptionError
         There is no such column, or its values make no partitions.
     """
-    by_name = {one.name: one for one in schema.fields}
-    found = []
+    by_name = {item.name: item for item in schema.fields}
+    result = []
     for name in names:
         field = by_name.get(name)
         if field is None:
             raise InvalidOptionError(
                 f"{table} has no column {name!r} to partition by; it has {', '.join(by_name)}"
             )
-        kind = field.arrow_field.type
-        kind = kind.value_type if pat.is_dictionary(kind) else kind
-        if field.is_blob or pat.is_nested(kind) or pat.is_floating(kind):
+        dtype = field.arrow_field.type
+        dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
+        if field.is_blob or pat.is_nested(dtype) or pat.is_floating(dtype):
             raise InvalidOptionError(
-                f"{table}: column {name!r} of {kind} makes no partitions; choose columns of whole numbers, texts, dates, "
+                f"{table}: column {name!r} of {dtype} makes no partitions; choose columns of whole "
+                "numbers, texts, dates, "
                 "times, decimals or booleans"
             )
-        found.append(Column((field,)))
-    return tuple(found)
+        result.append(Column((field,)))
+    return tuple(result)
 
 
 class Partitions:
@@ -99,7 +101,8 @@ class Partitions:
         if len(more) > MOST_PARTITIONS:
             columns = ", ".join(map(str, self._columns))
             raise InvalidInputError(
-                f"the rows have more than {MOST_PARTITIONS} combinations of values of {columns}: partition by columns with "
+                f"the rows have more than {MOST_PARTITIONS} combinations of values of {columns}: "
+                "partition by columns with "
                 "fewer values, or say what is replaced by replaceWhere"
             )
         self._found = more
@@ -120,7 +123,8 @@ class InPartitions(Predicate):
     ----------
     columns_of : tuple of Column
     values : pa.RecordBatch
-        A column for each of them, a row for each combination, in the types that `Column.values` gives.
+        A column for each of them, a row for each combination, in the types that `Column.values`
+        gives.
     inverted : bool
     """
 
@@ -131,8 +135,8 @@ class InPartitions(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true or false for each row."""
         arrays = [column.values(batch) for column in self.columns_of]
-        found = _codes(self.values.columns, arrays, batch.num_rows) >= 0
-        return pa.array(~found if self.inverted else found)
+        result = _codes(self.values.columns, arrays, batch.num_rows) >= 0
+        return pa.array(~result if self.inverted else result)
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns that it looks at."""
@@ -172,7 +176,9 @@ class InPartitions(Predicate):
 def _codes(
     wanted: Iterable[pa.Array], given: Iterable[pa.Array], num_rows: int
 ) -> npt.NDArray[np.int64]:
-    """Return for each row the number of its combination among those that are wanted; -1 for others."""
+    """Return for each row the number of its combination among those that are wanted; -1 for
+    others.
+    """
     import pyarrow.compute as pc
 
     codes: npt.NDArray[np.int64] = np.zeros(num_rows, np.int64)
@@ -181,8 +187,8 @@ def _codes(
         some = values if values.type.equals(array.type) else values.cast(array.type)
         unique = some.unique()
         own = pc.index_in(some, value_set=unique).to_numpy(zero_copy_only=False).astype(np.int64)
-        found = pc.index_in(array, value_set=unique).fill_null(-1)
-        theirs = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        result = pc.index_in(array, value_set=unique).fill_null(-1)
+        theirs = result.to_numpy(zero_copy_only=False).astype(np.int64)
         known = own if known is None else known * len(unique) + own
         both = np.where((codes < 0) | (theirs < 0), -1, codes * len(unique) + theirs)
         # Numbered anew after each column: products of many would not fit.

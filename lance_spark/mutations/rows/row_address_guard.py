@@ -1,7 +1,8 @@
 """Rows that are named by where they are, while others change the table.
 
-A change that is planned again looks for its rows in a newer version. An id that a row keeps finds it there, and so does a value; a place
-finds nothing, or another row, once the row has moved. Nobody would notice: the change would be made, of no row.
+A change that is planned again looks for its rows in a newer version. An id that a row keeps finds
+it there, and so does a value; a place finds nothing, or another row, once the row has moved. Nobody
+would notice: the change would be made, of no row.
 
 | committed meanwhile | rows leave their places |
 | --- | --- |
@@ -56,12 +57,13 @@ class RowAddressGuard:
     Attributes
     ----------
     left : dict of int to str
-        Fragments of that version that rows have left for others, as far as `follow` has looked, and what says so.
+        Fragments of that version that rows have left for others, as far as `follow` has looked, and
+        what says so.
     """
 
     def __init__(self, table: OpenTable) -> None:
         self._first = table
-        self._fragments = frozenset(one.id for one in table.manifest.fragments)
+        self._fragments = frozenset(fragment.id for fragment in table.manifest.fragments)
         self._seen = table.version
         self._shifted: str | None = None
         self.left: dict[int, str] = {}
@@ -75,8 +77,8 @@ class RowAddressGuard:
         """
         if table.version == self._seen:
             return
-        after = [one for one in list_since(table.store, self._seen) if one.version > self._seen]
-        located = [one for one in after if one.version <= table.version]
+        after = [item for item in list_since(table.store, self._seen) if item.version > self._seen]
+        located = [item for item in after if item.version <= table.version]
         read = 0
         for manifest, transaction in manifests_with_transactions(table.store, located):
             operation = None if transaction is None else transaction.operation
@@ -95,7 +97,8 @@ class RowAddressGuard:
         table : OpenTable
             At a newer version, that the change is to be planned on.
         names : iterable of str
-            The columns by which it chooses rows; nothing is looked at if none of them is about places.
+            The columns by which it chooses rows; nothing is looked at if none of them is about
+            places.
 
         Raises
         ------
@@ -113,8 +116,10 @@ class RowAddressGuard:
         if told is None:
             return
         raise CommitConflictError(
-            f"{table.store.display}: the change names rows of version {self._first.version} by {', '.join(places)}, and rows were moved "
-            f"or removed by others meanwhile, in {told}; nothing was changed, find the rows again in the newest version",
+            f"{table.store.display}: the change names rows of version {self._first.version} by "
+            f"{', '.join(places)}, and rows were moved "
+            f"or removed by others meanwhile, in {told}; nothing was changed, find the rows again "
+            "in the newest version",
             retryable=False,
         )
 
@@ -128,7 +133,9 @@ class RowAddressGuard:
 
 
 def _about_places(table: OpenTable, names: Iterable[str]) -> list[str]:
-    """Return those names that say of rows where they are; not those of columns of the table itself."""
+    """Return those names that say of rows where they are; not those of columns of the table
+    itself.
+    """
     places = {ROW_ADDRESS.name, ROW_OFFSET.name, FRAGMENT_ID.name}
     if not table.manifest.flags.stable_row_ids:
         places.add(ROW_ID.name)
@@ -149,5 +156,5 @@ def _left_by(operation: Operation | None, fragments: frozenset[int]) -> Collecti
         moves = operation.moves_rows and operation.new_fragments
         return fragments & operation.touched_fragments if moves else ()
     if isinstance(operation, Merge):
-        return fragments - {one.id for one in operation.fragments}
+        return fragments - {fragment.id for fragment in operation.fragments}
     return () if operation is not None and operation.kind in _STAY else fragments

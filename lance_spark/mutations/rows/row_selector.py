@@ -45,7 +45,8 @@ class RowSelector:
     table : OpenTable
         At the version that the numbers are about.
     ids, addresses, indices : sequence of int, optional
-        One of the three: row ids, row addresses (fragment id << 32 | offset), or positions in the table's order.
+        One of the three: row ids, row addresses (fragment id << 32 | offset), or positions in the
+        table's order.
 
     Raises
     ------
@@ -54,7 +55,7 @@ class RowSelector:
     """
 
     def __init__(self, table: OpenTable, *, ids: Any, addresses: Any, indices: Any) -> None:
-        given = [one for one in (ids, addresses, indices) if one is not None]
+        given = [item for item in (ids, addresses, indices) if item is not None]
         if len(given) != 1:
             raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
         self._planned = table
@@ -83,8 +84,8 @@ class RowSelector:
         addresses = self._addresses
         if addresses is None:
             fragments = counted_fragments(table.paths, table.manifest)
-            found, known = RowFinder(table, fragments).find(self._ids)
-            return dict(offsets_by_fragment(np.unique(known[found])))
+            result, known = RowFinder(table, fragments).find(self._ids)
+            return dict(offsets_by_fragment(np.unique(known[result])))
         rows = dict(offsets_by_fragment(np.unique(addresses)))
         self._check_there(table, rows)
         self._check_not_moved(table, rows)
@@ -92,7 +93,7 @@ class RowSelector:
 
     def _check_there(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
         """Refuse rows that the table has no place of."""
-        counts = {one.id: one.physical_rows for one in table.manifest.fragments}
+        counts = {fragment.id: fragment.physical_rows for fragment in table.manifest.fragments}
         for number, offsets in rows.items():
             if number in counts and int(offsets[-1]) < (counts[number] or 1 << OFFSET_BITS):
                 continue
@@ -107,12 +108,12 @@ class RowSelector:
         suspect = sorted(self._places.left.keys() & rows.keys())
         if not suspect:
             return
-        then = {one.id: one for one in self._planned.manifest.fragments}
-        now = {one.id: one for one in table.manifest.fragments}
+        then = {item.id: item for item in self._planned.manifest.fragments}
+        now = {item.id: item for item in table.manifest.fragments}
         for number in suspect:
             # Others can have given the id to another fragment.
-            files = {one.path for one in then[number].files}
-            if files.isdisjoint(one.path for one in now[number].files):
+            files = {item.path for item in then[number].files}
+            if files.isdisjoint(item.path for item in now[number].files):
                 raise self._moved(table, (number << OFFSET_BITS) + int(rows[number][0]))
             before = read_deletions(self._planned.paths, then[number])
             gone = np.setdiff1d(read_deletions(table.paths, now[number]), before)
@@ -122,7 +123,8 @@ class RowSelector:
 
     def _moved(self, table: OpenTable, address: int) -> CommitConflictError:
         return CommitConflictError(
-            f"{table.store.display}: row {address} of version {self._planned.version} was moved or removed by others; find the "
+            f"{table.store.display}: row {address} of version {self._planned.version} was moved or "
+            "removed by others; find the "
             "rows again in the newest version",
             retryable=False,
         )
@@ -130,7 +132,7 @@ class RowSelector:
 
 def _addresses_of(table: OpenTable, indices: Any) -> _Words:
     fragments = counted_fragments(table.paths, table.manifest)
-    wanted = np.unique(parse_positions(indices, sum(one.num_rows for one in fragments)))
+    wanted = np.unique(parse_positions(indices, sum(item.num_rows for item in fragments)))
     parts = [np.empty(0, np.int64)]
     for fragment, rows in by_fragment(fragments, wanted):
         reader = FragmentReader(table.paths, fragment, table.schema.select([]))

@@ -1,12 +1,14 @@
-"""Updating rows: planned on the driver, carried out by any number of workers, committed on the driver.
+"""Updating rows: planned on the driver, carried out by any number of workers, committed on the
+driver.
 
 | mode | a worker writes | the commit |
 | --- | --- | --- |
 | rows | the rows with their new values to new fragments, and deletion files for the old ones | moves them |
 | columns | a new data file for the columns that change, with all rows of a fragment | changes them where they are |
 
-Rows are the better choice if few of a fragment change, columns if most do and there are others, which are not read. In tables with
-stable row ids rows keep their ids and the version that they were created in, whatever the mode.
+Rows are the better choice if few of a fragment change, columns if most do and there are others,
+which are not read. In tables with stable row ids rows keep their ids and the version that they were
+created in, whatever the mode.
 
 | step | where | what |
 | --- | --- | --- |
@@ -67,7 +69,8 @@ def plan_update(
     table : OpenTable
         At the version that it is planned on.
     updates : mapping of str to value, pa.Scalar or callable
-        New values by column, or by child of a struct, whose name has dots; a callable gets the rows that change as a record batch, and returns as many values.
+        New values by column, or by child of a struct, whose name has dots; a callable gets the rows
+        that change as a record batch, and returns as many values.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are updated: all rows if there are none.
     mode : str
@@ -103,7 +106,7 @@ def plan_update(
             uri=table.store.uri,
             schema=schema,
             file_version=manifest.data_storage_version,
-            fragments=fragments[at : at + size],
+            fragments=fragments[position : position + size],
             read_version=table.version,
             assignments=assignments,
             filters=comparisons,
@@ -113,9 +116,9 @@ def plan_update(
             storage_options=table.store.options,
             tag=tag,
             placement=placement,
-            first=at // size,
+            first=position // size,
         )
-        for at in range(0, len(fragments), size)
+        for position in range(0, len(fragments), size)
     ]
 
 
@@ -124,24 +127,26 @@ def update_operation(
 ) -> Update:
     """Return the operation that makes updates part of the table; see `commit_updates`."""
     results = list(results)
-    columns = [one for result in results for one in result.columns]
-    moved = [one for result in results for one in result.deletions]
+    columns = [item for result in results for item in result.columns]
+    moved = [item for result in results for item in result.deletions]
     if (moved and mode == "columns") or (columns and mode == "rows"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
-    check_once(table, (one.fragment_id for one in moved))
-    check_once(table, (one.fragment.id for one in columns))
+    check_once(table, (item.fragment_id for item in moved))
+    check_once(table, (item.fragment.id for item in columns))
     if mode == "columns":
         return Update(
-            fragments=tuple(one.fragment for one in columns),
-            fields_modified=tuple(sorted({n for one in columns for n in one.field_ids if n >= 0})),
+            fragments=tuple(item.fragment for item in columns),
+            fields_modified=tuple(
+                sorted({n for item in columns for n in item.field_ids if n >= 0})
+            ),
             mode=UpdateMode.REWRITE_COLUMNS,
-            updated_offsets={one.fragment.id: BitMap.deserialize(one.bitmap) for one in columns},
+            updated_offsets={item.fragment.id: BitMap.deserialize(item.bitmap) for item in columns},
         )
-    deletions = {one.fragment_id: one for one in moved}
+    deletions = {item.fragment_id: item for item in moved}
     return Update(
         fragments=changed_fragments(table, deletions),
-        new_fragments=tuple(one for result in results for one in result.new_fragments),
-        removed_fragment_ids=tuple(sorted(i for i, one in deletions.items() if one.file is None)),
+        new_fragments=tuple(item for result in results for item in result.new_fragments),
+        removed_fragment_ids=tuple(sorted(i for i, item in deletions.items() if item.file is None)),
         fields_for_preserving_frag_bitmap=tuple(changed),
         affected=Affected(deletions),
     )
@@ -200,7 +205,9 @@ def update_rows(
     runner: Runner | None = None,
     fragments_per_task: int | None = None,
 ) -> OpenTable:
-    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by default."""
+    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by
+    default.
+    """
     conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:

@@ -1,4 +1,6 @@
-"""The part of an update that workers do: they write the new files of some fragments; nothing refers to them yet."""
+"""The part of an update that workers do: they write the new files of some fragments; nothing refers
+to them yet.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from lance_spark.mutations.rows.delete import (
     delete_offsets,
 )
 from lance_spark.mutations.rows.delete import undo as undo_deletions
-from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
@@ -42,8 +44,8 @@ from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, offsets_of
-from lance_spark.table.rows.ids import carry
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.ids import store_lineage
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 Mode = Literal["rows", "columns"]
 _NO_LIMIT = 1 << 62
@@ -77,7 +79,8 @@ class UpdateResult:
     Attributes
     ----------
     new_fragments : tuple of Fragment
-        With the ids of their rows, and the versions that these were created in, in tables with stable row ids.
+        With the ids of their rows, and the versions that these were created in, in tables with
+        stable row ids.
     deletions : tuple of FragmentDeletion
         The same rows where they were.
     columns : tuple of ChangedColumns
@@ -90,13 +93,14 @@ class UpdateResult:
     @property
     def num_rows(self) -> int:
         """Rows that changed."""
-        moved = sum(one.num_rows for one in self.deletions)
-        return moved + sum(one.num_rows for one in self.columns)
+        moved = sum(item.num_rows for item in self.deletions)
+        return moved + sum(item.num_rows for item in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no manifest.
+    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no
+    manifest.
 
     Attributes
     ----------
@@ -166,8 +170,8 @@ class UpdateTask:
                     undo(paths, result)
             raise
         return UpdateResult(
-            tuple(one for result in results for one in result.new_fragments),
-            tuple(one for result in results for one in result.deletions),
+            tuple(item for result in results for item in result.new_fragments),
+            tuple(item for result in results for item in result.deletions),
         )
 
     def _rewrite_rows_of(
@@ -176,16 +180,16 @@ class UpdateTask:
         """Rewrite rows of fragments whose files go to the same places."""
         writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
         ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-        found: dict[int, BitMap] = {}
+        results: dict[int, BitMap] = {}
         try:
             for rows in self._matching(paths, fragments):
                 writer.write(assign(rows.values, self.assignments, self.schema))
-                add_offsets(found, rows.addresses)
+                add_offsets(results, rows.addresses)
                 if self.stable_row_ids:
                     ids.append(rows.row_ids)
                     created.append(rows.created)
             new = writer.finish()
-            deletions = delete_offsets(paths, fragments, found, self.read_version, self.tag)
+            deletions = delete_offsets(paths, fragments, results, self.read_version, self.tag)
         except BaseException:
             writer.abort()
             raise
@@ -219,21 +223,21 @@ class UpdateTask:
         return UpdateResult(columns=tuple(changed))
 
     def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
-        schema = Schema(tuple(one.field for one in self.assignments))
+        schema = Schema(tuple(item.field for item in self.assignments))
         reader = self._reader(paths, fragment, self._read_fields())
         there = self._reader(paths, fragment, schema.fields)
         writer = self._writer(paths, schema, _NO_LIMIT, self.placement.of_one_file(fragment))
         try:
-            found = reader.matching_offsets()
-            if not found:
+            result = reader.matching_offsets()
+            if not result:
                 return None
             # Constants can be wider than what they take the place of.
             window = min(there.window_rows(), self._rows_of_constants())
             for start in range(0, fragment.physical_rows, window):
                 rows = range(start, min(start + window, fragment.physical_rows))
-                for batch in self._new_columns(reader, there, schema, found, rows):
+                for batch in self._new_columns(reader, there, schema, result, rows):
                     writer.write(batch)
-            ((file,),) = (one.files for one in writer.finish())
+            ((file,),) = (item.files for item in writer.finish())
         except BaseException:
             writer.abort()
             raise
@@ -242,17 +246,23 @@ class UpdateTask:
             there.close()
         superseded = set(field_ids(self.assignments)) | set(file.fields)
         state = replace_data_file(paths, fragment, file, superseded)
-        return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
+        return ChangedColumns(state, encode_bitmap(result), file.fields, len(result))
 
     def _rows_of_constants(self) -> int:
-        constants = (one.value for one in self.assignments if isinstance(one.value, pa.Scalar))
+        constants = (
+            assignment.value
+            for assignment in self.assignments
+            if isinstance(assignment.value, pa.Scalar)
+        )
         width: int = sum(pa.repeat(value, 1).nbytes for value in constants)
         return max(WINDOW_BYTES // max(width, 1), 1)
 
     def _new_columns(
         self, reader: RowReader, there: RowReader, schema: Schema, found: BitMap, rows: range
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of some physical rows: new values at the offsets `found`, what is there elsewhere."""
+        """Yield the columns of some physical rows: new values at the offsets `found`, what is there
+        elsewhere.
+        """
         arrow = input_schema(schema)
         if found.range_cardinality(rows.start, rows.stop) == len(rows):
             for moved in reader.matching(rows):
@@ -272,22 +282,22 @@ class UpdateTask:
             order = np.arange(len(piece))
             order[offsets - piece.start] = len(piece) + np.arange(len(new))
             columns = [
-                splice(one, other, pa.array(order))
-                for one, other in zip(old.columns, new.columns, strict=True)
+                splice(column, other, pa.array(order))
+                for column, other in zip(old.columns, new.columns, strict=True)
             ]
             yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
 
     def _read_fields(self) -> tuple[Field, ...]:
         """Return the fields that have to be read of rows that change."""
-        given = {one.field.name for one in self.assignments}
+        given = {item.field.name for item in self.assignments}
         wanted: set[str] = set()
-        for one in self.assignments:
-            if one.reads is None:
+        for item in self.assignments:
+            if item.reads is None:
                 return self.schema.fields
-            wanted |= one.reads
+            wanted |= item.reads
         if self.mode == "rows":
-            wanted |= {one.name for one in self.schema.fields if one.name not in given}
-        return tuple(one for one in self.schema.fields if one.name in wanted)
+            wanted |= {item.name for item in self.schema.fields if item.name not in given}
+        return tuple(item for item in self.schema.fields if item.name in wanted)
 
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
         return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
@@ -316,11 +326,13 @@ def undo(paths: TablePaths, result: UpdateResult) -> None:
     StorageError
     """
     undo_deletions(paths.store, result.deletions)
-    new = [Fragment(0, one.fragment.files[-1:], 0) for one in result.columns]
+    new = [Fragment(0, column.fragment.files[-1:], 0) for column in result.columns]
     delete_fragments(paths, [*result.new_fragments, *new])
 
 
-def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
+def carrying(
+    fragments: Iterable[Fragment], ids: UInt64Array, created: UInt64Array
+) -> list[Fragment]:
     """Return new fragments with the ids of their rows, and the versions that these were created in.
 
     Parameters
@@ -331,14 +343,14 @@ def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[
         One value for each row.
     """
     start = 0
-    found = []
+    result = []
     for fragment in fragments:
         stop = start + fragment.physical_rows
         proto = fragment.to_proto()
-        carry(proto, row_ids=ids[start:stop], created=created[start:stop])
-        found.append(Fragment.from_proto(proto, "new fragment"))
+        store_lineage(proto, row_ids=ids[start:stop], created=created[start:stop])
+        result.append(Fragment.from_proto(proto, "new fragment"))
         start = stop
-    return found
+    return result
 
 
 def _within(offsets: BitMap, rows: range) -> Offsets:

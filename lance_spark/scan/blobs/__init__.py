@@ -1,1 +1,1 @@
-"""The bytes of blobs, loaded after the rows of a scan are known."""
+"""Blobs: their bytes are loaded after the rows of a scan are selected."""

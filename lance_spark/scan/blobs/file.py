@@ -1,4 +1,4 @@
-"""One blob as a file: opened when first read, read in ranges, never as a whole unless asked."""
+"""The file object of one blob. It is opened at the first read, and read in ranges."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ DEFAULT_BUFFER_SIZE = 512 * 1024
 class BlobFile(io.BufferedReader):
     """A blob as a seekable, buffered binary file.
 
-    Made by `Dataset.take_blobs`. `read_range` and `read_ranges` go past the buffer and leave the position where it is.
+    `Dataset.take_blobs` returns it. `read_range` and `read_ranges` neither use the buffer nor move
+    the position.
 
     Parameters
     ----------
     open_source : callable
-        Opens the file that the blob is in; returns it, and position and size of the blob.
+        Opens the file that holds the blob; returns the file, and the position and size of the blob.
     size : int or None
-        Bytes of the blob; None if only its file tells.
+        Bytes of the blob; None if they are the size of its file, which is not known yet.
     buffer_size : int
-        Bytes that sequential reads ask for at once; 0 for what is asked for and no more.
+        Bytes that a sequential read requests at once; 0 requests only the bytes that the caller
+        reads.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class BlobFile(io.BufferedReader):
         return self._blob.size()
 
     def readall(self) -> bytes:
-        """Return everything from the position to the end."""
+        """Return all bytes from the position to the end."""
         return self.read()
 
     def read_range(self, offset: int, length: int) -> bytes:
@@ -59,7 +61,12 @@ class BlobFile(io.BufferedReader):
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return several ranges, each an offset in the blob and a length, in one request where the store can.
+        """Return several ranges, in one request where the store can.
+
+        Parameters
+        ----------
+        ranges : sequence of (int, int)
+            Offset in the blob, and length.
 
         Raises
         ------
@@ -77,7 +84,7 @@ class _RawBlob(io.RawIOBase):
         self._size = size
         self._source: ByteSource | None = None
         self._start = 0
-        self._at = 0
+        self._position = 0
 
     def size(self) -> int:
         if self._size is None:
@@ -93,36 +100,36 @@ class _RawBlob(io.RawIOBase):
 
     def tell(self) -> int:
         self._check_open()
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._check_open()
         if whence == io.SEEK_SET:
             target = offset
         elif whence == io.SEEK_CUR:
-            target = self._at + offset
+            target = self._position + offset
         elif whence == io.SEEK_END:
             target = self.size() + offset
         else:
             raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
         if target < 0:
-            raise ValueError(f"a file has no position {target}")
-        self._at = target
+            raise ValueError(f"position must not be negative, but is {target}")
+        self._position = target
         return target
 
     def readinto(self, target: Any) -> int:
         view = memoryview(target).cast("B")
-        length = max(min(len(view), self.size() - self._at), 0)
+        length = max(min(len(view), self.size() - self._position), 0)
         if length:
-            (data,) = self._open().read([ByteRange(self._start + self._at, length)])
+            (data,) = self._open().read([ByteRange(self._start + self._position, length)])
             view[:length] = data.data
-            self._at += length
+            self._position += length
         return length
 
     def readall(self) -> bytes:
-        length = max(self.size() - self._at, 0)
-        (data,) = self.read_ranges([(self._at, length)])
-        self._at += length
+        length = max(self.size() - self._position, 0)
+        (data,) = self.read_ranges([(self._position, length)])
+        self._position += length
         return data
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -131,14 +138,15 @@ class _RawBlob(io.RawIOBase):
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise InvalidInputError(
-                    f"{length} bytes from byte {offset} on are not in a blob of {size} bytes"
+                    f"{length} bytes at byte {offset} are out of range in a blob of {size} bytes"
                 )
-        # An empty blob need not be anywhere.
+        # An empty blob may have no file.
         if not any(length for _, length in ranges):
             return [b""] * len(ranges)
-        source = self._open()
-        found = source.read([ByteRange(self._start + at, length) for at, length in ranges])
-        return [data.tobytes() for data in found]
+        parts = self._open().read(
+            [ByteRange(self._start + offset, length) for offset, length in ranges]
+        )
+        return [part.tobytes() for part in parts]
 
     def close(self) -> None:
         source, self._source = self._source, None
@@ -156,7 +164,8 @@ class _RawBlob(io.RawIOBase):
             if size < 0 or self._start + size > source.size:
                 source.close()
                 raise CorruptFileError(
-                    f"{source.name}: a blob of {size} bytes at {self._start} lies outside the file of {source.size}"
+                    f"{source.name}: a blob of {size} bytes at byte {self._start} lies outside the "
+                    f"file of {source.size} bytes"
                 )
             self._source, self._size = source, size
         return self._source

@@ -1,18 +1,18 @@
-"""The bytes of blobs, from what a data file says of where they are.
+"""The loader of blobs: it reads the bytes that the descriptors in a data file locate.
 
-=========  ================================================  =======================================================
-kind       the bytes are in                                  at
-=========  ================================================  =======================================================
-0          the data file                                     position
-1          data/{name of the data file}/{blob_id}.blob,      position
-           shared by several blobs
-2          the same, whole                                   0
-3          the object that blob_uri names; below the base    position; size 0 stands for the whole object
-           path with id blob_id if that is not 0
-=========  ================================================  =======================================================
+=====  ===============================================  ============================================
+kind   the bytes are in                                 at
+=====  ===============================================  ============================================
+0      the data file                                    position
+1      data/{name of the data file}/{blob_id}.blob,     position
+       shared by several blobs
+2      the same path, one blob                          0
+3      the object at blob_uri; below the base path      position; size 0 stands for the whole object
+       with id blob_id if that is not 0
+=====  ===============================================  ============================================
 
-Files before version 2.2 have the first kind only. There a size of 0 is an empty value, and in 2.0 a null if the position is 1.
-In the names of files, `blob_id` has 32 binary digits, the lowest first.
+Files before version 2.2 have the first kind only. There a size of 0 is an empty value, and in 2.0 a
+null if the position is 1. In file names, `blob_id` has 32 binary digits, the lowest first.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from lance_spark.table.paths import TablePaths
 INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 #: Writers start blobs at multiples of 64 bytes.
 _PADDING = 64
-#: Up to this size, another copy of a blob costs less than a read of its own.
+#: Up to this size, copying a blob once more costs less than a separate read.
 _SMALL = 4 * 1024
 #: No file is larger.
 _MAX_SIZE = 1 << 48
-#: Sizes are added up for whole batches to see how many rows go into one: each counts for no more than this.
-_MUCH = 1 << 30
+#: Most bytes that a blob counts for when the sizes of a batch are added, so that sums fit int64.
+_MAX_COUNTED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class BlobDescriptors:
-    """Where some blobs are, one entry for each value.
+    """The locations of some blobs, one entry for each value.
 
     Attributes
     ----------
@@ -70,16 +70,16 @@ class BlobDescriptors:
 
     @classmethod
     def of(cls, array: pa.Array, name: str) -> BlobDescriptors:
-        """Parse the values that a data file holds for blobs; `name` is what errors call the file.
+        """Parse the descriptors of a data file; `name` is what errors call the file.
 
         Raises
         ------
         CorruptFileError
-            A kind or size that no blob has.
+            A kind or size is invalid.
         """
         count = len(array)
         live = array.is_valid().to_numpy(zero_copy_only=False)
-        fields = [array.field(at) for at in range(array.type.num_fields)]
+        fields = [array.field(i) for i in range(array.type.num_fields)]
         if array.type.num_fields == PLACE.num_fields:
             positions, sizes = (_unsigned(field, live, name) for field in fields)
             live = live & ~((sizes == 0) & (positions == 1))
@@ -88,27 +88,27 @@ class BlobDescriptors:
         kinds = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
         if int(kinds.max(initial=0)) > EXTERNAL:
             raise CorruptFileError(
-                f"{name}: a blob is of kind {int(kinds.max())}, which there is not"
+                f"{name}: a blob has kind {int(kinds.max())}; kinds are 0 to {EXTERNAL}"
             )
         positions, sizes, blob_ids = (_unsigned(field, live, name) for field in fields[1:4])
         if ((kinds == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
-            raise CorruptFileError(f"{name}: a blob is a range of no bytes of another object")
+            raise CorruptFileError(f"{name}: a blob is an empty range of another object")
         return cls(name, live, kinds, positions, sizes, blob_ids, fields[4])
 
-    def uri(self, at: int) -> str:
+    def uri(self, index: int) -> str:
         """Return the URI of one value.
 
         Raises
         ------
         CorruptFileError
-            It is no text.
+            The URI is not text.
         """
-        if self.uris is None or not self.uris[at].is_valid:
+        if self.uris is None or not self.uris[index].is_valid:
             return ""
         try:
-            return str(self.uris[at].as_py())
+            return str(self.uris[index].as_py())
         except UnicodeDecodeError:
-            raise CorruptFileError(f"{self.name}: a blob refers to what is not UTF-8") from None
+            raise CorruptFileError(f"{self.name}: the URI of a blob is not UTF-8") from None
 
 
 class BlobLoader:
@@ -119,9 +119,9 @@ class BlobLoader:
     paths : TablePaths
     file : DataFile
     source : ByteSource
-        Of that file; the loader does not close it.
+        The open data file; the loader does not close it.
     load_external : bool
-        Whether to read the bytes of references to other objects; they count as empty otherwise.
+        Whether to read blobs that are references to other objects. They are empty otherwise.
     """
 
     def __init__(
@@ -136,7 +136,8 @@ class BlobLoader:
         self._paths = paths
         self._file = file
         self._source = source
-        self._whole: dict[tuple[str, int], int] = {}
+        # Sizes of whole external objects, by URI and base path id.
+        self._object_sizes: dict[tuple[str, int], int] = {}
 
     @property
     def name(self) -> str:
@@ -144,14 +145,14 @@ class BlobLoader:
         return self._source.name
 
     def load(self, array: pa.Array, field: Field) -> pa.Array:
-        """Return an array with the bytes in the place of what says where they are.
+        """Return an array with the bytes of blobs instead of their descriptors.
 
         Parameters
         ----------
         array : pyarrow.Array
-            As the file's reader gave it.
+            As the file reader returned it.
         field : Field
-            Whose blobs are large_binary.
+            A field of `large_binary` blobs.
 
         Raises
         ------
@@ -162,117 +163,124 @@ class BlobLoader:
         return replace_blobs(array, field, lambda blobs, _: self._bytes(blobs))
 
     def sizes(self, array: pa.Array, field: Field) -> Lengths:
-        """Return the bytes that the blobs of each row have; of a blob beyond 1 GiB, that much."""
+        """Return the bytes of the blobs of each row. A blob counts for at most 1 GiB."""
         return sum_blobs(array, field, self._sizes)
 
-    def open(self, places: BlobDescriptors, at: int) -> tuple[ByteSource, int, int]:
-        """Open the file that one blob is in; return it, and position and size of the blob. The caller closes it."""
-        kind, size = int(places.kinds[at]), int(places.sizes[at])
+    def open(self, blobs: BlobDescriptors, index: int) -> tuple[ByteSource, int, int]:
+        """Open the file that holds one blob. The caller closes it.
+
+        Returns
+        -------
+        ByteSource
+            The file.
+        int, int
+            Position and size of the blob in it.
+        """
+        kind, size = int(blobs.kinds[index]), int(blobs.sizes[index])
         if kind == EXTERNAL:
-            source = self._paths.open_external(places.uri(at), int(places.blob_ids[at]))
+            source = self._paths.open_external(blobs.uri(index), int(blobs.blob_ids[index]))
         elif kind == INLINE:
             source = self._paths.open_data_file(self._file)
         else:
-            source = self._paths.open_sidecar(self._file, int(places.blob_ids[at]))
-        position = int(places.positions[at])
-        whole = kind == EXTERNAL and size == 0
-        return source, position, source.size if whole else size
+            source = self._paths.open_sidecar(self._file, int(blobs.blob_ids[index]))
+        position = int(blobs.positions[index])
+        is_whole = kind == EXTERNAL and size == 0
+        return source, position, source.size if is_whole else size
 
     def _sizes(self, array: pa.Array) -> Lengths:
         if not pa.types.is_struct(array.type):
             return np.zeros(len(array), np.int64)
-        places = BlobDescriptors.of(array, self.name)
-        return np.minimum(self._known(places), _MUCH)
+        blobs = BlobDescriptors.of(array, self.name)
+        return np.minimum(self._sizes_to_load(blobs), _MAX_COUNTED)
 
-    def _known(self, places: BlobDescriptors) -> Lengths:
-        """Return the sizes, with those of whole objects looked up; 0 for nulls."""
+    def _sizes_to_load(self, blobs: BlobDescriptors) -> Lengths:
+        """Return the bytes to load of each blob, 0 for nulls. Look up sizes of whole objects."""
         if not self._load_external:
-            return np.where(places.kinds == EXTERNAL, 0, places.sizes)
-        whole = np.flatnonzero(places.live & (places.kinds == EXTERNAL) & (places.sizes == 0))
+            return np.where(blobs.kinds == EXTERNAL, 0, blobs.sizes)
+        whole = np.flatnonzero(blobs.live & (blobs.kinds == EXTERNAL) & (blobs.sizes == 0))
         if not len(whole):
-            return places.sizes
-        sizes = places.sizes.copy()
-        for at in whole.tolist():
-            key = places.uri(at), int(places.blob_ids[at])
-            if key not in self._whole:
-                source, _, self._whole[key] = self.open(places, at)
+            return blobs.sizes
+        sizes = blobs.sizes.copy()
+        for index in whole.tolist():
+            key = blobs.uri(index), int(blobs.blob_ids[index])
+            if key not in self._object_sizes:
+                source, _, self._object_sizes[key] = self.open(blobs, index)
                 source.close()
-            sizes[at] = self._whole[key]
+            sizes[index] = self._object_sizes[key]
         return sizes
 
     def _bytes(self, array: pa.Array) -> pa.Array:
         if not pa.types.is_struct(array.type):
             return array.cast(pa.large_binary())
-        places = BlobDescriptors.of(array, self.name)
-        sizes = self._known(places)
-        mask = None if places.live.all() else bitmap(places.live)
-        found = self._gather(places, np.flatnonzero(sizes), sizes)
-        if found.in_order:
-            buffers = [mask, pa.py_buffer(bounds(sizes)), pa.py_buffer(found.data)]
+        blobs = BlobDescriptors.of(array, self.name)
+        sizes = self._sizes_to_load(blobs)
+        validity = None if blobs.live.all() else bitmap(blobs.live)
+        gathered = self._gather(blobs, np.flatnonzero(sizes), sizes)
+        if gathered.in_order:
+            buffers = [validity, pa.py_buffer(bounds(sizes)), pa.py_buffer(gathered.data)]
             return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
-        picked = found.pick(len(sizes))
+        spread = gathered.spread(len(sizes))
         return pa.Array.from_buffers(
-            pa.large_binary(), len(sizes), [mask, *picked.buffers()[1:]], offset=picked.offset
+            pa.large_binary(), len(sizes), [validity, *spread.buffers()[1:]], offset=spread.offset
         )
 
-    def _gather(self, places: BlobDescriptors, stored: Lengths, sizes: Lengths) -> _Gathered:
-        """Read the values `stored`, those next to one another in a file by one read."""
+    def _gather(self, blobs: BlobDescriptors, stored: Lengths, sizes: Lengths) -> _Gathered:
+        """Read the blobs with indices `stored`. Neighbours in a file are read at once."""
         if not len(stored):
             return _Gathered(np.zeros(0, np.uint8), stored, stored, stored)
-        group = _groups(places, stored)
-        runs = _Runs.of(places.positions[stored], sizes[stored], group)
+        file_of = _file_numbers(blobs, stored)
+        runs = _Runs.of(blobs.positions[stored], sizes[stored], file_of)
         if len(runs.begins) * _SMALL > int(runs.spans.sum()):
-            # Many reads for little: values of several files take turns, or come in any order.
-            order = np.lexsort((places.positions[stored], group))
-            stored, group = stored[order], group[order]
-            runs = _Runs.of(places.positions[stored], sizes[stored], group)
+            # Runs are short: values of several files alternate, or are in no order. Sort them.
+            order = np.lexsort((blobs.positions[stored], file_of))
+            stored, file_of = stored[order], file_of[order]
+            runs = _Runs.of(blobs.positions[stored], sizes[stored], file_of)
         parts: list[Bytes] = [np.zeros(0, np.uint8)] * len(runs.begins)
-        turn = np.argsort(group, kind="stable")
-        for members in np.split(turn, np.flatnonzero(np.diff(group[turn])) + 1):
-            one = int(stored[members[0]])
-            chosen = members[runs.begins[runs.run_of[members]] == members]
-            source = self._source if places.kinds[one] == INLINE else self.open(places, one)[0]
+        by_file = np.argsort(file_of, kind="stable")
+        for members in np.split(by_file, np.flatnonzero(np.diff(file_of[by_file])) + 1):
+            first = int(stored[members[0]])
+            begins = members[runs.begins[runs.run_of[members]] == members]
+            source = self._source if blobs.kinds[first] == INLINE else self.open(blobs, first)[0]
             try:
                 self._check(
-                    int(places.kinds[one]), runs.first[members], runs.length[members], source
+                    int(blobs.kinds[first]), runs.first[members], runs.length[members], source
                 )
-                numbers = runs.run_of[chosen]
-                ranges = map(ByteRange, runs.first[chosen].tolist(), runs.spans[numbers].tolist())
-                found = source.read(list(ranges))
+                numbers = runs.run_of[begins]
+                ranges = map(ByteRange, runs.first[begins].tolist(), runs.spans[numbers].tolist())
+                read = source.read(list(ranges))
             finally:
                 if source is not self._source:
                     source.close()
-            for number, data in zip(numbers.tolist(), found, strict=True):
+            for number, data in zip(numbers.tolist(), read, strict=True):
                 parts[number] = data
         data = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _Gathered(data, stored, runs.starts(), runs.length)
 
     def _check(self, kind: int, first: Lengths, length: Lengths, source: ByteSource) -> None:
-        """Refuse what the file does not hold, before there is memory for it."""
+        """Refuse blobs that the file cannot hold, before memory is allocated for them."""
         outside = np.flatnonzero(first + length > source.size)
         if len(outside):
-            at = int(outside[0])
+            index = int(outside[0])
             raise CorruptFileError(
-                f"{self.name}: a blob is said to be {int(length[at])} bytes from byte {int(first[at])} on of "
-                f"{source.name}, which has {source.size}"
+                f"{self.name}: a blob lies outside {source.name}: it has {int(length[index])} "
+                f"bytes at byte {int(first[index])}, the file has {source.size} bytes"
             )
-        # References may name one object many times; what a writer stored, it stored for one value.
+        # References may name one object many times, but a writer stores its own bytes for one
+        # value.
         if kind != EXTERNAL and float(np.sum(length, dtype=np.float64)) > source.size:
-            raise CorruptFileError(
-                f"{self.name}: blobs are said to lie over one another in {source.name}"
-            )
+            raise CorruptFileError(f"{self.name}: blobs overlap one another in {source.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Values that are read together, because they are next to one another in one file.
+    """Runs of values that are next to one another in one file, and are read at once.
 
     Attributes
     ----------
     first, length : int64 arrays
-        Of each value, in its file.
+        First byte of each value in its file, and its bytes.
     begins : int64 array
-        The value that each run begins with.
+        Index of the first value of each run.
     spans : int64 array
         Bytes of each run.
     run_of : int64 array
@@ -286,10 +294,10 @@ class _Runs:
     run_of: Lengths
 
     @classmethod
-    def of(cls, first: Lengths, length: Lengths, group: Lengths) -> _Runs:
+    def of(cls, first: Lengths, length: Lengths, file_of: Lengths) -> _Runs:
         gap = first[1:] - (first[:-1] + length[:-1])
         near = (gap > 0) & (gap < _PADDING) & (np.maximum(length[1:], length[:-1]) <= _SMALL)
-        joined = (group[1:] == group[:-1]) & ((gap == 0) | near)
+        joined = (file_of[1:] == file_of[:-1]) & ((gap == 0) | near)
         begins = np.flatnonzero(np.append(True, ~joined))
         ends = np.append(begins[1:], len(first)) - 1
         spans = first[ends] + length[ends] - first[begins]
@@ -297,13 +305,13 @@ class _Runs:
         return cls(first, length, begins, spans, run_of)
 
     def starts(self) -> Lengths:
-        """Return where each value is in the bytes of all runs."""
+        """Return the first byte of each value in the bytes of all runs."""
         return bounds(self.spans)[self.run_of] + self.first - self.first[self.begins][self.run_of]
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """Bytes that hold the values `stored`, which begin at `starts`, increasing."""
+    """The bytes of the values with indices `stored`, which begin at `starts`, increasing."""
 
     data: Bytes
     stored: Lengths
@@ -312,37 +320,37 @@ class _Gathered:
 
     @property
     def in_order(self) -> bool:
-        """Whether the bytes are those of the values, in their order, and no others."""
+        """Whether the bytes are exactly the values in their order, without gaps."""
         return len(self.data) == int(self.length.sum()) and bool((np.diff(self.stored) > 0).all())
 
-    def pick(self, count: int) -> pa.Array:
+    def spread(self, count: int) -> pa.Array:
         """Return `count` values, empty where nothing is stored."""
         stored = len(self.stored)
-        # Every other value is what lies between two blobs, and the last one is empty.
+        # Every second value is the gap between two blobs, and the last value is empty.
         edges = np.full(2 * stored + 2, len(self.data), np.int64)
         edges[: 2 * stored : 2] = self.starts
         edges[1 : 2 * stored : 2] = self.starts + self.length
         buffers = [None, pa.py_buffer(edges), pa.py_buffer(self.data)]
-        spread = pa.Array.from_buffers(pa.large_binary(), 2 * stored + 1, buffers)
-        picks = np.full(count, 2 * stored, np.int64)
-        picks[self.stored] = np.arange(0, 2 * stored, 2)
-        return spread.take(pa.array(picks))
+        values = pa.Array.from_buffers(pa.large_binary(), 2 * stored + 1, buffers)
+        indices = np.full(count, 2 * stored, np.int64)
+        indices[self.stored] = np.arange(0, 2 * stored, 2)
+        return values.take(pa.array(indices))
 
 
-def _groups(places: BlobDescriptors, stored: Lengths) -> Lengths:
-    """Return a number from 0 on for each value that is the same for values in one file."""
-    kinds = places.kinds[stored].astype(np.int64)
+def _file_numbers(blobs: BlobDescriptors, stored: Lengths) -> Lengths:
+    """Return for each value a number from 0 on. Values in one file have the same number."""
+    kinds = blobs.kinds[stored].astype(np.int64)
     if not kinds.any():
         return kinds
-    # The ids of files of blobs are beyond 0, but that is their writer's word.
-    keys = np.where(kinds == INLINE, 0, (places.blob_ids[stored] << 2) | kinds)
-    _, group = np.unique(keys, return_inverse=True)
-    external = kinds == EXTERNAL
-    if places.uris is not None and external.any():
-        names = places.uris.take(pa.array(stored)).fill_null("").dictionary_encode().indices
-        keys = group * (len(names) + 1) + np.where(external, names.to_numpy() + 1, 0)
-        _, group = np.unique(keys, return_inverse=True)
-    return group.reshape(-1).astype(np.int64)
+    # The kind is part of the key, because a damaged file can use blob id 0 for a sidecar file.
+    keys = np.where(kinds == INLINE, 0, (blobs.blob_ids[stored] << 2) | kinds)
+    _, numbers = np.unique(keys, return_inverse=True)
+    is_external = kinds == EXTERNAL
+    if blobs.uris is not None and is_external.any():
+        uris = blobs.uris.take(pa.array(stored)).fill_null("").dictionary_encode().indices
+        keys = numbers * (len(uris) + 1) + np.where(is_external, uris.to_numpy() + 1, 0)
+        _, numbers = np.unique(keys, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64)
 
 
 def _filled(array: pa.Array) -> npt.NDArray[np.unsignedinteger]:
@@ -355,6 +363,6 @@ def _unsigned(array: pa.Array, live: npt.NDArray[np.bool_], name: str) -> Length
     numbers = np.where(live, _filled(array), 0)
     if int(numbers.max(initial=0)) > _MAX_SIZE:
         raise CorruptFileError(
-            f"{name}: a blob is said to be at byte {int(numbers.max())}, or to have so many; no file is that large"
+            f"{name}: a blob lies outside its file: its position or size is {int(numbers.max())}"
         )
     return numbers.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Blobs of some rows as files."""
+"""The take of blobs: the blobs of some rows as file objects."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from lance_spark.scan.take import RowFinder
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
-
-_OFFSET_BITS = 32
+from lance_spark.table.rows.index import OFFSET_BITS
 
 
 def take_blobs(
@@ -46,7 +45,7 @@ def take_blobs(
         The table's, with their rows counted.
     column : str
     rows : mapping
-        ``ids``, ``addresses`` and ``indices``, of which one is not None.
+        Has the keys ``ids``, ``addresses`` and ``indices``; one value is not None.
     buffer_size : int
     finder : RowFinder
         Of the same version.
@@ -60,72 +59,80 @@ def take_blobs(
     check_columns(table.manifest, schema.fields)
     leaf = table.schema.field(column)
     if not leaf.is_blob:
-        raise InvalidInputError(f"column {column!r} is no blob column, but {leaf.logical_type}")
+        raise InvalidInputError(
+            f"column {column!r} is not a blob column: its type is {leaf.logical_type}"
+        )
     version = table.manifest.data_storage_version
     if version < (2, 0):
         raise UnsupportedFeatureError(
-            f"column {column!r}: files of version 0.1 store blobs as any other binary; read the column"
+            f"column {column!r}: files of version 0.1 store blobs as any other binary value; read "
+            "the column instead"
         )
     schema = handled(schema, Handling.DESCRIPTIONS, version)
-    wanted = _numbers(table, fragments, given[0], rows[given[0]], finder)
-    unique, inverse = np.unique(wanted, return_inverse=True)
-    found: list[tuple[BlobLoader, BlobDescriptors, int]] = []
-    for fragment, physical in _physical(table, fragments, given[0], unique):
+    numbers = _parse_rows(table, fragments, given[0], rows[given[0]], finder)
+    unique, inverse = np.unique(numbers, return_inverse=True)
+    blobs: list[tuple[BlobLoader, BlobDescriptors, int]] = []
+    for fragment, offsets in _offsets(table, fragments, given[0], unique):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
-            loader, places = reader.blob_places(physical)
+            loader, descriptors = reader.blob_descriptors(offsets)
         finally:
             reader.close()
-        found += [(loader, places, at) for at in range(len(physical))]
-    return [_file(found[at], buffer_size) for at in inverse.tolist()]
+        blobs += [(loader, descriptors, index) for index in range(len(offsets))]
+    return [_file(*blobs[number], buffer_size) for number in map(int, inverse)]
 
 
-def _file(blob: tuple[BlobLoader, BlobDescriptors, int], buffer_size: int) -> BlobFile | None:
-    loader, places, at = blob
-    if not places.live[at]:
+def _file(
+    loader: BlobLoader, descriptors: BlobDescriptors, index: int, buffer_size: int
+) -> BlobFile | None:
+    if not descriptors.live[index]:
         return None
-    size = int(places.sizes[at])
-    unknown = places.kinds[at] == EXTERNAL and not size
-    return BlobFile(partial(loader.open, places, at), None if unknown else size, buffer_size)
+    size = int(descriptors.sizes[index])
+    is_whole_object = descriptors.kinds[index] == EXTERNAL and not size
+    return BlobFile(
+        partial(loader.open, descriptors, index), None if is_whole_object else size, buffer_size
+    )
 
 
-def _numbers(
-    table: OpenTable, fragments: Sequence[Fragment], kind: str, given: Any, finder: RowFinder
+def _parse_rows(
+    table: OpenTable, fragments: Sequence[Fragment], key: str, given: Any, finder: RowFinder
 ) -> Numbers:
-    if kind == "indices":
+    """Return positions for the key "indices", and addresses for the other keys."""
+    if key == "indices":
         return parse_positions(given, sum(fragment.num_rows for fragment in fragments))
-    if kind == "ids" and table.manifest.flags.stable_row_ids:
+    if key == "ids" and table.manifest.flags.stable_row_ids:
         ids = parse_row_ids(given)
-        found, addresses = finder.find(ids)
-        if not found.all():
-            missing = int(ids[~found][0])
+        exists, addresses = finder.find(ids)
+        if not exists.all():
+            missing = int(ids[~exists][0])
             raise InvalidInputError(f"{table.store.display}: no row has the id {missing}")
         return addresses.astype(np.int64)
-    return parse_numbers(given, kind)
+    return parse_numbers(given, key)
 
 
-def _physical(
-    table: OpenTable, fragments: Sequence[Fragment], kind: str, wanted: Numbers
+def _offsets(
+    table: OpenTable, fragments: Sequence[Fragment], key: str, numbers: Numbers
 ) -> Iterator[tuple[Fragment, Numbers]]:
-    if kind == "indices":
-        for fragment, rows in by_fragment(fragments, wanted):
+    """Yield each fragment that holds some of the rows, with their offsets."""
+    if key == "indices":
+        for fragment, rows in by_fragment(fragments, numbers):
             reader = FragmentReader(table.paths, fragment, table.schema.select([]))
             yield fragment, live_to_physical(rows, reader.deleted())
         return
     by_id = {fragment.id: fragment for fragment in fragments}
-    holders = wanted >> _OFFSET_BITS
-    for number in np.unique(holders).tolist():
-        offsets = wanted[holders == number] & ((1 << _OFFSET_BITS) - 1)
-        holder = by_id.get(number)
+    holders = numbers >> OFFSET_BITS
+    for fragment_id in np.unique(holders).tolist():
+        addresses = numbers[holders == fragment_id]
+        offsets = addresses & ((1 << OFFSET_BITS) - 1)
+        holder = by_id.get(fragment_id)
         if holder is None or int(offsets.max()) >= holder.physical_rows:
             raise InvalidInputError(
-                f"{table.store.display}: there is no row {int(wanted[holders == number].max())}: fragment {number} "
-                f"has {'no rows' if holder is None else f'{holder.physical_rows} rows'}"
+                f"{table.store.display}: row {int(addresses.max())} not found: fragment "
+                f"{fragment_id} has {'no' if holder is None else holder.physical_rows} rows"
             )
         reader = FragmentReader(table.paths, holder, table.schema.select([]))
-        gone = np.intersect1d(offsets, reader.deleted())
-        if len(gone):
-            raise InvalidInputError(
-                f"{table.store.display}: row {(number << _OFFSET_BITS) + int(gone[0])} is deleted"
-            )
+        deleted = np.intersect1d(offsets, reader.deleted())
+        if len(deleted):
+            address = (fragment_id << OFFSET_BITS) + int(deleted[0])
+            raise InvalidInputError(f"{table.store.display}: row {address} is deleted")
         yield holder, offsets

@@ -1,1 +1,1 @@
-"""The reader of one fragment: which rows survive, and how their columns are decoded."""
+"""The reader of one fragment: it selects rows, and decodes their columns."""

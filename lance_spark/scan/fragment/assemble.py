@@ -1,9 +1,10 @@
-"""Which file of a fragment holds which field, and how a field that is spread over files becomes one array.
+"""The map from fields to data files of a fragment, and the assembly of a field from several files.
 
-A fragment may have several data files, each with some of the fields. From version 2.1 on a file names leaf fields only, so
-that a struct can have one child in one file and one in another: each file is read for the part it holds, and the
-structs are zipped. A field that no file names has been added after the fragment was written: it is null there. A field
-id of -2 in a file marks a column that another file replaced, and matches nothing.
+A fragment may have several data files, each with some of the fields. From version 2.1 on a file
+names leaf fields only, so that a struct can have one child in one file and one in another: each
+file is read for the part it holds, and the structs are merged. A field that no file names was added
+after the fragment was written: it is null there. A field id of -2 in a file marks a column that
+another file replaced, and matches nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class FieldPart:
     Attributes
     ----------
     file : int
-        Number of the data file within the fragment.
+        Number of the data file within the fragment; negative for other sources of values.
     field : Field
         The field, pruned to the children in that file.
     """
@@ -35,7 +36,10 @@ class FieldPart:
 
 
 def files_of(fragment: Fragment) -> dict[int, int]:
-    """Return by the id of each field that some data file names the file's number; the last one has it."""
+    """Return the number of the data file that holds each field, by field id.
+
+    If several files name a field, the last file holds it.
+    """
     return {
         field_id: number
         for number, file in enumerate(fragment.files)
@@ -57,8 +61,8 @@ def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
     Returns
     -------
     list of FieldPart
-        In file order; empty if no file holds any of it. Of a struct none of whose wanted children is there, a part can
-        have another child, which tells where the struct is null.
+        In file order; empty if no file holds any of it. If no file holds a wanted child of a
+        struct, a part may have another child instead, which shows where the struct is null.
     """
     field = _with_witness(field, file_of)
     files = sorted({file_of[f.id] for f in _leaves(field) if f.id in file_of})
@@ -75,14 +79,14 @@ def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
 def assemble(
     field: Field, parts: Sequence[FieldPart], arrays: Sequence[pa.Array], num_rows: int
 ) -> pa.Array:
-    """Build the array of a top-level field from what its files gave.
+    """Build the array of a top-level field from the arrays of its parts.
 
     Parameters
     ----------
     field : Field
         The field as the reader wants it.
     parts, arrays : sequences of one length
-        What `locate` found, and the array read for each; every array has `num_rows` values.
+        The result of `locate`, and the array read for each part; every array has `num_rows` values.
     num_rows : int
 
     Raises
@@ -98,28 +102,29 @@ def assemble(
 
 
 def _with_witness(field: Field, file_of: Mapping[int, int]) -> Field:
-    """Return a struct with a child that files have, if they have none of those that are wanted; so are those inside of it."""
+    """Add a stored child to each struct, also nested ones, whose wanted children no file holds."""
     if field.logical_type != "struct" or field.is_packed or field.is_blob:
         return field
     children = tuple(_with_witness(child, file_of) for child in field.children)
     if any(new is not old for new, old in zip(children, field.children, strict=True)):
         return replace(field, children=children)
-    if field.unread and not any(one.id in file_of for one in _leaves(field)):
-        for child in sorted(field.unread, key=lambda one: len(one.children)):
-            witness = _one_leaf(child, file_of)
+    if field.unread and not any(leaf.id in file_of for leaf in _leaves(field)):
+        for child in sorted(field.unread, key=lambda child: len(child.children)):
+            witness = _first_stored(child, file_of)
             if witness is not None:
                 return replace(field, children=(*field.children, witness))
     return field
 
 
-def _one_leaf(field: Field, file_of: Mapping[int, int]) -> Field | None:
+def _first_stored(field: Field, file_of: Mapping[int, int]) -> Field | None:
+    """Return the field, pruned to its first child that files hold whole; None if they hold none."""
     if field.is_blob:
         return None
     if field.logical_type != "struct" or field.is_packed:
-        return field if all(one.id in file_of for one in _leaves(field)) else None
-    found = (_one_leaf(child, file_of) for child in field.children)
-    leaf = next((one for one in found if one is not None), None)
-    return None if leaf is None else replace(field, children=(leaf,))
+        return field if all(leaf.id in file_of for leaf in _leaves(field)) else None
+    stored = (_first_stored(child, file_of) for child in field.children)
+    first = next((child for child in stored if child is not None), None)
+    return None if first is None else replace(field, children=(first,))
 
 
 def _leaves(field: Field) -> list[Field]:
@@ -145,10 +150,10 @@ def _merge(field: Field, sources: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
     wanted = field.to_arrow().type
     if pa.types.is_struct(wanted):
         children = [_merge_child(child, sources, len(array)) for child in field.children]
-        mask = _null_in_all([one for _, one in sources])
+        mask = _null_in_all([source for _, source in sources])
         fields = [wanted.field(i) for i in range(wanted.num_fields)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-    # Lists: every source has the same lengths, so that only the items differ.
+    # Every source of a list has the same lengths; only the items differ.
     child = field.children[0]
     items = [(f.children[0], _items(a)) for f, a in sources]
     merged = _merge(child, items)
@@ -158,33 +163,35 @@ def _merge(field: Field, sources: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
         return pa.MapArray.from_arrays(offsets, keys, values, type=wanted, mask=mask)
     if pa.types.is_fixed_size_list(wanted):
         return pa.FixedSizeListArray.from_arrays(merged, type=wanted, mask=mask)
-    kind = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
-    return kind.from_arrays(offsets, merged, type=wanted, mask=mask)
+    array_class = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+    return array_class.from_arrays(offsets, merged, type=wanted, mask=mask)
 
 
 def _merge_child(
     child: Field, sources: Sequence[tuple[Field, pa.Array]], num_rows: int
 ) -> pa.Array:
-    found = []
-    for field, array in sources:
-        for position, candidate in enumerate(field.children):
-            if candidate.id == child.id:
-                found.append((candidate, array.field(position)))
-    if not found:
-        return nulls(num_rows, child.to_arrow())
-    return _merge(child, found)
+    parts = [
+        (candidate, array.field(position))
+        for field, array in sources
+        for position, candidate in enumerate(field.children)
+        if candidate.id == child.id
+    ]
+    return _merge(child, parts) if parts else nulls(num_rows, child.to_arrow())
 
 
 def _null_in_all(arrays: Sequence[pa.Array]) -> pa.Array | None:
-    """Return which structs are null in every file: one that was written for new children alone may know of no others."""
-    if not all(one.null_count for one in arrays):
+    """Return which structs are null in every file.
+
+    A file that was written for new children alone may have nulls where the struct is not null.
+    """
+    if not all(array.null_count for array in arrays):
         return None
-    # Scans mostly do without the kernels.
+    # Most scans do without the kernels, and are spared the import.
     import pyarrow.compute as pc
 
     mask = arrays[0].is_null()
-    for one in arrays[1:]:
-        mask = pc.and_(mask, one.is_null())
+    for array in arrays[1:]:
+        mask = pc.and_(mask, array.is_null())
     return mask
 
 

@@ -1,15 +1,16 @@
-"""Data overlay files: new values for single cells of a fragment, put over what its data files hold.
+"""Data overlay files: new values for single cells of a fragment, which replace the stored values.
 
 | field of `DataOverlayFile` | content |
 | --- | --- |
-| data_file | a column for each field that it covers, with the new values in the order of the rows that they are for |
-| shared_offset_bitmap | the rows, for all columns: a 32-bit Roaring bitmap of physical row offsets |
+| data_file | a column for each field that it covers: the new values in the order of their rows |
+| shared_offset_bitmap | the rows, for all columns: a 32-bit Roaring bitmap of row offsets |
 | field_coverage | the rows of each entry of `data_file.fields` |
-| committed_version | the version that it came with; not needed to read |
+| committed_version | the version that added the overlay; not needed to read |
 
-The value of row r of a field is at position "number of covered rows before r" of the field's column. Overlays of a fragment are listed
-oldest first, and the newest that covers a cell has its value, nulls included. A struct is no cell, its children are; whether the
-struct itself is null stays as the data files have it. Lists, maps and packed structs are cells as a whole.
+The value of row r of a field is at position "number of covered rows before r" of the field's
+column. Overlays of a fragment are listed oldest first. The newest overlay that covers a cell has
+its value, nulls included. The children of a struct are cells, the struct itself is not: the data
+files decide whether it is null. Lists, maps and packed structs are cells as a whole.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Patch:
 
 
 class Overlays:
-    """Puts the overlays of a fragment over arrays of its columns.
+    """Applies the overlays of a fragment to arrays of its columns.
 
     Parameters
     ----------
@@ -66,17 +67,18 @@ class Overlays:
         self._paths = paths
         self._fragment = fragment
         self._overlays = fragment.overlays
-        self._places = [
-            {field: place for place, field in enumerate(one.data_file.fields) if field >= 0}
-            for one in self._overlays
+        # For each overlay, the position of each field id in the list of its data file.
+        self._positions = [
+            {field_id: i for i, field_id in enumerate(overlay.data_file.fields) if field_id >= 0}
+            for overlay in self._overlays
         ]
         self._patches: dict[int, tuple[_Patch, ...]] = {}
         self._readers: dict[int, DataFileReader] = {}
 
     def cover(self, field: Field) -> bool:
-        """Tell whether some cells of a field, or of its children, have new values."""
+        """Return whether some cells of a field, or of its children, have new values."""
         ids = {node.id for node in field.walk()}
-        return any(ids & places.keys() for places in self._places)
+        return any(ids & positions.keys() for positions in self._positions)
 
     def apply(self, field: Field, array: pa.Array, rows: Rows) -> pa.Array:
         """Return the array with the new values.
@@ -84,9 +86,9 @@ class Overlays:
         Parameters
         ----------
         field : Field
-            A top-level field, or what one data file holds of it.
+            A top-level field, or the part of it that one data file holds.
         array : Array
-            What the data files hold.
+            The values of the data files.
         rows : range or int64 array
             The physical rows of the array, increasing.
 
@@ -97,7 +99,7 @@ class Overlays:
         return self._apply((field,), array, rows)
 
     def check(self) -> None:
-        """Check that the files are there, and that the rows with new values are rows of the fragment.
+        """Check that the files exist, and that they cover rows of the fragment only.
 
         Raises
         ------
@@ -120,8 +122,8 @@ class Overlays:
             return array
         if not _is_cell(field):
             children = [
-                self._apply((*path, child), array.field(place), rows)
-                for place, child in enumerate(field.children)
+                self._apply((*path, child), array.field(position), rows)
+                for position, child in enumerate(field.children)
             ]
             mask = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
@@ -132,22 +134,22 @@ class Overlays:
     def _patched(
         self, path: tuple[Field, ...], array: pa.Array, rows: Rows, patch: _Patch
     ) -> pa.Array:
-        covered, stored = _meet(rows, patch.offsets)
+        covered, stored = _intersect(rows, patch.offsets)
         if not len(covered):
             return array
         values = self._read(path, patch.overlay, stored)
         if values.type != array.type:
             values = values.cast(array.type)
-        chosen = np.arange(len(array), dtype=np.int64)
-        chosen[covered] = np.arange(len(array), len(array) + len(covered))
-        return pa.concat_arrays([array, values]).take(pa.array(chosen))
+        source = np.arange(len(array), dtype=np.int64)
+        source[covered] = np.arange(len(array), len(array) + len(covered))
+        return pa.concat_arrays([array, values]).take(pa.array(source))
 
     def _read(self, path: tuple[Field, ...], number: int, rows: RowNumbers) -> pa.Array:
         file = self._overlays[number].data_file
         columns = dict(zip(file.fields, file.column_indices, strict=False))
         (array,) = self._reader(number).read([alone(path)], rows, columns)
         for _ in path[1:]:
-            # A null struct around it makes the cell null.
+            # `flatten` makes a cell null where a struct around it is null.
             (array,) = array.flatten()
         return array
 
@@ -160,29 +162,29 @@ class Overlays:
         return reader
 
     def _patches_of(self, field: Field) -> tuple[_Patch, ...]:
-        found = self._patches.get(field.id)
-        if found is None:
-            every = (
+        patches = self._patches.get(field.id)
+        if patches is None:
+            candidates = (
                 self._patch(number, overlay, field) for number, overlay in enumerate(self._overlays)
             )
-            found = tuple(patch for patch in every if patch is not None)
-            self._patches[field.id] = found
-        return found
+            patches = tuple(patch for patch in candidates if patch is not None)
+            self._patches[field.id] = patches
+        return patches
 
     def _patch(self, number: int, overlay: Overlay, field: Field) -> _Patch | None:
-        places = self._places[number]
-        parts = [node.id for node in field.walk() if node.id in places]
+        positions = self._positions[number]
+        parts = [node.id for node in field.walk() if node.id in positions]
         if not parts:
             return None
         if field.is_blob:
             raise self._unsupported(overlay, field, "a blob column")
         leaves = [node.id for node in field.walk() if not node.children]
-        if field.id not in places and not set(leaves) <= places.keys():
+        if field.id not in positions and not set(leaves) <= positions.keys():
             raise self._unsupported(overlay, field, "a part of a list or map")
         bitmaps = overlay.bitmaps
         if len(bitmaps) == 1:
             return _Patch(number, self._offsets(overlay, bitmaps[0]))
-        chosen = {bitmaps[places[part]] for part in parts}
+        chosen = {bitmaps[positions[part]] for part in parts}
         if len(chosen) > 1:
             raise self._unsupported(overlay, field, "different rows of the parts of a list or map")
         return _Patch(number, self._offsets(overlay, chosen.pop()))
@@ -191,10 +193,11 @@ class Overlays:
         name = f"{self._paths.store.display}: overlay {overlay.data_file.path}"
         return decode_offsets(data, self._fragment.physical_rows, name)
 
-    def _unsupported(self, overlay: Overlay, field: Field, what: str) -> UnsupportedFeatureError:
+    def _unsupported(self, overlay: Overlay, field: Field, target: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"{self._paths.store.display}: overlay {overlay.data_file.path} has new values for {what} "
-            f"(column {field.name!r}), which this release does not read; leave the column out, or use another client"
+            f"{self._paths.store.display}: overlay {overlay.data_file.path} has new values for "
+            f"{target} (column {field.name!r}), which this release does not read; leave the column "
+            "out, or use another client"
         )
 
 
@@ -202,12 +205,12 @@ def _is_cell(field: Field) -> bool:
     return field.logical_type != "struct" or field.is_packed or field.is_blob
 
 
-def _meet(rows: Rows, offsets: _Offsets) -> tuple[RowNumbers, RowNumbers]:
-    """Return which of some rows are among the offsets: their places in `rows`, and those in `offsets`."""
+def _intersect(rows: Rows, offsets: _Offsets) -> tuple[RowNumbers, RowNumbers]:
+    """Return the rows that are among the offsets: their indices in `rows`, and in `offsets`."""
     if isinstance(rows, range):
         first, last = np.searchsorted(offsets, [rows.start, rows.stop])
         return offsets[first:last] - rows.start, np.arange(first, last)
-    places = np.searchsorted(offsets, rows)
-    found = np.flatnonzero(places < len(offsets))
-    found = found[offsets[places[found]] == rows[found]]
-    return found, places[found]
+    indices = np.searchsorted(offsets, rows)
+    common = np.flatnonzero(indices < len(offsets))
+    common = common[offsets[indices[common]] == rows[common]]
+    return common, indices[common]

@@ -1,17 +1,18 @@
-"""Columns that tables have of themselves: where a row is, its id, and the versions it was created and last changed in.
+"""Row metadata columns: the address, id and position of a row, and the versions that wrote it.
 
 | column | type | value |
 | --- | --- | --- |
-| `_rowid` | uint64 | stable row id; the row address in tables without them |
-| `_rowaddr` | uint64 | fragment id << 32 | offset among the physical rows of the fragment |
+| `_rowid` | uint64 | stable row id; the row address in tables without stable row ids |
+| `_rowaddr` | uint64 | fragment id << 32 | row offset in the fragment |
 | `_rowoffset` | uint64 | position in the table's order, deleted rows not counted |
-| `_row_created_at_version` | uint64 | 1 where it is not noted, as in pylance |
-| `_row_last_updated_at_version` | uint64 | 1 where it is not noted |
-| `_fragid` | int32 | id of the fragment; other connectors for Spark have it |
+| `_row_created_at_version` | uint64 | 1 where it is not recorded, as in pylance |
+| `_row_last_updated_at_version` | uint64 | 1 where it is not recorded |
+| `_fragid` | int32 | id of the fragment; other connectors for Spark have this column |
 
-They are read if they are named, and not part of a table's schema: among the fields that are read they stand as fields whose
-negative ids no table gives; those that can be hidden columns of data files have the ids that the specification has for these.
-A column of the table itself that has such a name (no release of pylance writes one any more) is read instead.
+They are not part of a table's schema and are read if the caller names them. In a list of fields to
+read they have negative ids that no table uses. Columns that can be hidden columns of data files
+have the ids that the specification gives these. If the table has a column with such a name (no
+release of pylance writes one any more), that column is read instead.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 
 if TYPE_CHECKING:
-    # Planning needs the names of these columns, and nothing of how they are read.
+    # Planning imports this module for the names of the columns, and is spared the other modules.
     from lance_spark.table.paths import TablePaths
     from lance_spark.table.rows.sequences import RowIds
-    from lance_spark.table.rows.u64_segments import Offsets, Words
+    from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 ROW_ID = Field("_rowid", Lineage.ROW_IDS.field_id, "uint64")
 CREATED_AT = Field("_row_created_at_version", Lineage.CREATED.field_id, "uint64")
@@ -42,18 +43,18 @@ UPDATED_AT = Field("_row_last_updated_at_version", Lineage.UPDATED.field_id, "ui
 ROW_ADDRESS = Field("_rowaddr", -1001, "uint64")
 ROW_OFFSET = Field("_rowoffset", -1002, "uint64")
 FRAGMENT_ID = Field("_fragid", -1003, "int32")
-#: By name.
+#: The row metadata columns, by name.
 META_FIELDS = {
     field.name: field
     for field in (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT, FRAGMENT_ID)
 }
-#: Number of the "file" that computed values come from.
+#: The `FieldPart.file` of a computed column.
 COMPUTED = -1
-#: What rows without a noted version were created and changed in.
+#: The version of rows without a recorded version.
 _NO_VERSION = 1
 _MAX_INT = 2**31 - 1
 
-_LINEAGE = {kind.field_id: kind for kind in Lineage}
+_LINEAGE = {lineage.field_id: lineage for lineage in Lineage}
 
 
 def select(
@@ -63,38 +64,43 @@ def select(
     with_row_id: bool = False,
     with_row_address: bool = False,
 ) -> Schema:
-    """Return the fields that a read has.
+    """Return the schema of a read.
 
     Parameters
     ----------
     schema : Schema
         Of the table.
     columns : sequence of str, optional
-        Names and dotted paths of columns, and names of columns about rows; all columns of the table by default.
+        Names and dotted paths of columns, and names of row metadata columns; all columns of the
+        table by default.
     with_row_id, with_row_address : bool
-        Whether `_rowid` and `_rowaddr` follow as the last columns, in that order; they are left out before.
+        Whether `_rowid` and `_rowaddr` are the last columns, in that order. If `columns` names them
+        too, they are not repeated.
 
     Raises
     ------
     InvalidInputError
-        There is no such column, or one is selected twice.
+        A column is not found, or is selected twice.
     """
     flags = [f for f, wanted in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if wanted]
-    own = set(schema.names)
+    existing = set(schema.names)
     for field in flags:
-        if field.name in own:
-            raise InvalidInputError(f"the table has a column {field.name!r} of its own")
+        if field.name in existing:
+            raise InvalidInputError(
+                f"the table has a column named {field.name!r}, so that this row metadata column "
+                "cannot be added; name the table's column in the list of columns instead"
+            )
     if columns is None:
         return replace(schema, fields=schema.fields + tuple(flags)) if flags else schema
-    if all(name in own or name not in META_FIELDS for name in columns):
+    if all(name in existing or name not in META_FIELDS for name in columns):
         chosen = schema.select(columns)
         return replace(chosen, fields=chosen.fields + tuple(flags)) if flags else chosen
-    plain = [name for name in columns if name in own or name not in META_FIELDS]
+    plain = [name for name in columns if name in existing or name not in META_FIELDS]
     chosen = schema.select(plain)
     by_name = {field.name: field for field in chosen.fields}
     ordered: dict[str, Field] = {}
     for name in columns:
-        if name in own or name not in META_FIELDS:
+        if name in existing or name not in META_FIELDS:
             top = schema.path(name)[0].name
             ordered[top] = by_name[top]
         elif name in ordered:
@@ -108,14 +114,14 @@ def select(
 
 
 def with_all(schema: Schema) -> Schema:
-    """Return a table's schema with all columns about rows, for names to be looked up in."""
-    own = set(schema.names)
-    more = tuple(field for field in META_FIELDS.values() if field.name not in own)
+    """Return a table's schema with all row metadata columns, to look up names in."""
+    existing = set(schema.names)
+    more = tuple(field for field in META_FIELDS.values() if field.name not in existing)
     return replace(schema, fields=schema.fields + more)
 
 
 def of_take(schema: Schema) -> Schema:
-    """Return the fields as rows that are taken by position have them: pylance knows then that an offset is never null."""
+    """Return the schema of a take: `_rowoffset` is not nullable there, as in pylance."""
     if all(field is not ROW_OFFSET for field in schema.fields):
         return schema
     never_null = replace(ROW_OFFSET, nullable=False)
@@ -124,50 +130,53 @@ def of_take(schema: Schema) -> Schema:
 
 
 def without_repeats(columns: Sequence[str] | None) -> Sequence[str] | None:
-    """Return names of columns, each once; see `with_repeats`."""
+    """Return each name of a list of columns once; `with_repeats` is the inverse."""
     if columns is None or isinstance(columns, str):
         return columns
     return list(dict.fromkeys(columns))
 
 
 def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
-    """Return rows that were taken with columns about rows as often as they were named, as pylance gives them.
+    """Return the result of a take with row metadata columns as often as the caller named them.
+
+    pylance repeats these columns too, but no others.
 
     Parameters
     ----------
     table : pyarrow.Table
         Has each column once.
     columns : sequence of str, optional
-        The names as they were given.
+        The names that the caller passed.
     """
     if columns is None or len(columns) == len(set(columns)):
         return table
-    places: list[int] = []
+    indices: list[int] = []
     for name in columns:
-        # A dotted path names a part of a column.
-        at = table.schema.get_field_index(name)
-        if at < 0:
-            at = table.schema.get_field_index(name.split(".")[0])
-        if at not in places or name in META_FIELDS:
-            places.append(at)
-    fields = [table.schema.field(at) for at in places]
+        index = table.schema.get_field_index(name)
+        if index < 0:
+            # A dotted path names a part of a column.
+            index = table.schema.get_field_index(name.split(".")[0])
+        if index not in indices or name in META_FIELDS:
+            indices.append(index)
+    fields = [table.schema.field(index) for index in indices]
     return pa.Table.from_arrays(
-        [table.column(at) for at in places], schema=pa.schema(fields, table.schema.metadata)
+        [table.column(index) for index in indices],
+        schema=pa.schema(fields, table.schema.metadata),
     )
 
 
 def needs(fields: Sequence[Field], wanted: Field) -> bool:
-    """Whether a column about rows is among some fields."""
+    """Return whether a row metadata column is among some fields."""
     return any(field.id == wanted.id for field in fields)
 
 
 def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
-    """Return for each fragment, by id, the position of its first live row in the table's order.
+    """Return the position of each fragment's first live row in the table's order, by fragment id.
 
     Raises
     ------
     CorruptTableError
-        An id occurs twice.
+        A fragment id occurs twice.
     """
     check_unique(fragments, fragments[0].source if fragments else "")
     ends = np.cumsum([0, *(fragment.num_rows for fragment in fragments)], dtype=np.int64)
@@ -177,7 +186,7 @@ def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
 
 
 def check_row_ids(fragments: Sequence[Fragment], fields: Sequence[Field]) -> None:
-    """Refuse fragments without row ids, in a table that has stable ones, if they are among the fields that are read.
+    """Refuse fragments without row ids in a table with stable row ids, if `_rowid` is read.
 
     Raises
     ------
@@ -193,14 +202,17 @@ def check_row_ids(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Non
 
 
 def light(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Sequence[Fragment]:
-    """Return fragments for tasks that read some fields: without long sequences that none of the fields needs."""
+    """Return the fragments without row ids and versions that a read of `fields` does not need.
+
+    These sequences can be long, and tasks would carry them to executors.
+    """
     wanted = {field.id for field in fields}
-    spared = [kind for kind in Lineage if kind.field_id not in wanted]
-    return [fragment.without_lineage(spared) for fragment in fragments] if spared else fragments
+    unused = [lineage for lineage in Lineage if lineage.field_id not in wanted]
+    return [fragment.without_lineage(unused) for fragment in fragments] if unused else fragments
 
 
 class RowMeta:
-    """Values of the columns about the rows of one fragment.
+    """Values of the row metadata columns of one fragment.
 
     Parameters
     ----------
@@ -210,7 +222,7 @@ class RowMeta:
     deleted : callable
         Returns the offsets of deleted rows, increasing.
     paths : TablePaths
-        Of the table: ids and versions may be in a file.
+        Of the table: ids and versions may be in files.
     """
 
     def __init__(
@@ -225,17 +237,20 @@ class RowMeta:
         self._first_position = first_position
         self._deleted = deleted
         self._row_ids: RowIds | None = None
-        self._versions: dict[int, tuple[Words, Offsets]] = {}
+        self._versions: dict[int, tuple[UInt64Array, Offsets]] = {}
 
     def locate(self, field: Field) -> list[FieldPart] | None:
-        """Return where the values of a field are: a hidden column of a data file, or computed; None if it is no such field."""
+        """Return the source of a row metadata column; None if the field is another column.
+
+        The source is a hidden column of a data file, or `COMPUTED`.
+        """
         if field.id >= -1 or field.name not in META_FIELDS:
             return None
-        kind = _LINEAGE.get(field.id)
-        if kind is not None and self._fragment.has_lineage_column(kind):
-            from lance_spark.table.rows.ids import file_with
+        lineage = _LINEAGE.get(field.id)
+        if lineage is not None and self._fragment.has_lineage_column(lineage):
+            from lance_spark.table.rows.ids import column_file_index
 
-            return [FieldPart(file_with(self._fragment, kind), field)]
+            return [FieldPart(column_file_index(self._fragment, lineage), field)]
         return [FieldPart(COMPUTED, field)]
 
     def array(self, field: Field, rows: Rows) -> pa.Array:
@@ -245,71 +260,72 @@ class RowMeta:
         ----------
         field : Field
         rows : Rows
-            Physical rows of the fragment, deleted ones too.
+            Physical rows of the fragment, deleted rows included.
 
         Raises
         ------
         CorruptTableError
-            What the table says of the rows cannot be read.
+            The row ids or versions in the manifest cannot be read.
         CorruptFileError, MissingFileError, StorageError
         """
         if field.id == FRAGMENT_ID.id:
             if self._fragment.id > _MAX_INT:
                 raise InvalidInputError(
-                    f"{self._fragment.name}: its id is past {_MAX_INT}, which {FRAGMENT_ID.name} holds"
+                    f"{self._fragment.name}: the id is past {_MAX_INT}, the largest value of "
+                    f"{FRAGMENT_ID.name}; read {ROW_ADDRESS.name} instead"
                 )
             return pa.array(np.full(len(rows), self._fragment.id, np.int32))
-        return pa.array(self._words(field.id, rows))
+        return pa.array(self._values(field.id, rows))
 
-    def _words(self, field_id: int, rows: Rows) -> Words:
+    def _values(self, field_id: int, rows: Rows) -> UInt64Array:
         if field_id == ROW_OFFSET.id:
             return self._offsets(rows)
         if field_id in (CREATED_AT.id, UPDATED_AT.id):
             return self._version_of(field_id, rows)
-        if field_id == ROW_ID.id and (found := self._stable_ids(rows)) is not None:
-            return found
+        if field_id == ROW_ID.id and (ids := self._stable_ids(rows)) is not None:
+            return ids
         from lance_spark.table.rows.index import first_address
 
         return _numbers(rows).astype(np.uint64) + np.uint64(first_address(self._fragment))
 
-    def _offsets(self, rows: Rows) -> Words:
+    def _offsets(self, rows: Rows) -> UInt64Array:
         if self._first_position is None:
             raise InvalidInputError(
-                f"{ROW_OFFSET.name} is known in reads of a whole table, not of a fragment alone"
+                f"{ROW_OFFSET.name} cannot be read of one fragment alone, only of a whole table"
             )
         deleted, numbers = self._deleted(), _numbers(rows)
         if len(deleted):
             numbers = numbers - np.searchsorted(deleted, numbers)
         return (numbers + self._first_position).astype(np.uint64)
 
-    def _stable_ids(self, rows: Rows) -> Words | None:
+    def _stable_ids(self, rows: Rows) -> UInt64Array | None:
         if self._row_ids is None:
             from lance_spark.table.rows.ids import sequence_of
 
-            found = sequence_of(self._fragment, self._paths, Lineage.ROW_IDS)
-            if found is None:
+            sequence = sequence_of(self._fragment, self._paths, Lineage.ROW_IDS)
+            if sequence is None:
                 return None
             from lance_spark.table.rows.sequences import parse_row_ids
 
-            self._row_ids = parse_row_ids(*found, self._fragment.physical_rows or None)
+            self._row_ids = parse_row_ids(*sequence, self._fragment.physical_rows or None)
         if isinstance(rows, range):
             return self._row_ids.slice(rows.start, rows.stop)
         return self._row_ids.take(rows)
 
-    def _version_of(self, field_id: int, rows: Rows) -> Words:
-        found = self._versions.get(field_id)
-        if found is None:
+    def _version_of(self, field_id: int, rows: Rows) -> UInt64Array:
+        runs = self._versions.get(field_id)
+        if runs is None:
             from lance_spark.table.rows.ids import sequence_of
 
-            noted = sequence_of(self._fragment, self._paths, _LINEAGE[field_id])
-            if noted is None:
+            sequence = sequence_of(self._fragment, self._paths, _LINEAGE[field_id])
+            if sequence is None:
                 return np.full(len(rows), _NO_VERSION, np.uint64)
             from lance_spark.table.rows.sequences import parse_versions
 
-            data, name = noted
+            data, name = sequence
             versions, counts = parse_versions(data, self._fragment.physical_rows, name)
-            found = self._versions[field_id] = versions, np.cumsum(counts)
-        versions, ends = found
+            runs = self._versions[field_id] = versions, np.cumsum(counts)
+        versions, ends = runs
         if len(versions) == 1:
             return np.full(len(rows), versions[0], np.uint64)
         return versions[np.searchsorted(ends, _numbers(rows), "right")]

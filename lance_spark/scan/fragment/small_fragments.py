@@ -1,11 +1,12 @@
-"""Consecutive small fragments read as one: their files are opened one after the other, and decoded together.
+"""Scan of consecutive small fragments as one: their files are decoded together.
 
-What it takes to read a fragment of some thousand rows is mostly what it takes to read any fragment. Whole fragments whose data files
-have the same fields, and no cells with new values, make a *run*; its rows are those of its fragments, in order. A run is as large as a
-window is: in rows, in bytes of the files, and in bytes that its columns have at most once they are decoded.
+Most of the cost of reading a fragment of some thousand rows is the fixed cost per fragment. Whole
+fragments whose data files have the same fields, and no overlays, form a *run*, which has the rows
+of its fragments in order. A run is at most as large as a window: in rows, in bytes of the files,
+and in decoded bytes of its columns.
 
-What cannot be read in this way is left to `FragmentReader`, fragment by fragment; so is a run with a damaged file, so that errors
-name it.
+`FragmentReader` reads other fragments one by one, and also the fragments of a run with a damaged
+file, so that the error names the file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.fragment.assemble import FieldPart, files_of, locate
-from lance_spark.scan.fragment.reader import MAX_WINDOW_ROWS, WINDOW_BYTES, FragmentReader
+from lance_spark.scan.fragment.column_reader import MAX_WINDOW_ROWS, WINDOW_BYTES
+from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.fragment.reader import FragmentReader, SelectiveReader
 from lance_spark.scan.fragment.row_meta import COMPUTED, META_FIELDS, RowMeta
 from lance_spark.scan.fragment.selection import FilterResult
 from lance_spark.scan.metrics import ScanMetrics
@@ -39,33 +42,38 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 
-#: Fragments of more rows are worth a reader of their own.
+#: Fragments of more rows have a reader of their own.
 _SMALL_ROWS = 64 * 1024
-#: Fragments of a run at most: what is unpacked of a chunk has 1,024 values, however few there are.
-_MOST_FRAGMENTS = 1024
-#: The first run has few, so that the first rows are there soon; each that follows may have so many times as many.
+#: Most fragments of a run: a chunk is unpacked to 1,024 values, however few it holds.
+_MAX_FRAGMENTS = 1024
+#: The first run has few fragments, so that the first rows come soon. The limit of each following
+#: run is so many times as large.
 _FIRST_FRAGMENTS = 16
 _GROWTH = 4
-#: Bytes of the files of a run at most.
-_MOST_STORED = 8 * 1024 * 1024
+#: Most bytes of the files of a run.
+_MAX_STORED = 8 * 1024 * 1024
 
 
 class Whole(NamedTuple):
-    """A fragment that is read whole, and the position of its first live row in the table's order, if the scan needs it."""
+    """A fragment that is read whole.
+
+    `first_position` is the position of its first live row in the table's order, if the scan needs
+    it.
+    """
 
     fragment: Fragment
     first_position: int | None
 
 
 class Opened(NamedTuple):
-    """A fragment, and its data files that hold columns which are read, by their number."""
+    """A fragment, and its open data files that hold columns to read, by their number."""
 
     whole: Whole
     files: dict[int, FileReader]
 
 
 class SmallFragmentScan:
-    """Reads whole fragments of one task, several at a time.
+    """Reads whole fragments of one task in runs. Add fragments in order, then flush.
 
     Parameters
     ----------
@@ -89,74 +97,74 @@ class SmallFragmentScan:
         fields = list(
             {field.id: field for field in (*schema.fields, *top_fields(filters))}.values()
         )
-        # Columns about rows have ids that no table gives.
+        # Fields of row metadata have ids below -1.
         self._stored = [field for field in fields if field.id >= -1]
         self._computed = {field.id for field in fields if field.id < -1}
         widths = {field.id: fixed_width(field.arrow_field.type) for field in fields}
-        self._fixed = sum([width for width in widths.values() if width is not None])
+        self._fixed_bytes = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
-        self._versions: dict[tuple[int, int], bool] = {}
+        self._joinable: dict[tuple[int, int], bool] = {}
         self._limit = _FIRST_FRAGMENTS
         self._waiting: list[Whole] = []
         self._rows = self._bytes = 0
 
     def fits(self, fragment: Fragment) -> bool:
-        """Whether a fragment can be part of a run."""
+        """Return whether a fragment can be part of a run."""
         if not 0 < fragment.physical_rows <= _SMALL_ROWS or fragment.has_overlays:
             return False
         for file in fragment.files:
-            if not 0 < file.file_size_bytes <= _MOST_STORED // 4:
+            if not 0 < file.file_size_bytes <= _MAX_STORED // 4:
                 return False
-            known = self._versions.get(file.version)
-            if known is None:
-                known = all(can_join(field, file.version) for field in self._stored)
-                self._versions[file.version] = known
-            if not known:
+            joinable = self._joinable.get(file.version)
+            if joinable is None:
+                joinable = all(can_join(field, file.version) for field in self._stored)
+                self._joinable[file.version] = joinable
+            if not joinable:
                 return False
-        # What is known of rows may be a column of a data file.
+        # A run computes row ids and versions; it does not read them from hidden columns.
         return not self._computed or not any(
-            kind.field_id in self._computed and fragment.has_lineage_column(kind)
-            for kind in Lineage
+            lineage.field_id in self._computed and fragment.has_lineage_column(lineage)
+            for lineage in Lineage
         )
 
-    def add(self, one: Whole) -> Iterator[pa.RecordBatch]:
-        """Take a fragment that fits, and yield the rows of those before if there is no place for it among them."""
-        rows, size = one.fragment.physical_rows, one.fragment.size_bytes
+    def add(self, whole: Whole) -> Iterator[pa.RecordBatch]:
+        """Add a fragment that fits. Yield the rows of the run before it, if it starts a new run."""
+        rows, size = whole.fragment.physical_rows, whole.fragment.size_bytes
         if self._waiting and (
             len(self._waiting) >= self._limit
             or self._rows + rows > MAX_WINDOW_ROWS
-            or (self._rows + rows) * self._fixed > WINDOW_BYTES
-            or self._bytes + size > _MOST_STORED
-            or not _same_columns(self._waiting[0].fragment, one.fragment)
+            or (self._rows + rows) * self._fixed_bytes > WINDOW_BYTES
+            or self._bytes + size > _MAX_STORED
+            or not _same_columns(self._waiting[0].fragment, whole.fragment)
         ):
             yield from self.flush()
-        self._waiting.append(one)
+        self._waiting.append(whole)
         self._rows += rows
         self._bytes += size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all fragments that were taken."""
+        """Yield the rows of all added fragments that were not read yet."""
         waiting, self._waiting = self._waiting, []
         self._rows = self._bytes = 0
         if len(waiting) >= self._limit:
-            self._limit = min(self._limit * _GROWTH, _MOST_FRAGMENTS)
-        opened = self._open(waiting) if len(waiting) > 1 else None
+            self._limit = min(self._limit * _GROWTH, _MAX_FRAGMENTS)
+        opened = self._open_all(waiting) if len(waiting) > 1 else None
         if opened is None:
-            yield from self._singly(waiting)
+            yield from self._read_one_by_one(waiting)
             return
         try:
             while opened:
-                count = self._alike(opened)
-                several, opened = opened[:count], opened[count:]
-                yield from self._read(several)
+                count = self._run_length(opened)
+                run, opened = opened[:count], opened[count:]
+                yield from self._read_run(run)
         finally:
             _close(opened)
 
-    def _open(self, fragments: Sequence[Whole]) -> list[Opened] | None:
-        """Open fragments; None if one cannot be read in this way, or not at all."""
+    def _open_all(self, fragments: Sequence[Whole]) -> list[Opened] | None:
+        """Open the files of fragments; None if one cannot be opened, or not be part of a run."""
         first = fragments[0].fragment
         file_of = files_of(first)
-        # Of a struct without any of the wanted children, another one is read.
+        # `locate` may name fields that are not in `self._stored`, as witnesses of a struct.
         parts = [part for field in self._stored for part in locate(field, file_of)]
         if not all(can_join(part.field, first.files[part.file].version) for part in parts):
             return None
@@ -165,15 +173,16 @@ class SmallFragmentScan:
         at_once = self._paths.store.reads_at_once
         try:
             if at_once == 1:
-                for one in fragments:
-                    opened.append(self._open_one(one, numbers))
+                for whole in fragments:
+                    opened.append(self._open(whole, numbers))
             else:
                 with ThreadPoolExecutor(min(at_once, len(fragments))) as pool:
-                    waited = [pool.submit(self._open_one, one, numbers) for one in fragments]
-                for future in waited:
+                    futures = [pool.submit(self._open, whole, numbers) for whole in fragments]
+                # All that were opened are collected first, so that an error closes them.
+                for future in futures:
                     if future.exception() is None:
                         opened.append(future.result())
-                for future in waited:
+                for future in futures:
                     future.result()
         except (LanceError, _NoRunError):
             _close(opened)
@@ -183,10 +192,10 @@ class SmallFragmentScan:
             raise
         return opened
 
-    def _open_one(self, one: Whole, numbers: Sequence[int]) -> Opened:
+    def _open(self, whole: Whole, numbers: Sequence[int]) -> Opened:
         files: dict[int, FileReader] = {}
-        opened = Opened(one, files)
-        fragment = one.fragment
+        opened = Opened(whole, files)
+        fragment = whole.fragment
         try:
             for number in numbers:
                 file = fragment.files[number]
@@ -200,38 +209,38 @@ class SmallFragmentScan:
             raise
         return opened
 
-    def _alike(self, opened: Sequence[Opened]) -> int:
+    def _run_length(self, opened: Sequence[Opened]) -> int:
         """Return how many of the first fragments can be decoded together."""
         size = 0
-        for count, one in enumerate(opened):
-            size += self._most_bytes(one)
+        for count, candidate in enumerate(opened):
+            size += self._max_decoded_bytes(candidate)
             if count and (
                 size > WINDOW_BYTES
-                or not all(alike(opened[0].files[n], file) for n, file in one.files.items())
+                or not all(alike(opened[0].files[n], file) for n, file in candidate.files.items())
             ):
                 return count
         return len(opened)
 
-    def _most_bytes(self, one: Opened) -> int:
-        fragment = one.whole.fragment
-        total = int(fragment.physical_rows * self._fixed)
+    def _max_decoded_bytes(self, opened: Opened) -> int:
+        fragment = opened.whole.fragment
+        total = int(fragment.physical_rows * self._fixed_bytes)
         if not self._variable:
             return total
-        for number, reader in one.files.items():
+        for number, reader in opened.files.items():
             file = fragment.files[number]
             columns = dict(zip(file.fields, file.column_indices, strict=False))
             try:
                 total += most_bytes(reader, self._variable, columns)
             except LanceError:
-                # Read alone, it is said what is wrong.
+                # Too large for a run, so that it is read alone and the error names the file.
                 return WINDOW_BYTES + 1
         return total
 
-    def _read(self, opened: list[Opened]) -> Iterator[pa.RecordBatch]:
-        wholes = [one.whole for one in opened]
+    def _read_run(self, opened: list[Opened]) -> Iterator[pa.RecordBatch]:
+        wholes = [member.whole for member in opened]
         if len(opened) == 1:
             _close(opened)
-            yield from self._singly(wholes)
+            yield from self._read_one_by_one(wholes)
             return
         reader = RunReader(self._paths, opened, self._schema, self._filters, self._metrics)
         done = 0
@@ -247,15 +256,16 @@ class SmallFragmentScan:
         finally:
             reader.close()
             _close(opened)
-        # One by one, the file that is to blame is named; the rows before it are to come first.
-        for piece in self._singly(wholes):
+        # Read the fragments one by one, so that the error names the file. Rows that were yielded
+        # already are skipped.
+        for piece in self._read_one_by_one(wholes):
             if done >= piece.num_rows:
                 done -= piece.num_rows
                 continue
             yield piece.slice(done)
             done = 0
 
-    def _singly(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
+    def _read_one_by_one(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
         for fragment, first_position in fragments:
             reader = FragmentReader(
                 self._paths,
@@ -276,18 +286,69 @@ class _NoRunError(Exception):
     """A fragment cannot be read together with others."""
 
 
-class RunReader(FragmentReader):
-    """Reads rows of several fragments, counted from the first row of the first one on.
+class RunFiles(FragmentFiles):
+    """The open files of the fragments of a run: file n of all fragments is read as one file.
 
     Parameters
     ----------
     paths : TablePaths
     opened : sequence of Opened
-        Their files are closed by who opened them.
+        The caller closes their files.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First row of each fragment, and the number of all rows.
+    """
+
+    def __init__(self, paths: TablePaths, opened: Sequence[Opened]) -> None:
+        super().__init__(paths, opened[0].whole.fragment)
+        self._opened = opened
+        self.bounds = bounds([member.whole.fragment.physical_rows for member in opened])
+        self.physical_rows = int(self.bounds[-1])
+        self.meta = _RunMeta(self._meta_of, self.bounds)
+
+    def only(self, kept: BoolArray) -> RunFiles:
+        """Return the files of some of the fragments."""
+        return RunFiles(
+            self.paths, [self._opened[number] for number in np.flatnonzero(kept).tolist()]
+        )
+
+    def _open(self, number: int) -> DataFileReader:
+        files = [member.files[number] for member in self._opened]
+        return JoinedReader(files, self.paths.store.reads_at_once)
+
+    def _read_deleted(self) -> RowNumbers:
+        deleted = [
+            self._deleted_of(number) + start
+            for number, start in enumerate(self.bounds[:-1].tolist())
+            if self._opened[number].whole.fragment.deletion_file is not None
+        ]
+        return np.concatenate([np.empty(0, np.int64), *deleted])
+
+    def _deleted_of(self, number: int) -> RowNumbers:
+        return read_deletions(self.paths, self._opened[number].whole.fragment)
+
+    def _meta_of(self, number: int) -> RowMeta:
+        whole = self._opened[number].whole
+        deleted = partial(self._deleted_of, number)
+        return RowMeta(whole.fragment, whole.first_position, deleted, self.paths)
+
+
+class RunReader(SelectiveReader):
+    """Reads rows of several fragments, numbered from the first row of the first fragment.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    opened : sequence of Opened
+        The caller closes their files.
     schema : Schema
     filters : sequence of Condition
     metrics : ScanMetrics, optional
     """
+
+    _files: RunFiles
 
     def __init__(
         self,
@@ -297,120 +358,80 @@ class RunReader(FragmentReader):
         filters: Sequence[Condition] = (),
         metrics: ScanMetrics | None = None,
     ) -> None:
-        self._opened = opened
-        counts = [one.whole.fragment.physical_rows for one in opened]
-        self._bounds = bounds(counts)
-        super().__init__(paths, opened[0].whole.fragment, schema, filters, metrics=metrics)
-        self._physical_rows = self.num_rows
+        super().__init__(RunFiles(paths, opened), schema, filters, metrics)
 
     @property
     def num_rows(self) -> int:
         """Physical rows of all fragments."""
-        return int(self._bounds[-1])
+        return self._files.physical_rows
 
     def window_rows(self) -> int:
-        """All rows: a run is no larger than a window."""
+        """Return the number of all rows: a run is not larger than a window."""
         return self.num_rows
 
-    def deleted(self) -> RowNumbers:
-        """Return which rows are deleted, increasing; read once."""
-        if self._deleted is None:
-            found = [
-                self._deleted_of(number) + start
-                for number, start in enumerate(self._bounds[:-1].tolist())
-                if self._opened[number].whole.fragment.deletion_file is not None
-            ]
-            self._deleted = np.concatenate([np.empty(0, np.int64), *found])
-        return self._deleted
+    def _windows(self, rows: range) -> Iterator[range]:
+        yield rows
 
-    def _deleted_of(self, number: int) -> RowNumbers:
-        return read_deletions(self._paths, self._opened[number].whole.fragment)
-
-    def _row_meta(self, first_position: int | None) -> RowMeta:
-        return _RunMeta(self._meta_of, self._bounds)
-
-    def _meta_of(self, number: int) -> RowMeta:
-        whole = self._opened[number].whole
-        deleted = partial(self._deleted_of, number)
-        return RowMeta(whole.fragment, whole.first_position, deleted, self._paths)
-
-    def _like(self, schema: Schema, first_position: int | None) -> FragmentReader:
-        return RunReader(self._paths, self._opened, schema)
-
-    def _surviving(
-        self, rows: range, wanted: BoolArray | None, judged: FilterResult | None
+    def _selected(
+        self, rows: range, kept: BoolArray | None, result: FilterResult | None
     ) -> Iterator[pa.RecordBatch]:
-        held = None
-        if wanted is not None and len(rows) == self.num_rows:
-            held = np.logical_or.reduceat(wanted, self._bounds[:-1])
-        if held is None or wanted is None or held.all():
-            yield from super()._surviving(rows, wanted, judged)
+        has_rows = None
+        if kept is not None and len(rows) == self.num_rows:
+            has_rows = np.logical_or.reduceat(kept, self._files.bounds[:-1])
+        if kept is None or has_rows is None or has_rows.all():
+            yield from super()._selected(rows, kept, result)
             return
-        # Of a fragment without such rows, not even the descriptions of pages are read.
-        kept = np.repeat(held, np.diff(self._bounds))
-        part = self._part(held)
+        # Not even the page descriptors of a fragment without selected rows are read.
+        in_part = np.repeat(has_rows, np.diff(self._files.bounds))
+        part = self._only(has_rows)
         try:
-            yield from part._surviving(
-                range(part.num_rows), wanted[kept], None if judged is None else judged.part(kept)
+            yield from part._selected(
+                range(part.num_rows),
+                kept[in_part],
+                None if result is None else result.compacted(in_part),
             )
         finally:
             part.close()
 
-    def _part(self, held: BoolArray) -> RunReader:
-        """Return a reader of the rows of some fragments, in the same shape."""
+    def _only(self, has_rows: BoolArray) -> RunReader:
+        """Return a reader of some of the fragments in the same shape, without filters."""
         part = copy(self)
-        part._opened = [one for one, is_held in zip(self._opened, held, strict=True) if is_held]
-        part._bounds = bounds([one.whole.fragment.physical_rows for one in part._opened])
-        part._physical_rows = part.num_rows
-        part._meta = part._row_meta(None)
-        part._files, part._loaders = {}, {}
-        part._judge = part._deleted = part._costs = part._stored_bytes = None
+        part._files = self._files.only(has_rows)
+        part._columns = self._columns.over(part._files)
+        part._filter = part._costs = None
         return part
-
-    def _file(self, number: int) -> DataFileReader:
-        reader = self._files.get(number)
-        if reader is None:
-            at_once = self._paths.store.reads_at_once
-            reader = JoinedReader([one.files[number] for one in self._opened], at_once)
-            self._files[number] = reader
-        return reader
 
 
 class _RunMeta(RowMeta):
-    """Values of the columns about the rows of several fragments."""
+    """Values of the row metadata columns of several fragments."""
 
-    def __init__(self, meta_of: Callable[[int], RowMeta], starts: IndexArray) -> None:
+    def __init__(self, meta_of: Callable[[int], RowMeta], bounds: IndexArray) -> None:
         self._meta_of = meta_of
-        self._starts = starts
+        self._bounds = bounds
         self._metas: dict[int, RowMeta] = {}
 
     def array(self, field: Field, rows: Rows) -> pa.Array:
-        found = []
-        for number, part in split_rows(rows, np.diff(self._starts).tolist()):
+        arrays = []
+        for number, part in split_rows(rows, np.diff(self._bounds).tolist()):
             if number not in self._metas:
                 self._metas[number] = self._meta_of(number)
-            found.append(self._metas[number].array(field, part))
-        return pa.concat_arrays(found) if found else pa.nulls(0, field.arrow_field.type)
+            arrays.append(self._metas[number].array(field, part))
+        return pa.concat_arrays(arrays) if arrays else pa.nulls(0, field.arrow_field.type)
 
     def locate(self, field: Field) -> list[FieldPart] | None:
         return [FieldPart(COMPUTED, field)] if field.id < -1 and field.name in META_FIELDS else None
 
 
 def _same_columns(first: Fragment, second: Fragment) -> bool:
-    some, others = first.files, second.files
-    if len(some) != len(others):
+    if len(first.files) != len(second.files):
         return False
-    for one, other in zip(some, others, strict=True):
-        if (
-            one.fields != other.fields
-            or one.column_indices != other.column_indices
-            or one.version != other.version
-        ):
-            return False
-    return True
+    return all(
+        a.fields == b.fields and a.column_indices == b.column_indices and a.version == b.version
+        for a, b in zip(first.files, second.files, strict=True)
+    )
 
 
 def _close(opened: Sequence[Opened]) -> None:
-    for one in opened:
-        for file in one.files.values():
+    for member in opened:
+        for file in member.files.values():
             file.close()

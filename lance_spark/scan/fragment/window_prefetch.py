@@ -1,4 +1,4 @@
-"""Fetching ahead: the bytes of the next windows of a fragment are fetched while one is decoded."""
+"""Prefetch of windows: the bytes of the next windows are fetched while one is decoded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Field
 
-#: Bytes that are fetched before they are decoded, beyond those of the window in work, and one window more: as many requests as are under
-#: way at once, of the length that they mostly have.
+#: Bytes that are prefetched beyond the window in work, and one window more: as many requests as run
+#: at the same time, of their usual length.
 AHEAD_BYTES = 24 * 1024 * 1024
-#: Windows that have lost a larger part of their rows are not read from end to end.
-_MOST_DELETED = 1 / 8
+#: A window with a larger part of deleted rows is not read from end to end, and not prefetched.
+_MAX_DELETED = 1 / 8
 
 
 class StoredFields(NamedTuple):
@@ -28,27 +28,27 @@ class StoredFields(NamedTuple):
     columns: Mapping[int, int]
 
 
-def fetched_ahead(
+def prefetched(
     windows: Iterable[range], stored: Iterable[StoredFields], deleted: RowNumbers
 ) -> Iterator[range]:
-    """Yield windows, once what follows them is being fetched.
+    """Yield windows; request the bytes of the following windows before each.
 
     Parameters
     ----------
     windows : iterable of range
-        In order, apart from one another. Each is read before the next one is asked for.
+        In order, without overlap. The caller reads each before it asks for the next.
     stored : iterable of StoredFields
-        What is read of windows.
+        The fields that are read of each window.
     deleted : int64 array
-        Rows that are deleted, increasing.
+        Deleted rows, increasing.
     """
-    files = [(one.file, one) for one in stored if isinstance(one.file, FileReader)]
+    files = [(fields.file, fields) for fields in stored if isinstance(fields.file, FileReader)]
     waiting: deque[tuple[range, int]] = deque()
     ahead = 0
     for window in windows:
-        lost = int(np.diff(np.searchsorted(deleted, [window.start, window.stop]))[0])
-        rows = window if lost <= len(window) * _MOST_DELETED else range(0)
-        size = sum(file.expect(one.fields, rows, one.columns) for file, one in files)
+        num_deleted = int(np.diff(np.searchsorted(deleted, [window.start, window.stop]))[0])
+        rows = window if num_deleted <= len(window) * _MAX_DELETED else range(0)
+        size = sum(file.expect(held.fields, rows, held.columns) for file, held in files)
         ahead += size if waiting else 0
         waiting.append((window, size))
         while ahead >= AHEAD_BYTES:

@@ -1,7 +1,7 @@
-"""Reading a window in halves, where its pages have dictionaries that do not fit one array.
+"""Halving of a window whose dictionaries do not fit one array.
 
-Some clients write files whose pages have more values in their dictionaries, taken together, than the type of the indices can tell. Each
-batch has dictionaries of its own, so that fewer rows at a time can be read.
+Some clients write pages whose dictionaries together have more values than the index type can
+number. Each batch has its own dictionary, so fewer rows at a time can be read.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.dictionary_capacity import narrow_indices
 from lance_spark.scan.predicates.conditions import Condition
 
-_Found = TypeVar("_Found")
-Read = Callable[[range], Iterator[_Found]]
+_Result = TypeVar("_Result")
+Read = Callable[[range], Iterator[_Result]]
 
 
 class WindowReader(Protocol):
-    """Yields what reading the rows of a window yields."""
+    """Yields the results of `read` for the rows of a window."""
 
-    def __call__(self, rows: range, read: Read[_Found], /) -> Iterator[_Found]:
+    def __call__(self, rows: range, read: Read[_Result], /) -> Iterator[_Result]:
         """Read some rows."""
 
 
 def window_reader(
     schema: pa.Schema, filters: Iterable[Condition], *, has_blobs: bool
 ) -> WindowReader:
-    """Return what reads the rows of a window, in halves if need be: only dictionaries with indices of few bits can need it.
+    """Return `read_bisecting` if a dictionary column may need it, else a plain call.
 
     Parameters
     ----------
@@ -37,39 +37,40 @@ def window_reader(
         Of the columns that are read.
     filters : iterable of Condition
     has_blobs : bool
-        Whether there are blobs, which come in pieces since they do not all fit into memory: then the window is read as it is.
+        Whether blobs are read. `read_bisecting` holds all batches of a window at once, and its
+        blobs may not fit into memory together: such a window is read as it is.
     """
     types = [field.type for field in schema]
-    types += [path[0].arrow_field.type for one in filters for path in one.paths]
-    narrow = any(one is not None for kind in types for one in narrow_indices(kind))
-    return read_bisecting if narrow and not has_blobs else _at_once
+    types += [path[0].arrow_field.type for condition in filters for path in condition.paths]
+    is_narrow = any(index is not None for dtype in types for index in narrow_indices(dtype))
+    return read_bisecting if is_narrow and not has_blobs else _read_whole
 
 
-def _at_once(rows: range, read: Read[_Found]) -> Iterator[_Found]:
+def _read_whole(rows: range, read: Read[_Result]) -> Iterator[_Result]:
     return read(rows)
 
 
-def read_bisecting(rows: range, read: Read[_Found]) -> Iterator[_Found]:
-    """Yield what reading some rows yields; if they do not fit one array, what reading their halves does.
+def read_bisecting(rows: range, read: Read[_Result]) -> Iterator[_Result]:
+    """Yield the results of `read` for some rows; if they do not fit one array, those of each half.
 
     Parameters
     ----------
     rows : range
     read : callable
-        Yields batches, or what else there is of the rows, that fit into memory together.
+        Yields results that together fit in memory.
 
     Raises
     ------
     LanceError
-        What `read` raises, for a single row too if it is about what one array can hold.
+        `read` raised it, about one row too if the reason is the capacity of an array.
     """
     try:
-        batches = list(read(rows))
+        results = list(read(rows))
     except (InvalidInputError, UnsupportedEncodingError):
         if len(rows) < 2:
             raise
     else:
-        yield from batches
+        yield from results
         return
     middle = rows.start + len(rows) // 2
     yield from read_bisecting(range(rows.start, middle), read)

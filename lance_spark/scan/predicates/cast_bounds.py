@@ -26,7 +26,7 @@ from lance_spark.scan.predicates.tree import And, Column, Compare, Constant, Pre
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name
 
 _DAY = 86_400_000_000
-#: Ticks of a timestamp in a second.
+#: Ticks in a second of the units of timestamps, times of day and intervals.
 _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -45,7 +45,7 @@ class Order(ABC):
 
     @abstractmethod
     def number(self, place: int) -> Any:
-        """Return the value at a place: an exact number, a float, or of dates days, of timestamps microseconds."""
+        """Return the value at a place: an exact number, a float, or of dates days, of other times microseconds."""
 
     @abstractmethod
     def scalar(self, place: int) -> pa.Scalar:
@@ -69,7 +69,7 @@ class Order(ABC):
 
 
 class _Steps(Order):
-    """Integers, decimals, dates and timestamps: each value is a number of steps."""
+    """Integers, decimals, dates, times and intervals: each value is a number of steps."""
 
     def __init__(self, dtype: pa.DataType, low: int, high: int, step: Fraction) -> None:
         super().__init__(dtype, low, high)
@@ -139,8 +139,9 @@ def order_of(dtype: pa.DataType) -> Order | None:
         return _Steps(dtype, -(1 << 31), (1 << 31) - 1, Fraction(1))
     if pat.is_date64(dtype):
         return _Steps(dtype, -(1 << 63), (1 << 63) - 1, Fraction(1, _DAY // 1000))
-    if pat.is_timestamp(dtype):
-        return _Steps(dtype, -(1 << 63), (1 << 63) - 1, Fraction(1_000_000, _TICKS[dtype.unit]))
+    if pat.is_timestamp(dtype) or pat.is_duration(dtype) or pat.is_time(dtype):
+        size = 1 << dtype.bit_width - 1
+        return _Steps(dtype, -size, size - 1, Fraction(1_000_000, _TICKS[dtype.unit]))
     return None
 
 

@@ -42,8 +42,9 @@ from lance_spark.scan.predicates.tree import (
     Predicate,
 )
 from lance_spark.scan.predicates.typed_values import (
-    CLOCK,
+    DURATION,
     INSTANT,
+    TIME,
     Typed,
     is_bytes,
     is_datetime,
@@ -453,6 +454,13 @@ def _column_type(
             return None
         units = [kind.unit for _, kind in columns if pat.is_timestamp(kind)]
         return pa.timestamp("ns" if "ns" in units else "us", common.tz)
+    if common in (TIME, DURATION):
+        if not all(one.equals(common) for one in shown):
+            return None
+        finest = any(kind.unit == "ns" for _, kind in columns)
+        if not finest:
+            return common
+        return pa.time64("ns") if common.equals(TIME) else pa.duration("ns")
     if not all(is_number(one) for one in shown):
         return common if all(one.equals(common) for one in shown) else None
     if pat.is_integer(common):
@@ -469,7 +477,7 @@ def _column_type(
 
 def _not_compared(where: Column, literal: Typed, why: str) -> InvalidInputError:
     value = literal.value
-    if pat.is_date32(literal.dtype) or literal.dtype in (CLOCK, INSTANT):
+    if pat.is_temporal(literal.dtype):
         value = _shown_time(value, literal.dtype)
     elif isinstance(value, Decimal | datetime.date):
         value = str(value)

@@ -12,7 +12,7 @@ After AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4
 | decimal | float, double | double |
 | string | integer | bigint; without ANSI, that integer type |
 | string | float, double, decimal | double; without ANSI, float beside a float, and a decimal of scale 0 beside one |
-| string | boolean, binary, date, timestamp, timestamp_ntz | that type |
+| string | boolean, binary, date, timestamp, timestamp_ntz, time | that type |
 | date | timestamp, timestamp_ntz | that timestamp |
 | timestamp | timestamp_ntz | timestamp |
 
@@ -30,6 +30,7 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
+    DURATION,
     INSTANT,
     MOST_DIGITS,
     Typed,
@@ -168,6 +169,10 @@ def _digits_of(side: pa.DataType | Typed, dtype: pa.DataType, settings: SqlSetti
 
 
 def _beside_string(other: pa.DataType, settings: SqlSettings) -> pa.DataType:
+    if other.equals(DURATION):
+        raise NoCommonTypeError(
+            "Spark does not compare string with interval day to second; write INTERVAL '...'"
+        )
     if settings.ansi:
         if pat.is_integer(other):
             return pa.int64()

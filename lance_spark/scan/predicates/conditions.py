@@ -1,4 +1,7 @@
-"""What the rows of a scan have to meet, whatever kind it is of: pyarrow's (`filters`) or Spark's (`predicates`)."""
+"""The interface of conditions that the rows of a scan must meet.
+
+`tuples` implements it for filters in pyarrow's form, `tree` for predicates in Spark's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from lance_spark.encoding.arrow_blocks import flags_of
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.schema import Field
 
-#: The rows that ``(field, op, value)`` can hold for, in order, or None if nothing is known.
+#: Returns the rows for which a comparison ``(field, op, value)`` can hold, in order; None if
+#: unknown.
 RangePruner = Callable[[Field, str, Any], "list[range] | None"]
 
 
@@ -22,13 +26,13 @@ class Condition(Protocol):
 
     @property
     def paths(self) -> tuple[tuple[Field, ...], ...]:
-        """The columns that it looks at: top-level fields, and their children down to what is meant."""
+        """The columns that it reads, each as the fields from the top-level field to the column."""
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row of a batch that has the columns whether the condition holds; never null."""
+        """Return for each row of a batch whether the condition holds; never null."""
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
-        """Return the rows that it can hold for, as far as statistics tell; None if they do not."""
+        """Return the rows for which it can hold by statistics; None if they do not decide."""
 
 
 def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -38,7 +42,7 @@ def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDAr
         holds = condition.holds(batch)
         if not holds.true_count:
             return np.zeros(batch.num_rows, np.bool_)
-        # Several times as fast as Arrow's own way to numpy.
+        # Several times as fast as `to_numpy`.
         bits = np.frombuffer(holds.buffers()[1], np.uint8)
         flags = flags_of(bits, holds.offset, len(holds))
         met = flags if met is None else met & flags
@@ -46,12 +50,16 @@ def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDAr
 
 
 def top_fields(conditions: Iterable[Condition]) -> list[Field]:
-    """Return the top-level fields that conditions look at."""
-    return list({path[0].id: path[0] for one in conditions for path in one.paths}.values())
+    """Return the top-level fields that conditions read."""
+    paths = (path for condition in conditions for path in condition.paths)
+    return list({path[0].id: path[0] for path in paths}.values())
 
 
 def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) -> list[range] | None:
-    """Return the rows of a data file that a comparison can hold for; None if the file has no statistics of the field."""
+    """Return the rows of a data file for which a comparison can hold, by page statistics.
+
+    Returns None if the file has no statistics of the field.
+    """
     if file.version >= (2, 0):
         return None
     from lance_spark.file.v0_1.reader import LegacyFileReader

@@ -20,8 +20,10 @@ from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
     INSTANT,
+    TIME,
     Typed,
     is_bytes,
+    is_datetime,
     is_number,
     is_text,
     type_name,
@@ -36,6 +38,8 @@ _OTHER_FLOATS = re.compile(r"[+-]?0[xX]|.*[eE][+-]?[0-9]{6}")
 _DATE = re.compile(r"[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?", re.DOTALL)
 _NEAR_DATE = re.compile(r"\+?(?!0000)[0-9]{4}(-.*)?", re.DOTALL)
 _TIMESTAMP = re.compile(r"[T0-9+-]")
+#: Texts that are a time of day, or may be one to some release of Spark.
+_NEAR_TIME = re.compile(r"T?[0-9]{1,2}:")
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?)([dDfF]?)")
 #: Names of times that Spark's optimizer knows, and a word that can be one.
 _SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
@@ -118,7 +122,7 @@ def _cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Any:
         if not isinstance(value, float):
             return _to_number(value, dtype)
         return _of_float(value, dtype)
-    if pat.is_temporal(source) and pat.is_temporal(dtype):
+    if is_datetime(source) and is_datetime(dtype):
         return _to_time(value, source, dtype, settings)
     raise CastError("that is not done here")
 
@@ -158,8 +162,13 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
         raise CastError("write digits from 0 to 9")
     if not text.isascii() and (is_number(dtype) or pat.is_boolean(dtype)):
         raise FailedCastError("it has letters other than those of numbers and truth values")
-    if len(text) > _MOST_CHARACTERS or (pat.is_timestamp(dtype) and not text.isascii()):
+    of_clock = pat.is_timestamp(dtype) or dtype.equals(TIME)
+    if len(text) > _MOST_CHARACTERS or (of_clock and not text.isascii()):
         raise CastError("")
+    if dtype.equals(TIME):
+        return _time_of_day(text)
+    if pat.is_duration(dtype):
+        raise CastError("write INTERVAL '...'")
     if pat.is_boolean(dtype):
         if text.lower() not in (*_TRUE, *_FALSE):
             raise FailedCastError("write true or false")
@@ -195,6 +204,15 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
     return to_float32(number) if pat.is_float32(dtype) else _to_number(number, dtype)
 
 
+def _time_of_day(text: str) -> int:
+    try:
+        return times.parse_time(text)
+    except ValueError as error:
+        if not _NEAR_TIME.match(text) or times.TIME.fullmatch(text):
+            raise FailedCastError(str(error)) from None
+        raise
+
+
 def _days(text: str) -> int:
     try:
         return times.parse_days(text)
@@ -215,6 +233,8 @@ def _to_text(value: Any, source: pa.DataType) -> str:
         return str(value.decode())
     if pat.is_date(source):
         return times.date_of(value).isoformat()
+    if source.equals(TIME):
+        return times.time_text(value)
     raise CastError("that is not done here")
 
 

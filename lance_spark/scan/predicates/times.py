@@ -16,6 +16,8 @@ _TIMESTAMP = re.compile(
     r"([+]?[0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
     r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?\s*(.*?))?)?)?"
 )
+#: A time of day without a zone.
+TIME = re.compile(r"T?([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{0,9}))?)?")
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+")
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -42,6 +44,31 @@ def parse_days(text: str) -> int:
         raise ValueError("write it as 2024-01-31")
     year, month, day = (int(part or 1) for part in found.groups()[:3])
     return (datetime.date(year, month, day) - _EPOCH.date()).days
+
+
+def parse_time(text: str) -> int:
+    """Return the time of day that a text says, in microseconds: ``12:30``, ``12:30:15`` or ``12:30:15.123456``.
+
+    Digits after the sixth of a second are passed over, as Spark does.
+
+    Raises
+    ------
+    ValueError
+        It says none, or none that is known here.
+    """
+    found = TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("write it as 12:30:15")
+    hour, minute, second, fraction = found.groups()
+    seconds = _below(hour, 24) * 3600 + _below(minute, 60) * 60 + _below(second, 60)
+    return seconds * 1_000_000 + int((fraction or "").ljust(6, "0")[:6])
+
+
+def time_text(micros: int) -> str:
+    """Return a time of day as Spark writes it: with seconds, and without zeros at the end of their fraction."""
+    seconds, rest = divmod(micros, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{rest:06}".rstrip("0") if rest else text
 
 
 def parse_micros(text: str, zoned: bool, zone: str | None) -> int:

@@ -11,6 +11,8 @@ Each type of Spark that is compared stands for one type of Arrow:
 | string, binary | string, binary |
 | date | date32 |
 | timestamp, timestamp_ntz | timestamp[us, UTC], timestamp[us] |
+| time(6) | time64[us] |
+| interval day to second | duration[us] |
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ import pyarrow.types as pat
 
 INSTANT = pa.timestamp("us", "UTC")
 CLOCK = pa.timestamp("us")
+TIME = pa.time64("us")
+DURATION = pa.duration("us")
 #: Digits of Spark's widest decimal.
 MOST_DIGITS = 38
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -41,6 +45,8 @@ _NAMES: dict[pa.DataType, str] = {
     pa.date32(): "date",
     INSTANT: "timestamp",
     CLOCK: "timestamp_ntz",
+    TIME: "time(6)",
+    DURATION: "interval day to second",
 }
 _SHOWN: dict[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
@@ -59,8 +65,8 @@ class Typed:
     Attributes
     ----------
     value : object
-        None for null; an int for integers, for dates (days since 1970) and timestamps (microseconds
-        since 1970); a float, Decimal, str, bytes or bool.
+        None for null; an int for integers, for dates (days since 1970), timestamps (microseconds
+        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or bool.
     dtype : pa.DataType
         One of the module's table.
     written : bool
@@ -112,6 +118,14 @@ class Typed:
             )
         if isinstance(value, datetime.date):
             return cls((value - _EPOCH.date()).days, pa.date32())
+        if isinstance(value, datetime.time):
+            if value.tzinfo is not None:
+                raise TypeError(f"{value} has a time zone, which Spark's times of day have not")
+            return cls(micros(datetime.datetime.combine(_EPOCH, value)), TIME)
+        if isinstance(value, datetime.timedelta):
+            if getattr(value, "nanoseconds", 0):
+                raise TypeError(f"{value} has nanoseconds, which Spark's intervals have not")
+            return cls(value // datetime.timedelta(microseconds=1), DURATION)
         raise TypeError(f"values of type {type(value).__name__} are not compared")
 
 
@@ -193,6 +207,10 @@ def shown_type(arrow: pa.DataType) -> pa.DataType | None:
         return pa.binary()
     if pat.is_timestamp(arrow):
         return CLOCK if arrow.tz is None else INSTANT
+    if pat.is_time(arrow):
+        return TIME
+    if pat.is_duration(arrow):
+        return DURATION
     return arrow if arrow in _NAMES else None
 
 

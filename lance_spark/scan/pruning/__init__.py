@@ -1,1 +1,1 @@
-"""Pruning: fragments and row ranges that cannot hold a matching row are left out."""
+"""Pruning by statistics, and aggregates that indexes and the manifest answer."""

@@ -1,13 +1,15 @@
-"""Least and greatest value of a BTREE index, and how many nulls it has.
+"""The minimum, maximum and null count of the rows in a BTREE index.
 
 | file of the index | columns | content |
 | --- | --- | --- |
-| `page_data.lance` | values, ids (uint64) | a row for each row of the table, by value, nulls first |
-| `page_lookup.lance` | min, max, null_count (uint32), page_idx (uint32) | a row for each page: `batch_size` rows of the other file |
+| `page_data.lance` | values, ids (uint64) | a row for each row of the table, sorted, nulls first |
+| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row for each page |
 
-`min` and `max` are the first and the last value of a page. So `min` is null where nulls and values share a page, and the values of such a
-page are looked at. So are those of a page that begins with NaN of negative sign, which comes before all other values. An index whose schema says `range_partitioned` has
-other files.
+A page is `batch_size` rows of `page_data.lance`; `batch_size` is in the schema metadata of
+`page_lookup.lance`. `min` and `max` are the first and the last value of a page. So `min` is null if
+nulls and values share a page; the values of such a page are read. So are the values of a page that
+begins with a NaN of negative sign, which sorts before all other values. An index whose schema says
+`range_partitioned` has other files.
 
 Specification: table/index/scalar/btree.md.
 """
@@ -31,41 +33,41 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
 _KIND = "BTREE"
-#: Versions of the index that are known.
+#: Supported versions of the index.
 _VERSIONS = (0, 1)
 _LOOKUP_FILE, _DATA_FILE = "page_lookup.lance", "page_data.lance"
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _DATA_COLUMNS = ["values", "ids"]
 _MAX_BATCH_SIZE = 1 << 24
 _MAX_DIGITS = 20
-#: Rows that are looked at of pages whose first value says nothing.
-_MOST_ROWS = 1 << 18
+#: Most rows that are read of pages whose first value is not their minimum.
+_MAX_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class BTreeBounds:
-    """What a BTREE index has of its rows.
+    """Statistics of the rows in a BTREE index.
 
     Attributes
     ----------
     num_rows, null_count : int
-    least, greatest : pa.Scalar
-        Of the column's type, NaN greater than all; null if there are only nulls.
+    minimum, maximum : pa.Scalar
+        Of the column's type; NaN is the greatest value. Null if all values are null.
     """
 
     num_rows: int
     null_count: int
-    least: pa.Scalar
-    greatest: pa.Scalar
+    minimum: pa.Scalar
+    maximum: pa.Scalar
 
 
 def is_btree(index: table_pb2.IndexMetadata) -> bool:
-    """Tell whether a segment is a BTREE of a version that is known."""
-    return indexes.is_of_column(index, _KIND, _VERSIONS)
+    """Return whether a segment is a BTREE of a supported version."""
+    return indexes.is_single_column_index(index, _KIND, _VERSIONS)
 
 
 def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBounds | None:
-    """Return what a segment has of its rows; None if it is laid out in another way than this release knows.
+    """Return the statistics of a segment; None if this release does not know its layout.
 
     Raises
     ------
@@ -97,14 +99,13 @@ def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | Non
 
 
 def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:
-    """Return how many rows make a page.
+    """Return the rows of a page, from the schema metadata of `page_lookup.lance`.
 
     Parameters
     ----------
     metadata : mapping of str to bytes
-        Of the schema of `page_lookup.lance`.
     name : str
-        What errors call that file.
+        What errors call the file.
 
     Raises
     ------
@@ -113,7 +114,8 @@ def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:
     text = metadata.get("batch_size", b"")
     if len(text) > _MAX_DIGITS or not text.isdigit() or not 0 < int(text) <= _MAX_BATCH_SIZE:
         raise CorruptFileError(
-            f"{name}: batch_size={text[:40]!r}, but a page has 1 to {_MAX_BATCH_SIZE} rows; rebuild the index"
+            f"{name}: batch_size={text[:40]!r}, but a page has 1 to {_MAX_BATCH_SIZE} rows; "
+            "rebuild the index"
         )
     return int(text)
 
@@ -121,49 +123,54 @@ def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:
 def _bounds(
     data: DataFileReader, pages: list[pa.Array], batch_size: int, name: str
 ) -> BTreeBounds | None:
-    low, high, counts, places = pages
-    kind = low.type
-    if any(one.null_count or not pat.is_integer(one.type) for one in (counts, places)):
-        raise CorruptFileError(f"{name}: a page without a number or a count of nulls")
-    nulls, place = (one.to_numpy().astype(np.int64) for one in (counts, places))
-    first = place * batch_size
+    low, high, *integers = pages
+    dtype = low.type
+    if any(array.null_count or not pat.is_integer(array.type) for array in integers):
+        raise CorruptFileError(
+            f"{name}: null_count and page_idx must be integers and not null; rebuild the index"
+        )
+    nulls, page = (array.to_numpy().astype(np.int64) for array in integers)
+    first = page * batch_size
     rows = np.minimum(data.num_rows - first, batch_size)
     if (
-        high.type != kind
+        high.type != dtype
         or (rows <= 0).any()
         or (nulls > rows).any()
         or rows.sum() != data.num_rows
     ):
-        raise CorruptFileError(f"{name}: pages of {data.num_rows} rows are expected")
+        raise CorruptFileError(
+            f"{name}: its pages do not match the {data.num_rows} rows of {_DATA_FILE}; rebuild the "
+            "index"
+        )
+    # Pages that have values, but whose first value is null or a NaN of negative sign.
     unknown = low.is_null().to_numpy(zero_copy_only=False) & (nulls < rows) | _is_negative_nan(low)
     mixed = np.flatnonzero(unknown)
-    if rows[mixed].sum() > _MOST_ROWS:
+    if rows[mixed].sum() > _MAX_ROWS:
         return None
     values = data.schema.fields[0]
-    if values.arrow_field.type != kind:
+    if values.arrow_field.type != dtype:
         return None
-    found = [low, high]
-    for at in mixed.tolist():
-        start = int(first[at])
-        (array,) = data.read([values], range(start, start + int(rows[at])))
-        found.append(array)
-    known = min_max(pa.chunked_array(found, kind))
-    if known is None:
+    arrays = [low, high]
+    for index in mixed.tolist():
+        start = int(first[index])
+        (array,) = data.read([values], range(start, start + int(rows[index])))
+        arrays.append(array)
+    result = min_max(pa.chunked_array(arrays, dtype))
+    if result is None:
         return None
-    return BTreeBounds(data.num_rows, int(nulls.sum()), *known)
+    return BTreeBounds(data.num_rows, int(nulls.sum()), *result)
 
 
 def _is_negative_nan(values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Tell which values are the NaN that comes before all others."""
     if not pat.is_floating(values.type):
         return np.zeros(len(values), np.bool_)
     numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False)
-    found: npt.NDArray[np.bool_] = np.isnan(numbers) & np.signbit(numbers)
-    return found
+    is_negative: npt.NDArray[np.bool_] = np.isnan(numbers) & np.signbit(numbers)
+    return is_negative
 
 
 def _size(bounds: BTreeBounds | None) -> int:
     if bounds is None:
         return 64
-    ends = [pa.array([one], one.type) for one in (bounds.least, bounds.greatest)]
-    return 256 + sum(int(array.nbytes) for array in ends)
+    arrays = [pa.array([value], value.type) for value in (bounds.minimum, bounds.maximum)]
+    return 256 + sum(int(array.nbytes) for array in arrays)

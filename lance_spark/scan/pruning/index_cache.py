@@ -1,6 +1,7 @@
-"""What small files of indexes hold, kept from one plan to the next: these files never change, and their names are never used again.
+"""The cache of parsed index files, shared by all plans of a process.
 
-One cache serves the process. It is empty in a process that is forked off: a lock that another thread held would stay locked there.
+The files are small and never change, and their names are never used again. A forked process starts
+with an empty cache: a lock that another thread held would stay locked there.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ from lance_spark.table.paths import INDICES, TablePaths
 
 _LOG = logging.getLogger(__name__)
 
-#: What is kept at most; those that were asked for last.
+#: Limits of the cache. It drops the entry that was used longest ago.
 MAX_ENTRIES = 32
 MAX_BYTES = 16 * 1024 * 1024
 
-#: A file of an index has some bits for each of its rows; so many rows are believed all the same.
-_FEW_ROWS = 1 << 16
-_ROWS_OF_A_BYTE = 64
+#: Most rows of an index file: some for each byte, and some that a file of any size may have.
+_ROWS_PER_BYTE = 64
+_MIN_ROWS = 1 << 16
 
 _Key = tuple[str, str]
 _T = TypeVar("_T")
 
 
 class IndexCache:
-    """Contents of files by their place. Threads can share it.
+    """Parsed contents of files, by root and path. Threads can share it.
 
     Parameters
     ----------
     max_entries, max_bytes : int
-        The content used longest ago is forgotten if there is more; what is larger alone is not kept.
+        Past these limits the content that was used longest ago is dropped. A content larger than
+        `max_bytes` is not kept.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
@@ -48,9 +50,9 @@ class IndexCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, locks that others hold included."""
+        """Drop all entries, and replace the lock, which another thread may hold."""
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: _Key, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
@@ -61,26 +63,27 @@ class IndexCache:
         key : tuple of str
             Root and path of the file.
         read : callable
-            Reads it, if it is not known; what it raises is passed on. Two threads may read the same file at once.
+            Reads the file if the cache does not have it. Its errors are passed on. Two threads may
+            read the same file at once.
         size : callable
-            Tells the bytes of a content.
+            Returns the bytes of a content.
         """
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                known: _T = found[0]
-                return known
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+                cached: _T = entry[0]
+                return cached
         content = read()
         nbytes = size(content)
         if nbytes > self._max_bytes:
             return content
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = content, nbytes
+            if key not in self._entries:
+                self._entries[key] = content, nbytes
                 self._bytes += nbytes
-            while len(self._kept) > self._max_entries or self._bytes > self._max_bytes:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+            while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+                self._bytes -= self._entries.popitem(last=False)[1][1]
         return content
 
 
@@ -96,7 +99,9 @@ def cached(
     read: Callable[[TablePaths, int | None, str], _T],
     size: Callable[[_T], int],
 ) -> _T | None:
-    """Return what a file of an index holds, from the cache of the process if it is there; None if a file is missing.
+    """Return the parsed content of an index file, from the cache if possible.
+
+    Returns None if the file is missing.
 
     Parameters
     ----------
@@ -106,7 +111,8 @@ def cached(
     file : str
         The file's name.
     read : callable
-        Reads it, given `paths`, the id of the base path that the segment lies below, if not in the table itself, and its folder.
+        Reads the file, given `paths`, the base path id of the segment (None for the table's root),
+        and the segment's folder.
     size : callable
         As for `IndexCache.get`.
     """
@@ -116,22 +122,23 @@ def cached(
     try:
         return _CACHE.get((store.uri, path), partial(read, paths, base, folder), size)
     except MissingFileError as error:
-        # Whoever has the values knows without it.
-        _LOG.warning("index %r is passed over: %s", index.name, error)
+        # Without the index, the scan reads the values instead.
+        _LOG.warning("index %r is ignored: %s", index.name, error)
         return None
 
 
 def all_rows(file: DataFileReader) -> range:
-    """Return the rows of a file of an index that is read at once.
+    """Return the rows of an index file that is read whole.
 
     Raises
     ------
     CorruptFileError
-        It claims more rows than such a file can hold: constant pages take the same few bytes for any number.
+        The file claims more rows than an index file of its size can hold.
     """
-    most = _FEW_ROWS + _ROWS_OF_A_BYTE * file.source.size
-    if file.num_rows > most:
+    # Constant pages take the same few bytes for any number of rows.
+    if file.num_rows > _MIN_ROWS + _ROWS_PER_BYTE * file.source.size:
         raise CorruptFileError(
-            f"{file.source.name}: {file.num_rows} rows in {file.source.size} bytes; rebuild the index"
+            f"{file.source.name}: {file.num_rows} rows in {file.source.size} bytes are too many; "
+            "rebuild the index"
         )
     return range(file.num_rows)

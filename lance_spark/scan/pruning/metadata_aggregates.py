@@ -1,16 +1,19 @@
-"""Least and greatest value of a column, and how many values it has, without decoding the column.
+"""Minimum, maximum and count of a column from indexes, without decoding the whole column.
 
-| source | what it says |
+| source | content |
 | --- | --- |
-| BTREE index (`btree_bounds`) | both, of the rows that it holds: exact if it holds as many as its fragments have that are live |
-| zone map (`zone_maps`) | bounds of each zone, which hold but need not be tight; how many nulls, of fragments without deletions |
-| manifest | a fragment none of whose files has the column has only nulls |
+| BTREE index (`btree_bounds`) | exact minimum, maximum and null count of its rows |
+| zone map (`zone_maps`) | bounds of each zone, not always tight; null counts |
+| manifest | a fragment has only nulls if none of its files holds the column |
 
-Live rows of the fragments that an index names are all in it, so that equally many are the same rows: deletions and updates since it was
-built leave more in it. Fragments with new values in overlays are in neither.
+A BTREE index is used if it has as many rows as its fragments have live rows. All live rows of its
+fragments are in it, so equal counts mean the same rows; deletions and updates since it was built
+leave more rows in it. Null counts of a zone map are used if they are 0, or if they are exact and
+the fragment has no deletions. Neither index is used for fragments with overlays of the column.
 
-Of zones, those are decoded that could have the least or greatest value of all, best bounds first, until no other can have a better one.
-That is one zone each, mostly. If it takes more than some zones, nothing is said.
+Zones that may hold the minimum or maximum are decoded, best bounds first, until no other zone can
+have a better value. Mostly this is one zone for each. If it takes too many zones, the answer is
+unknown.
 """
 
 from __future__ import annotations
@@ -37,19 +40,19 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 
-#: What is decoded at most for either of the two values.
-_MOST_ZONES = 16
-_MOST_ROWS = 512 * 1024
+#: Most zones and rows that are decoded for the minimum, and for the maximum.
+_MAX_ZONES = 16
+_MAX_ROWS = 512 * 1024
 
 _Flags = npt.NDArray[np.bool_]
-#: Least and greatest value; both null if there are none.
-Extremes = tuple[pa.Scalar, pa.Scalar]
+#: Minimum and maximum; both null if all values are null.
+MinMax = tuple[pa.Scalar, pa.Scalar]
 
 
 def min_max_from_metadata(
     table: OpenTable, fragments: Sequence[Fragment], path: Sequence[str]
-) -> Extremes | None:
-    """Return the least and the greatest value of a column over all live rows, if indexes know them.
+) -> MinMax | None:
+    """Return the minimum and the maximum of a column over all live rows, if indexes know them.
 
     Parameters
     ----------
@@ -57,41 +60,37 @@ def min_max_from_metadata(
     fragments : sequence of Fragment
         The table's, with their rows counted.
     path : sequence of str
-        Names of the structs that the column is in, and its own.
+        Names from the top-level field to the column.
 
     Returns
     -------
     tuple of pa.Scalar or None
-        Of the column's type; NaN is greater than all other values, nulls do not count, and both are null if there is nothing else.
-        None if that cannot be told without decoding the column.
+        Of the column's type. NaN is the greatest value and nulls are skipped; both are null if all
+        values are null. None if the answer is unknown without decoding the column.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, UnsupportedEncodingError, StorageError
     """
-    known = _Known.of(table, fragments, path)
-    if known is None:
+    column = _ColumnStatistics.of(table, fragments, path)
+    if column is None:
         return None
-    nothing = pa.scalar(None, known.kind)
-    if known.trees:
-        # A BTREE has each value once, so that the order of its bounds is theirs.
-        ends = [one for tree in known.trees for one in (tree.least, tree.greatest)]
-        sure = min_max(pa.chunked_array([pa.array(ends, known.kind)]))
-        assert sure is not None
-    else:
-        sure = nothing, nothing
-    if known.zones is None:
-        return sure
-    with _ZoneReader(table, fragments, known) as reader:
-        low = _best(known.zones, known.judged, reader, sure[0], least=True)
-        high = (
-            None if low is None else _best(known.zones, known.judged, reader, sure[1], least=False)
-        )
+    null = pa.scalar(None, column.dtype)
+    bounds = null, null
+    if column.trees:
+        ends = [end for tree in column.trees for end in (tree.minimum, tree.maximum)]
+        bounds = _min_max_of(ends, column.dtype)
+    zones = column.zones
+    if zones is None:
+        return bounds
+    with _ZoneReader(table, fragments, column) as reader:
+        low = _best(zones, column.used, reader, bounds[0], least=True)
+        high = None if low is None else _best(zones, column.used, reader, bounds[1], least=False)
     return None if low is None or high is None else (low, high)
 
 
 def value_count(table: OpenTable, fragments: Sequence[Fragment], path: Sequence[str]) -> int | None:
-    """Return how many live rows have a value in a column, if indexes know it; NaN is one, null is none.
+    """Return how many live rows are not null in a column, if indexes know it. NaN counts.
 
     Parameters
     ----------
@@ -99,68 +98,69 @@ def value_count(table: OpenTable, fragments: Sequence[Fragment], path: Sequence[
     fragments : sequence of Fragment
         The table's, with their rows counted.
     path : sequence of str
-        Names of the structs that the column is in, and its own.
+        Names from the top-level field to the column.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, StorageError
     """
-    known = _Known.of(table, fragments, path)
-    if known is None:
+    column = _ColumnStatistics.of(table, fragments, path)
+    if column is None:
         return None
-    count = sum(tree.num_rows - tree.null_count for tree in known.trees)
-    if known.zones is None:
+    count = sum(tree.num_rows - tree.null_count for tree in column.trees)
+    if column.zones is None:
         return count
-    zones = known.zones
-    place, size = known.places(zones)[known.judged], len(fragments)
-    nulls = np.bincount(place, zones.null_count[known.judged], size).astype(np.int64)
-    vague = np.bincount(place, ~zones.counted[known.judged], size) > 0
-    for at in np.unique(place).tolist():
-        fragment = fragments[at]
-        if nulls[at] and (vague[at] or fragment.deletion_file is not None):
+    zones, used = column.zones, column.used
+    fragment_of, size = column.fragments_of(zones)[used], len(fragments)
+    nulls = np.bincount(fragment_of, zones.null_count[used], size).astype(np.int64)
+    is_inexact = np.bincount(fragment_of, ~zones.counted[used], size) > 0
+    for index in np.unique(fragment_of).tolist():
+        fragment = fragments[index]
+        if nulls[index] and (is_inexact[index] or fragment.deletion_file is not None):
             return None
-        count += fragment.num_rows - int(nulls[at])
+        count += fragment.num_rows - int(nulls[index])
     return count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """What indexes tell of a column.
+class _ColumnStatistics:
+    """Index statistics of a column that together cover all live rows.
 
     Attributes
     ----------
     path : tuple of Field
+        The fields from the top-level field to the column.
     starts : int64 array
         First row of each fragment, and the number of all rows.
     trees : list of BTreeBounds
-        Of different fragments, whose live rows they have.
+        They have exactly the live rows of some fragments, without overlap.
     zones : Zones or None
-        None if nothing else has live rows with values.
-    judged : bool array
-        Zones that are of other fragments than the trees.
+        None if no other fragment has a value.
+    used : bool array
+        Which zones to use: those of fragments that no tree covers.
     """
 
     path: tuple[Field, ...]
     starts: RowNumbers
     trees: list[BTreeBounds]
     zones: Zones | None
-    judged: _Flags
+    used: _Flags
 
     @property
-    def kind(self) -> pa.DataType:
+    def dtype(self) -> pa.DataType:
         """The type of the column."""
         return self.path[-1].arrow_field.type
 
-    def places(self, zones: Zones) -> RowNumbers:
-        """Return the fragment of each zone."""
+    def fragments_of(self, zones: Zones) -> RowNumbers:
+        """Return the index of the fragment of each zone."""
         return np.searchsorted(self.starts, zones.bounds[:-1], side="right") - 1
 
     @classmethod
     def of(
         cls, table: OpenTable, fragments: Sequence[Fragment], names: Sequence[str]
-    ) -> _Known | None:
-        """Return what is known of all live rows; None if of some nothing is."""
-        # Most tables have no index: nothing is looked at then.
+    ) -> _ColumnStatistics | None:
+        """Collect the statistics; None if they do not cover all live rows."""
+        # Most tables have no index.
         if table.manifest.index_section is None:
             return None
         path = _path(table.schema, names)
@@ -169,41 +169,40 @@ class _Known:
         check_columns(table.manifest, path[:1])
         segments = [
             index
-            for index in indexes.section_for_reading(table.manifest).indices
+            for index in indexes.read_section(table.manifest).indices
             if list(index.fields) == [path[-1].id]
         ]
-        if not any(is_btree(one) or zone_maps.is_zone_map(one) for one in segments):
+        if not any(is_btree(index) or zone_maps.is_zone_map(index) for index in segments):
             return None
         trees, unknown = _trees(table, fragments, path, segments)
         starts = zone_maps.starts_of(fragments)
-        found = cls(path, starts, trees, None, np.zeros(0, np.bool_))
+        of_trees = cls(path, starts, trees, None, np.zeros(0, np.bool_))
         if not unknown:
-            return found
-        maps = [one for one in segments if zone_maps.is_zone_map(one)]
+            return of_trees
+        maps = [index for index in segments if zone_maps.is_zone_map(index)]
         zones = zone_maps.read_zones(table.paths, fragments, starts, path, maps) if maps else None
-        if zones is None:
-            left, judged = unknown, np.zeros(0, np.bool_)
-        else:
-            place = found.places(zones)
-            judged = zones.known & np.isin(place, list(unknown))
-            left = unknown - set(place[judged].tolist())
-        if not all(_lacks(fragments[at], path) for at in left):
+        used = np.zeros(0, np.bool_)
+        if zones is not None:
+            fragment_of = of_trees.fragments_of(zones)
+            used = zones.known & np.isin(fragment_of, list(unknown))
+            unknown -= set(fragment_of[used].tolist())
+        if not all(_is_all_null(fragments[index], path) for index in unknown):
             return None
-        return replace(found, zones=zones, judged=judged) if judged.any() else found
+        return replace(of_trees, zones=zones, used=used) if used.any() else of_trees
 
 
 def _path(schema: Schema, names: Sequence[str]) -> tuple[Field, ...] | None:
-    """Return a column after the structs that it is in; None if there is no such column, or its values have no order."""
-    fields, found = schema.fields, []
+    """Return the fields from the top-level field to a column; None if not found or not ordered."""
+    fields, path = schema.fields, []
     for name in names:
-        field = next((one for one in fields if one.name == name), None)
+        field = next((field for field in fields if field.name == name), None)
         if field is None or field.is_blob:
             return None
-        found.append(field)
+        path.append(field)
         fields = field.children if field.logical_type == "struct" else ()
-    if not found or found[-1].logical_type == "json":
+    if not path or path[-1].logical_type == "json":
         return None
-    return tuple(found) if is_ordered(found[-1].arrow_field.type) else None
+    return tuple(path) if is_ordered(path[-1].arrow_field.type) else None
 
 
 def _trees(
@@ -212,141 +211,156 @@ def _trees(
     path: tuple[Field, ...],
     segments: Sequence[table_pb2.IndexMetadata],
 ) -> tuple[list[BTreeBounds], set[int]]:
-    """Return bounds of BTREE indexes that have the live rows of some fragments, and where the others that have live rows are."""
-    unknown = {at for at, one in enumerate(fragments) if one.num_rows}
-    place = {fragments[at].id: at for at in unknown}
-    live = BitMap(place)
-    ids = {field.id for field in path}
-    covers = []
-    for index in segments:
-        if is_btree(index):
-            bitmap = indexes.fragment_bitmap(index)
-            cover = set() if bitmap is None else {place[number] for number in bitmap & live}
-            covers.append((cover, index))
+    """Return the bounds of usable BTREE indexes, and the other fragments that have live rows.
+
+    Fragments are given by their index in `fragments`.
+    """
+    unknown = {index for index, fragment in enumerate(fragments) if fragment.num_rows}
+    index_of = {fragments[index].id: index for index in unknown}
+    live = BitMap(index_of)
+    field_ids = {field.id for field in path}
+    candidates = []
+    for segment in segments:
+        if is_btree(segment):
+            bitmap = indexes.fragment_bitmap(segment)
+            covered = set() if bitmap is None else {index_of[number] for number in bitmap & live}
+            candidates.append((covered, segment))
     trees = []
-    for cover, index in sorted(covers, key=lambda one: len(one[0]), reverse=True):
-        if not cover or not cover <= unknown:
+    for covered, segment in sorted(candidates, key=lambda pair: len(pair[0]), reverse=True):
+        if not covered or not covered <= unknown:
             continue
-        if any(zone_maps.is_overlaid(fragments[at], ids) for at in cover):
+        if any(zone_maps.is_overlaid(fragments[index], field_ids) for index in covered):
             continue
-        tree = read_bounds(table.paths, index)
-        rows = sum(fragments[at].num_rows for at in cover)
-        if tree is None or tree.num_rows != rows or tree.least.type != path[-1].arrow_field.type:
+        tree = read_bounds(table.paths, segment)
+        rows = sum(fragments[index].num_rows for index in covered)
+        if tree is None or tree.num_rows != rows or tree.minimum.type != path[-1].arrow_field.type:
             continue
         trees.append(tree)
-        unknown -= cover
+        unknown -= covered
     return trees, unknown
 
 
-def _lacks(fragment: Fragment, path: tuple[Field, ...]) -> bool:
-    """Tell whether a fragment has the column nowhere. A packed struct is a column with all that is in it."""
+def _is_all_null(fragment: Fragment, path: tuple[Field, ...]) -> bool:
+    """Return whether no file of a fragment holds the column."""
+    # A packed struct is one column, and its fields are in no list of field ids.
     if any(field.is_packed for field in path):
         return False
-    number = path[-1].id
-    files = (*fragment.files, *(one.data_file for one in fragment.overlays))
-    return not any(number in file.fields for file in files)
+    field_id = path[-1].id
+    files = (*fragment.files, *(overlay.data_file for overlay in fragment.overlays))
+    return not any(field_id in file.fields for file in files)
 
 
 class _ZoneReader:
-    """Decodes zones of a column, each once. A context manager that closes what it has opened."""
+    """Decodes zones of a column, each once. Leaving the context closes the files."""
 
-    def __init__(self, table: OpenTable, fragments: Sequence[Fragment], known: _Known) -> None:
+    def __init__(
+        self, table: OpenTable, fragments: Sequence[Fragment], column: _ColumnStatistics
+    ) -> None:
         self._table = table
         self._fragments = fragments
-        self._known = known
-        self._depth = len(known.path) - 1
-        self._schema = Schema((alone(known.path),))
-        self._open: dict[int, FragmentReader] = {}
-        self._read: dict[int, Extremes] = {}
+        self._column = column
+        self._depth = len(column.path) - 1
+        self._schema = Schema((alone(column.path),))
+        self._readers: dict[int, FragmentReader] = {}
+        self._results: dict[int, MinMax] = {}
 
     def __enter__(self) -> _ZoneReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for reader in self._open.values():
+        for reader in self._readers.values():
             reader.close()
 
-    def costs(self, at: int) -> int:
-        """Return how many rows are decoded to read a zone: none if it was read before, or all its rows are deleted."""
-        if at in self._read:
+    def rows_to_decode(self, zone: int) -> int:
+        """Return how many rows `read` decodes: 0 if it did so before, or all rows are deleted."""
+        if zone in self._results:
             return 0
-        reader, rows = self._locate(at)
+        reader, rows = self._locate(zone)
         first, last = np.searchsorted(reader.deleted(), [rows.start, rows.stop])
         return 0 if last - first == len(rows) else len(rows)
 
-    def read(self, at: int) -> Extremes:
-        """Return the least and the greatest value of a zone's live rows."""
-        known = self._read.get(at)
-        if known is None:
-            known = self._read[at] = self._decode(at)
-        return known
+    def read(self, zone: int) -> MinMax:
+        """Return the minimum and the maximum of a zone's live rows."""
+        result = self._results.get(zone)
+        if result is None:
+            result = self._results[zone] = self._decode(zone)
+        return result
 
-    def _locate(self, at: int) -> tuple[FragmentReader, range]:
-        zones = self._known.zones
+    def _locate(self, zone: int) -> tuple[FragmentReader, range]:
+        zones, starts = self._column.zones, self._column.starts
         assert zones is not None
-        first, stop = zones.bounds[at : at + 2].tolist()
-        place = int(np.searchsorted(self._known.starts, first, side="right")) - 1
-        base = int(self._known.starts[place])
-        reader = self._open.get(place)
+        first, stop = zones.bounds[zone : zone + 2].tolist()
+        index = int(np.searchsorted(starts, first, side="right")) - 1
+        base = int(starts[index])
+        reader = self._readers.get(index)
         if reader is None:
-            reader = FragmentReader(self._table.paths, self._fragments[place], self._schema)
-            self._open[place] = reader
+            reader = FragmentReader(self._table.paths, self._fragments[index], self._schema)
+            self._readers[index] = reader
         return reader, range(first - base, stop - base)
 
-    def _decode(self, at: int) -> Extremes:
-        kind = self._known.kind
-        reader, rows = self._locate(at)
+    def _decode(self, zone: int) -> MinMax:
+        reader, rows = self._locate(zone)
         ends: list[pa.Scalar] = []
         for batch in reader.live(rows):
             array = batch.column(0)
             for _ in range(self._depth):
-                # A null struct makes its children null.
+                # `flatten` makes the children of a null struct null.
                 (array,) = array.flatten()
-            found = min_max(pa.chunked_array([array]))
-            assert found is not None
-            ends += found
-        found = min_max(pa.chunked_array([pa.array(ends, kind)]))
-        assert found is not None
-        return found
+            result = min_max(pa.chunked_array([array]))
+            assert result is not None
+            ends += result
+        return _min_max_of(ends, self._column.dtype)
+
+
+def _min_max_of(values: Sequence[pa.Scalar], dtype: pa.DataType) -> MinMax:
+    result = min_max(pa.chunked_array([pa.array(values, dtype)]))
+    assert result is not None
+    return result
 
 
 def _best(
-    zones: Zones, judged: _Flags, reader: _ZoneReader, best: pa.Scalar, *, least: bool
+    zones: Zones, used: _Flags, reader: _ZoneReader, best: pa.Scalar, *, least: bool
 ) -> pa.Scalar | None:
-    """Return the least, or greatest, of a value and those of zones; None if that takes too much."""
-    read = rows = 0
-    better = is_less if least else (lambda one, other: is_less(other, one))
-    for at, bound in _in_order(zones, judged, least):
-        if best.is_valid and bound is not None and not better(bound, best):
+    """Return the least, or greatest, of a value and the values of zones.
+
+    Returns None if too many rows would have to be decoded.
+    """
+    num_zones = num_rows = 0
+    is_better = is_less if least else (lambda left, right: is_less(right, left))
+    for zone, bound in _best_first(zones, used, least):
+        if best.is_valid and bound is not None and not is_better(bound, best):
             break
-        cost = reader.costs(at)
-        read += cost > 0
-        rows += cost
-        if read > _MOST_ZONES or rows > _MOST_ROWS:
+        rows = reader.rows_to_decode(zone)
+        num_zones += rows > 0
+        num_rows += rows
+        if num_zones > _MAX_ZONES or num_rows > _MAX_ROWS:
             return None
-        value = reader.read(at)[0 if least else 1]
-        if value.is_valid and (not best.is_valid or better(value, best)):
+        value = reader.read(zone)[0 if least else 1]
+        if value.is_valid and (not best.is_valid or is_better(value, best)):
             best = value
     return best
 
 
-def _in_order(zones: Zones, judged: _Flags, least: bool) -> Iterator[tuple[int, pa.Scalar | None]]:
-    """Yield zones that may have values, with their bound, best bounds first: those without any come before all."""
+def _best_first(zones: Zones, used: _Flags, least: bool) -> Iterator[tuple[int, pa.Scalar | None]]:
+    """Yield zones that may have values with their bound, best bounds first.
+
+    Zones without a bound come before zones with one.
+    """
     import pyarrow.compute as pc
 
     bounds = zones.minimum if least else zones.maximum
-    valid = bounds.is_valid().to_numpy(zero_copy_only=False)
-    with_nan = judged & (zones.nan_count > 0)
-    comparable = judged & zones.comparable
+    is_bounded = bounds.is_valid().to_numpy(zero_copy_only=False)
+    with_nan = used & (zones.nan_count > 0)
+    comparable = used & zones.comparable
     nan = pa.scalar(float("nan"), bounds.type) if pat.is_floating(bounds.type) else None
     if not least:
-        yield from ((at, nan) for at in np.flatnonzero(with_nan).tolist())
+        yield from ((zone, nan) for zone in np.flatnonzero(with_nan).tolist())
         comparable &= ~with_nan
-    yield from ((at, None) for at in np.flatnonzero(comparable & ~valid).tolist())
-    known = np.flatnonzero(comparable & valid)
-    values = bounds.take(pa.array(known))
+    yield from ((zone, None) for zone in np.flatnonzero(comparable & ~is_bounded).tolist())
+    bounded = np.flatnonzero(comparable & is_bounded)
+    values = bounds.take(pa.array(bounded))
     order = pc.array_sort_indices(values, order="ascending" if least else "descending")
-    yield from ((int(known[at]), values[at]) for at in order.to_pylist())
+    yield from ((int(bounded[index]), values[index]) for index in order.to_pylist())
     if least:
-        # Where nothing else is found, NaN is the least.
-        yield from ((at, nan) for at in np.flatnonzero(with_nan & ~comparable).tolist())
+        # NaN is the minimum only if there is no other value.
+        yield from ((zone, nan) for zone in np.flatnonzero(with_nan & ~comparable).tolist())

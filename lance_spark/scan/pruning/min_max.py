@@ -1,4 +1,4 @@
-"""Least and greatest values as Spark orders them: NaN is equal to itself and greater than all others, nulls do not count."""
+"""Minimum and maximum in Spark's order: NaN is the greatest value, and nulls are skipped."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ _ORDERED = (
 )
 
 
-def is_ordered(kind: pa.DataType) -> bool:
-    """Tell whether values of a type can be compared here: numbers but those of 16 bits, bools, times, strings and bytes."""
-    return any(test(kind) for test in _ORDERED)
+def is_ordered(dtype: pa.DataType) -> bool:
+    """Return whether `min_max` supports a type. It does not support float16 and nested types."""
+    return any(test(dtype) for test in _ORDERED)
 
 
 def min_max(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return the least and the greatest of some values; null where there are none. None if their type has no order here."""
+    """Return the minimum and the maximum, both null if all values are null.
+
+    Returns None if the type is not ordered.
+    """
     import pyarrow.compute as pc
 
-    kind = values.type
-    if not is_ordered(kind):
+    dtype = values.type
+    if not is_ordered(dtype):
         return None
-    # The kernel passes NaN over where there are other values.
-    found = pc.min_max(values)
-    low, high = found["min"], found["max"]
-    if pat.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():
-        high = pa.scalar(math.nan, kind)
+    # The kernel skips NaN if there are other values.
+    result = pc.min_max(values)
+    low, high = result["min"], result["max"]
+    if pat.is_floating(dtype) and pc.any(pc.is_nan(values)).as_py():
+        high = pa.scalar(math.nan, dtype)
         rest = values.filter(pc.invert(pc.is_nan(values)))
         low = pc.min_max(rest)["min"]
         if not low.is_valid:
@@ -48,13 +51,13 @@ def min_max(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar] | None:
     return low, high
 
 
-def is_less(one: pa.Scalar, other: pa.Scalar) -> bool:
-    """Tell whether a value is less than another of the same type; neither of them null."""
+def is_less(left: pa.Scalar, right: pa.Scalar) -> bool:
+    """Return whether `left` is less than `right`. Both have one type, and neither is null."""
     import pyarrow.compute as pc
 
-    if pat.is_floating(one.type):
-        if math.isnan(one.as_py()):
+    if pat.is_floating(left.type):
+        if math.isnan(left.as_py()):
             return False
-        if math.isnan(other.as_py()):
+        if math.isnan(right.as_py()):
             return True
-    return bool(pc.less(one, other).as_py())
+    return bool(pc.less(left, right).as_py())

@@ -1,9 +1,11 @@
-"""How many rows have a value in a column, where the pages of a fragment say that all of them do.
+"""Counts of non-null rows from page metadata, for fragments whose pages have no nulls.
 
-A page of file versions 2.1 to 2.3 says of each layer around its values whether it can be null there, and writers say so of those pages
-alone that have nulls, whatever the schema says. So the metadata of a column tells that it has none; values are not read.
+A page of file versions 2.1 to 2.3 records for each layer around its values whether it can be null
+in this page. Writers set this only for pages that have nulls, independent of the schema. So the
+metadata of a column shows that it has no nulls, and its values are not read.
 
-Specification: RepDefLayer of protos/encodings_v2_1.proto, DenseStructure of protos/encodings_v2_3.proto.
+Specification: RepDefLayer of protos/encodings_v2_1.proto, DenseStructure of
+protos/encodings_v2_3.proto.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Field, alone
 from lance_spark.proto import encodings_v2_1_pb2, encodings_v2_3_pb2
-from lance_spark.scan.fragment.assemble import locate
+from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.pruning.zone_maps import is_overlaid
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
@@ -30,28 +32,28 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 
 _LAYOUTS = ("mini_block_layout", "full_zip_layout", "constant_layout")
-#: Fragments with nulls, above those without, after which it is taken for granted that others have some: their files are opened
-#: once more to read the values.
-_IN_VAIN = 3
+#: If so many more fragments have nulls than have none, the others are not checked: the check opens
+#: files that are opened once more to read their values.
+_MAX_FAILED = 3
 _VALID = frozenset(int(layer) for layer in Layer if not layer.nullable)
 
 
 def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
-    """Count rows of a task that have a value in a column, as far as that is known without reading values.
+    """Count the rows of a task in fragments without nulls in a column, without reading values.
 
     Parameters
     ----------
     task : ScanTask
         Without filters.
     path : sequence of str
-        Names of the structs that the column is in, and its own; one of those that the task reads.
+        Names from the top-level field to the column. The task reads this field.
 
     Returns
     -------
     int
-        Live rows that have a value, of slices of fragments without nulls.
+        Live rows of the slices of fragments without nulls.
     ScanTask
-        The slices of all other fragments; there may be none.
+        The other slices; it may have none.
 
     Raises
     ------
@@ -61,31 +63,32 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
     if fields is None or task.filters:
         return 0, task
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
-    known: dict[int, bool] = {}
-    count, left = 0, []
+    all_valid: dict[int, bool] = {}
+    count, rest = 0, []
     for piece in task.slices:
         fragment = piece.fragment
-        if fragment.id not in known:
-            valid = sum(known.values())
-            known[fragment.id] = len(known) - valid < valid + _IN_VAIN and is_all_valid(
+        if fragment.id not in all_valid:
+            passed = sum(all_valid.values())
+            failed = len(all_valid) - passed
+            all_valid[fragment.id] = failed < passed + _MAX_FAILED and is_all_valid(
                 paths, fragment, fields
             )
-        if known[fragment.id]:
+        if all_valid[fragment.id]:
             count += _live_rows(paths, piece)
         else:
-            left.append(piece)
-    return count, replace(task, slices=tuple(left))
+            rest.append(piece)
+    return count, replace(task, slices=tuple(rest))
 
 
 def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...]) -> bool:
-    """Tell whether the data file of a column says that no row of a fragment is null there.
+    """Return whether the data file of a column shows that no row of a fragment is null.
 
     Parameters
     ----------
     paths : TablePaths
     fragment : Fragment
     path : tuple of Field
-        The column, after the structs that it is in.
+        The fields from the top-level field to the column.
 
     Raises
     ------
@@ -93,25 +96,19 @@ def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...])
     """
     if is_overlaid(fragment, {node.id for field in path for node in field.walk()}):
         return False
-    file_of = {
-        number: at
-        for at, file in enumerate(fragment.files)
-        for number in file.fields
-        if number >= 0
-    }
-    parts = locate(alone(path), file_of)
+    parts = locate(alone(path), files_of(fragment))
     if len(parts) != 1:
         return False
     file = fragment.files[parts[0].file]
     reader = open_file(paths.open_data_file(file), file.fields)
     try:
-        # Another child may be there in the place of one that is not.
-        held = _path((parts[0].field,), [field.name for field in path])
-        if not isinstance(reader, FileReader) or reader.version < (2, 1) or held is None:
+        # The part may have another child of a struct than the column; see `locate`.
+        stored = _path((parts[0].field,), [field.name for field in path])
+        if not isinstance(reader, FileReader) or reader.version < (2, 1) or stored is None:
             return False
         column_of = dict(zip(file.fields, file.column_indices, strict=False))
         columns = reader.column_metas([parts[0].field], column_of)
-        # All leaves of the column are below it, and know of it.
+        # All leaves are inside the column, so that the layers of any leaf include the column's.
         return any(
             bool(column.pages) and all(_has_no_nulls(page, reader) for page in column.pages)
             for column in columns
@@ -133,7 +130,7 @@ def _has_no_nulls(page: PageMeta, reader: FileReader) -> bool:
                 layers = getattr(message, layout).layers
     except DecodeError as error:
         raise CorruptFileError(
-            f"{reader.source.name}: the description of a page cannot be parsed: {error}"
+            f"{reader.source.name}: the layout of a page cannot be parsed: {error}"
         ) from None
     return bool(layers) and all(layer in _VALID for layer in layers)
 
@@ -147,17 +144,20 @@ def _live_rows(paths: TablePaths, piece: FragmentSlice) -> int:
 
 
 def _path(fields: Sequence[Field], names: Sequence[str]) -> tuple[Field, ...] | None:
-    """Return a column after the structs that it is in; None if there is none, or its nulls are not told by layers."""
-    found: list[Field] = []
+    """Return the fields from the top-level field to a column.
+
+    Returns None if the column is not found, or if the layers of its pages do not show its nulls.
+    """
+    path: list[Field] = []
     for name in names:
-        if found and (found[-1].is_packed or found[-1].logical_type != "struct"):
+        if path and (path[-1].is_packed or path[-1].logical_type != "struct"):
             return None
-        field = next((one for one in fields if one.name == name), None)
-        # What is computed has no id.
+        field = next((field for field in fields if field.name == name), None)
+        # Computed columns have negative ids.
         if field is None or field.id < 0 or field.is_blob:
             return None
-        found.append(field)
+        path.append(field)
         fields = field.children
-    if not found or pat.is_null(found[-1].arrow_field.type):
+    if not path or pat.is_null(path[-1].arrow_field.type):
         return None
-    return tuple(found)
+    return tuple(path)

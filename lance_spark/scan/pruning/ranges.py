@@ -1,50 +1,53 @@
-"""Lists of row ranges, in order and apart from one another."""
+"""Set operations on lists of row ranges, which are in order and do not overlap."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 
-def intersection(one: Sequence[range], other: Sequence[range]) -> list[range]:
-    """Return the rows that are in both of two lists."""
-    found: list[range] = []
-    at = 0
-    for rows in one:
-        while at < len(other) and other[at].stop <= rows.start:
-            at += 1
-        behind = at
-        while behind < len(other) and other[behind].start < rows.stop:
-            common = range(max(rows.start, other[behind].start), min(rows.stop, other[behind].stop))
+def intersection(left: Sequence[range], right: Sequence[range]) -> list[range]:
+    """Return the rows that are in both lists."""
+    result: list[range] = []
+    first = 0
+    for rows in left:
+        while first < len(right) and right[first].stop <= rows.start:
+            first += 1
+        index = first
+        while index < len(right) and right[index].start < rows.stop:
+            common = range(max(rows.start, right[index].start), min(rows.stop, right[index].stop))
             if common:
-                found.append(common)
-            behind += 1
-    return found
+                result.append(common)
+            index += 1
+    return result
 
 
-def union(several: Iterable[Sequence[range]]) -> list[range]:
-    """Return the rows that are in any of several lists, neighbours joined."""
-    found: list[range] = []
-    for rows in sorted((rows for ranges in several for rows in ranges), key=lambda r: r.start):
-        if found and rows.start <= found[-1].stop:
-            found[-1] = range(found[-1].start, max(found[-1].stop, rows.stop))
+def union(lists: Iterable[Sequence[range]]) -> list[range]:
+    """Return the rows that are in any of several lists, with adjacent ranges joined."""
+    result: list[range] = []
+    for rows in sorted((rows for ranges in lists for rows in ranges), key=lambda r: r.start):
+        if result and rows.start <= result[-1].stop:
+            result[-1] = range(result[-1].start, max(result[-1].stop, rows.stop))
         else:
-            found.append(rows)
-    return found
+            result.append(rows)
+    return result
 
 
-def in_all(parts: Iterable[Sequence[range] | None]) -> list[range] | None:
-    """Return the rows that are in all of several lists, of which None is one that is not known; None if none is."""
-    found: list[range] | None = None
-    for rows in parts:
+def in_all(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in all known lists. None stands for an unknown list.
+
+    Returns None if all are unknown.
+    """
+    result: list[range] | None = None
+    for rows in lists:
         if rows is not None:
-            found = list(rows) if found is None else intersection(found, rows)
-    return found
+            result = list(rows) if result is None else intersection(result, rows)
+    return result
 
 
-def in_any(parts: Iterable[Sequence[range] | None]) -> list[range] | None:
-    """Return the rows that are in any of several lists; None if one of these is not known."""
+def in_any(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in any of several lists; None if one of them is unknown."""
     known: list[Sequence[range]] = []
-    for rows in parts:
+    for rows in lists:
         if rows is None:
             return None
         known.append(rows)

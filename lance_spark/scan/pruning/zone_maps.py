@@ -1,24 +1,31 @@
-"""Zone maps: which rows of a table a condition can hold for, from an index of the kind ZONEMAP.
+"""Zone maps: the rows of a table for which a condition can hold, from a ZONEMAP index.
 
-Such an index has for each *zone*, some thousand rows of one fragment that follow one another, the least and the greatest value. Its
-only file, zonemap.lance, is a data file of version 2 with a row for each zone:
+The index has the minimum and the maximum of each *zone*: some thousand consecutive rows of one
+fragment. Its only file, zonemap.lance, is a data file of version 2 with a row for each zone:
 
 | column | content |
 | --- | --- |
-| min, max | of the field's type, NaN greater than all; null if the zone has only nulls, or the writer did not know |
-| null_count, nan_count | u32; rows that were deleted are not counted, a child of a null struct is null |
-| fragment_id, zone_start | u64; the physical row of the fragment that is the zone's first live one, with stable row ids too |
-| zone_length | u64; up to the zone's last live row. Releases until 2025 counted the live rows instead |
+| min, max | of the field's type; null if the zone has only nulls, or if unknown |
+| null_count, nan_count | u32; deleted rows are not counted |
+| fragment_id | u64 |
+| zone_start | u64; row offset of the zone's first live row |
+| zone_length | u64; up to the zone's last live row |
 
-Zones of a fragment follow one another, and rows that none has were deleted when the index was built. So a zone is taken to go as far as
-the next one begins; a fragment is passed over if a live row is outside of all zones, if the segment's bitmap does not name it, or if
-overlays have new values of the column.
+NaN is the greatest value. A child of a null struct is null. `zone_start` is an offset also in
+tables with stable row ids. In releases until 2025 `zone_length` is the number of live rows.
 
-Bounds hold, but need not be tight: rows may have been deleted since, and where an index was merged after a compaction that left its
-addresses as they were, zones have the bounds of the old ones. Then counts of nulls are those of the rows, if the writer knew which
-rows are null: it says so by `null_bitmap` in the schema's metadata. Without, 1 may stand for some.
+Zones of a fragment follow one another; rows outside of all zones were deleted when the index was
+built. So a zone is extended up to the start of the next zone. A fragment is ignored if a live row
+is outside of all zones, if the segment's bitmap does not name the fragment, or if it has overlays
+of the column.
 
-Rows of all fragments are numbered through, in the table's order, so that conditions are asked once for the whole table.
+Bounds hold but need not be tight: rows may have been deleted since. If an index was merged after a
+compaction that kept its addresses, zones have the bounds of the old zones. The null counts are
+exact if the writer knew which rows are null; it records this by `null_bitmap` in the schema's
+metadata. Otherwise the count 1 may stand for more.
+
+Rows of all fragments are numbered consecutively, in the table's order, so that a condition is
+evaluated once for the whole table.
 
 Specification: table/index/scalar/zonemap.md.
 """
@@ -53,27 +60,27 @@ from lance_spark.table.rows.deletions import read_deletions
 
 _FILE = "zonemap.lance"
 _KIND = "ZONEMAP"
-#: Versions of the index that are known.
+#: Supported versions of the index.
 _VERSIONS = (0,)
 _COLUMNS = ("min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length")
-#: Key of the metadata of a schema whose writer knew which rows are null.
+#: Key in the schema metadata of an index with exact null counts.
 _NULL_BITMAP = "null_bitmap"
-#: Rows that are ruled out, but read if there are rows to be read on both sides: to begin anew costs as much.
-_NEAR = 16 * 1024
+#: A gap of fewer rows between two ranges is read: starting a range again costs as much.
+_MAX_GAP = 16 * 1024
 
 _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zones:
-    """What is known of the values of one column, zone by zone; zones follow one another and hold all rows of the table.
+    """Statistics of one column by zone. The zones together hold all rows of the table.
 
     Attributes
     ----------
     bounds : int64 array
         First row of each zone, and the number of all rows.
     known : bool array
-        Whether anything is known of a zone.
+        Whether the zone has statistics.
     minimum, maximum : pa.Array
         Of the column's type. Null if unknown.
     comparable : bool array
@@ -82,7 +89,7 @@ class Zones:
         Of the rows that were live when the index was built.
     only_nulls : bool array
     counted : bool array
-        Whether `null_count` is exact where it is not 0.
+        Whether `null_count` is exact if it is not 0.
     """
 
     bounds: RowNumbers
@@ -96,40 +103,40 @@ class Zones:
     counted: _Flags
 
     def candidates(self, op: str, value: Any) -> list[range] | None:
-        """Return the rows that a comparison can hold for; None if nothing can be told."""
-        keep = self._kept(op, value)
-        if keep is None:
+        """Return the rows for which a comparison can hold; None if unknown."""
+        possible = self._possible(op, value)
+        if possible is None:
             return None
-        return runs_of(self.bounds, keep | ~self.known)
+        return runs_of(self.bounds, possible | ~self.known)
 
-    def _kept(self, op: str, value: Any) -> _Flags | None:
+    def _possible(self, op: str, value: Any) -> _Flags | None:
         import pyarrow.compute as pc
 
         if op == "is_null":
             return self.null_count > 0
         if op == "is_not_null":
             return ~self.only_nulls
-        kind = self.minimum.type
-        scalar = value if isinstance(value, pa.Scalar) else _scalar(value, kind)
-        if scalar is None or not scalar.is_valid or scalar.type != kind:
+        dtype = self.minimum.type
+        scalar = value if isinstance(value, pa.Scalar) else _scalar(value, dtype)
+        if scalar is None or not scalar.is_valid or scalar.type != dtype:
             return None
         low, high = self.minimum, self.maximum
-        found = np.ones(len(self.known), np.bool_)
+        possible = np.ones(len(self.known), np.bool_)
         if op in ("==", "<", "<="):
-            found &= _flags((pc.less if op == "<" else pc.less_equal)(low, scalar))
+            possible &= _flags((pc.less if op == "<" else pc.less_equal)(low, scalar))
         if op in ("==", ">", ">="):
-            found &= _flags((pc.greater if op == ">" else pc.greater_equal)(high, scalar))
+            possible &= _flags((pc.greater if op == ">" else pc.greater_equal)(high, scalar))
         if op == "!=":
-            if is_variable(kind):
+            if is_variable(dtype):
                 return None
             same = pc.and_(pc.equal(low, scalar), pc.equal(high, scalar))
-            found = ~_flags(same, unknown=False)
+            possible = ~_flags(same, unknown=False)
         elif op not in ("==", "<", "<=", ">", ">="):
             return None
-        found &= self.comparable
+        possible &= self.comparable
         if op in (">", ">=", "!="):
-            found |= self.nan_count > 0
-        return found
+            possible |= self.nan_count > 0
+        return possible
 
 
 def candidates(
@@ -138,7 +145,7 @@ def candidates(
     manifest: Manifest,
     fragments: Sequence[Fragment],
 ) -> dict[int, list[range]] | None:
-    """Return the rows of each fragment that conditions can all hold for, as far as zone maps tell.
+    """Return the rows of each fragment for which all conditions can hold, by zone maps.
 
     Parameters
     ----------
@@ -151,7 +158,7 @@ def candidates(
     Returns
     -------
     dict of int to list of range, or None
-        Physical rows by the fragment's id. None if the zone maps that there are have none of the columns.
+        Physical rows by the fragment's id. None if no zone map has one of the columns.
 
     Raises
     ------
@@ -160,24 +167,23 @@ def candidates(
     if not conditions or manifest.index_section is None or not fragments:
         return None
     segments = list(segments_of(manifest))
-    paths_asked = [path for condition in conditions for path in condition.paths]
-    asked = {path[-1].id: path for path in paths_asked}
-    # Computed columns have negative ids.
-    fields = {index.fields[0] for index in segments} & asked.keys()
-    if not fields:
+    column_paths = {path[-1].id: path for condition in conditions for path in condition.paths}
+    # Computed columns have negative ids, and no index.
+    field_ids = {index.fields[0] for index in segments} & column_paths.keys()
+    if not field_ids:
         return None
     if len({fragment.id for fragment in fragments}) < len(fragments):
-        # Where an id occurs twice, nobody can say which of the fragments a zone is of: all rows are looked at.
+        # A zone names its fragment by id. If an id occurs twice, no rows are ruled out.
         return None
     starts = starts_of(fragments)
     zones = {}
-    for number in fields:
-        mine = [index for index in segments if index.fields[0] == number]
-        zones[number] = read_zones(paths, fragments, starts, asked[number], mine)
+    for field_id in field_ids:
+        of_field = [index for index in segments if index.fields[0] == field_id]
+        zones[field_id] = read_zones(paths, fragments, starts, column_paths[field_id], of_field)
 
     def statistics(field: Field, op: str, value: Any) -> list[range] | None:
-        known = zones.get(field.id)
-        return None if known is None else known.candidates(op, value)
+        of_field = zones.get(field.id)
+        return None if of_field is None else of_field.candidates(op, value)
 
     rows = in_all(condition.candidates(statistics) for condition in conditions)
     return None if rows is None else _by_fragment(rows, fragments, starts)
@@ -190,7 +196,7 @@ def read_zones(
     path: tuple[Field, ...],
     segments: Sequence[table_pb2.IndexMetadata],
 ) -> Zones | None:
-    """Return what zone maps tell of a column; None if that is nothing.
+    """Return the zones of a column; None if no segment has usable zones.
 
     Parameters
     ----------
@@ -198,40 +204,40 @@ def read_zones(
     fragments : sequence of Fragment
         Of the version.
     starts : int64 array
-        Their `starts_of`.
+        The result of `starts_of` for the fragments.
     path : tuple of Field
-        The column, after the structs that it is in.
+        The fields from the top-level field to the column.
     segments : sequence of IndexMetadata
-        Those of `segments_of` that are of the column.
+        The zone maps of the column.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, StorageError
     """
-    return _Reader(paths, fragments, starts, path).read(segments)
+    return _ZoneReader(paths, fragments, starts, path).read(segments)
 
 
 def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
-    """Return the number of each fragment's first row, and that of all rows."""
+    """Return the number of each fragment's first row, and the number of all rows."""
     return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
 
 
 def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
-    """Yield the segments that are zone maps of a version that is known."""
-    for index in indexes.section_for_reading(manifest).indices:
+    """Yield the segments that are zone maps of a supported version."""
+    for index in indexes.read_section(manifest).indices:
         if is_zone_map(index):
             yield index
 
 
 def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
-    """Tell whether a segment is a zone map of a version that is known."""
-    return indexes.is_of_column(index, _KIND, _VERSIONS)
+    """Return whether a segment is a zone map of a supported version."""
+    return indexes.is_single_column_index(index, _KIND, _VERSIONS)
 
 
 def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
-    """Tell whether overlays of a fragment have new values of some fields."""
+    """Return whether overlays of a fragment have new values of some fields, given by id."""
     return fragment.has_overlays and any(
-        not set(ids).isdisjoint(one.data_file.fields) for one in fragment.overlays
+        not set(ids).isdisjoint(overlay.data_file.fields) for overlay in fragment.overlays
     )
 
 
@@ -246,32 +252,32 @@ def narrowed(
     ----------
     groups : sequence of tuple of FragmentSlice
     rows : mapping of int to sequence of range
-        Those that are left, by the fragment's id.
+        The rows to keep, by the fragment's id.
     target_rows : int
-        Groups that have fewer rows left than this together are made one.
+        Consecutive groups are joined up to this number of rows.
     """
-    made: list[tuple[FragmentSlice, ...]] = []
+    result: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
     size = 0
     for group in groups:
-        left = [
-            one._replace(start=piece.start, stop=piece.stop)
-            for one in group
-            for piece in intersection([range(one.start, one.stop)], rows[one.fragment.id])
+        kept = [
+            piece._replace(start=part.start, stop=part.stop)
+            for piece in group
+            for part in intersection([range(piece.start, piece.stop)], rows[piece.fragment.id])
         ]
-        count = sum(one.num_rows for one in left)
+        count = sum(piece.num_rows for piece in kept)
         if current and size + count > target_rows:
-            made.append(tuple(current))
+            result.append(tuple(current))
             current, size = [], 0
-        current += left
+        current += kept
         size += count
     if current:
-        made.append(tuple(current))
-    return made
+        result.append(tuple(current))
+    return result
 
 
-class _Reader:
-    """Reads segments for one column of a table."""
+class _ZoneReader:
+    """Reads the zone maps of one column of a table."""
 
     def __init__(
         self,
@@ -283,95 +289,109 @@ class _Reader:
         self._paths = paths
         self._fragments = fragments
         self._starts = starts
-        self._place = {fragment.id: at for at, fragment in enumerate(fragments)}
-        self._live = BitMap(self._place)
-        self._kind = path[-1].arrow_field.type
-        self._ids = {node.id for node in path}
+        self._index_of = {fragment.id: index for index, fragment in enumerate(fragments)}
+        self._fragment_ids = BitMap(self._index_of)
+        self._dtype = path[-1].arrow_field.type
+        self._field_ids = {node.id for node in path}
 
     def read(self, segments: Sequence[table_pb2.IndexMetadata]) -> Zones | None:
-        """Return what segments tell; None if that is nothing."""
-        if pat.is_float16(self._kind) or pat.is_nested(self._kind):
+        """Return the zones of segments; None if no segment has usable zones."""
+        if pat.is_float16(self._dtype) or pat.is_nested(self._dtype):
             return None
         tables = []
-        taken: set[int] = set()
-        for index in segments:
-            bitmap = indexes.fragment_bitmap(index)
-            # Of few bytes millions of ids can come, most of which no fragment has.
-            covered = BitMap() if bitmap is None else bitmap & self._live
+        covered: set[int] = set()
+        for segment in segments:
+            bitmap = indexes.fragment_bitmap(segment)
+            # A bitmap of few bytes can have millions of ids, most of which no fragment has.
+            named = BitMap() if bitmap is None else bitmap & self._fragment_ids
             wanted = {
-                self._place[number]
-                for number in covered
-                if not is_overlaid(self._fragments[self._place[number]], self._ids)
-            } - taken
-            table = self._read(index) if wanted else None
+                self._index_of[fragment_id]
+                for fragment_id in named
+                if not is_overlaid(self._fragments[self._index_of[fragment_id]], self._field_ids)
+            } - covered
+            table = self._read(segment) if wanted else None
             if table is None:
                 continue
-            table = self._trusted(table, wanted)
-            taken |= set(table["place"].to_numpy().tolist())
+            table = self._usable(table, wanted)
+            covered |= set(table["fragment_index"].to_numpy().tolist())
             tables.append(table)
-        if not taken:
+        if not covered:
             return None
-        return self._zones(pa.concat_tables(tables), taken)
+        return self._zones(pa.concat_tables(tables), covered)
 
-    def _read(self, index: table_pb2.IndexMetadata) -> pa.Table | None:
-        """Return the zones of a segment, with numbers for fragments; None if they are of another type."""
-        table = cached(self._paths, index, _FILE, _read, _size)
+    def _read(self, segment: table_pb2.IndexMetadata) -> pa.Table | None:
+        """Return the zones of a segment; None if the bounds are of another type than the column."""
+        table = cached(self._paths, segment, _FILE, _read, _size)
         if table is None or any(
-            table.schema.field(name).type != self._kind for name in ("min", "max")
+            table.schema.field(name).type != self._dtype for name in ("min", "max")
         ):
             return None
         return table
 
-    def _trusted(self, table: pa.Table, wanted: set[int]) -> pa.Table:
-        """Return the zones of those wanted fragments that zones hold all live rows of, in the table's order, with their fragment's place."""
+    def _usable(self, table: pa.Table, wanted: set[int]) -> pa.Table:
+        """Return the zones of wanted fragments that have all their live rows in zones.
+
+        The zones are in the table's order. The column `fragment_index` is added.
+        """
         ids = table["fragment_id"].to_numpy()
-        place = np.array([self._place.get(number, -1) for number in ids.tolist()], np.int64)
+        fragment = np.array([self._index_of.get(number, -1) for number in ids.tolist()], np.int64)
         start = table["zone_start"].to_numpy().astype(np.int64)
         stop = start + table["zone_length"].to_numpy().astype(np.int64)
-        order = np.lexsort([start, place])
-        order = order[np.isin(place[order], list(wanted))]
-        trusted = self._holding_all(place[order], start[order], stop[order])
-        found = order[trusted]
-        return table.take(pa.array(found)).append_column("place", pa.array(place[found]))
+        order = np.lexsort([start, fragment])
+        order = order[np.isin(fragment[order], list(wanted))]
+        order = order[self._has_all_live(fragment[order], start[order], stop[order])]
+        return table.take(pa.array(order)).append_column(
+            "fragment_index", pa.array(fragment[order])
+        )
 
-    def _holding_all(self, place: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
-        """Return which zones are of fragments whose live rows are all in zones; those of a fragment follow one another."""
-        heads = np.flatnonzero(np.diff(place, prepend=-1))
+    def _has_all_live(self, fragment: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
+        """Return for each zone whether the zones of its fragment have all live rows.
+
+        Parameters
+        ----------
+        fragment : int64 array
+            Index of each zone's fragment. The zones of a fragment follow one another.
+        start, stop : int64 arrays
+            Rows of each zone in its fragment.
+        """
+        heads = np.flatnonzero(np.diff(fragment, prepend=-1))
         if not len(heads):
             return np.zeros(0, np.bool_)
-        sizes = np.diff(heads, append=len(place))
-        fragments = [self._fragments[at] for at in place[heads].tolist()]
+        sizes = np.diff(heads, append=len(fragment))
+        fragments = [self._fragments[index] for index in fragment[heads].tolist()]
         rows = np.array([fragment.physical_rows for fragment in fragments])
-        wrong = (start < 0) | (stop < start) | (stop > np.repeat(rows, sizes))
-        wrong[:-1] |= (place[:-1] == place[1:]) & (stop[:-1] > start[1:])
-        right = np.add.reduceat(wrong, heads, dtype=np.int64) == 0
-        holding = right & (np.add.reduceat(stop - start, heads) == rows)
-        for number in np.flatnonzero(right & ~holding).tolist():
-            mine = slice(heads[number], heads[number] + sizes[number])
-            holding[number] = self._holds_live(fragments[number], start[mine], stop[mine])
-        return np.repeat(holding, sizes)
+        is_wrong = (start < 0) | (stop < start) | (stop > np.repeat(rows, sizes))
+        is_wrong[:-1] |= (fragment[:-1] == fragment[1:]) & (stop[:-1] > start[1:])
+        is_valid = np.add.reduceat(is_wrong, heads, dtype=np.int64) == 0
+        has_all = is_valid & (np.add.reduceat(stop - start, heads) == rows)
+        for index in np.flatnonzero(is_valid & ~has_all).tolist():
+            zones = slice(heads[index], heads[index] + sizes[index])
+            has_all[index] = self._others_deleted(fragments[index], start[zones], stop[zones])
+        return np.repeat(has_all, sizes)
 
-    def _holds_live(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
+    def _others_deleted(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
+        """Return whether all rows of a fragment outside of its zones are deleted."""
         if fragment.deletion_file is None:
             return False
-        # Zones do not overlap, so that rows are counted: the manifest's number of rows sizes no array.
+        # Zones do not overlap, so that counting is enough. No array has the size of the fragment,
+        # which is only claimed by the manifest.
         deleted = read_deletions(self._paths, fragment)
         zone = np.searchsorted(start, deleted, "right") - 1
         inside = (zone >= 0) & (deleted < stop[zone])
         rows = int((stop - start).sum()) + int(np.count_nonzero(~inside))
         return rows == fragment.physical_rows
 
-    def _zones(self, table: pa.Table, taken: set[int]) -> Zones:
-        place = table["place"].to_numpy()
-        order = np.lexsort([table["zone_start"].to_numpy(), place])
+    def _zones(self, table: pa.Table, covered: set[int]) -> Zones:
+        fragment = table["fragment_index"].to_numpy()
+        order = np.lexsort([table["zone_start"].to_numpy(), fragment])
         table = table.take(pa.array(order))
-        place = place[order]
-        first = self._starts[place] + table["zone_start"].to_numpy().astype(np.int64)
-        # The rows before the first zone of a fragment are deleted.
-        heads = np.flatnonzero(np.diff(place, prepend=-1))
-        first[heads] = self._starts[place[heads]]
-        # Other fragments, of which nothing is known, are a zone each.
-        others = np.array(sorted(set(range(len(self._fragments))) - taken), np.int64)
+        fragment = fragment[order]
+        first = self._starts[fragment] + table["zone_start"].to_numpy().astype(np.int64)
+        # The rows before the first zone of a fragment are deleted, and become part of the zone.
+        heads = np.flatnonzero(np.diff(fragment, prepend=-1))
+        first[heads] = self._starts[fragment[heads]]
+        # Each fragment without statistics becomes a zone.
+        others = np.array(sorted(set(range(len(self._fragments))) - covered), np.int64)
         first = np.concatenate([first, self._starts[others]])
         order = np.argsort(first, kind="stable")
         count = len(table)
@@ -402,21 +422,24 @@ class _Reader:
 
 
 def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
-    """Return the zones of a file, and whether their counts of nulls are exact."""
+    """Return the zones of a file. The column `counted` says whether null counts are exact."""
     file = open_file(paths.open_index_file(f"{folder}/{_FILE}", base_id))
     try:
-        held = {field.name: field for field in file.schema.fields}
-        missing = [name for name in _COLUMNS if name not in held]
+        fields = {field.name: field for field in file.schema.fields}
+        missing = [name for name in _COLUMNS if name not in fields]
         if missing:
-            raise CorruptFileError(f"{file.source.name}: a zone map without {missing}")
-        arrays = file.read([held[name] for name in _COLUMNS], all_rows(file))
+            raise CorruptFileError(
+                f"{file.source.name}: the zone map lacks columns {missing}; rebuild the index"
+            )
+        arrays = file.read([fields[name] for name in _COLUMNS], all_rows(file))
     finally:
         file.close()
     columns = dict(zip(_COLUMNS, arrays, strict=True))
-    if any(
-        columns[name].null_count or not pat.is_integer(columns[name].type) for name in _COLUMNS[2:]
-    ):
-        raise CorruptFileError(f"{file.source.name}: a zone without a place or counts")
+    for name in _COLUMNS[2:]:
+        if columns[name].null_count or not pat.is_integer(columns[name].type):
+            raise CorruptFileError(
+                f"{file.source.name}: {name} must be an integer and not null; rebuild the index"
+            )
     counted = np.full(file.num_rows, _NULL_BITMAP in file.schema.metadata)
     return pa.table({**columns, "counted": counted})
 
@@ -428,23 +451,23 @@ def _size(table: pa.Table) -> int:
 def _by_fragment(
     rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers
 ) -> dict[int, list[range]]:
-    found: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
+    result: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
     for part in rows:
         first, last = np.searchsorted(starts, [part.start, part.stop - 1], side="right") - 1
-        for at in range(int(first), int(last) + 1):
-            base = int(starts[at])
+        for index in range(int(first), int(last) + 1):
+            base = int(starts[index])
             start = max(part.start - base, 0)
-            stop = min(part.stop - base, fragments[at].physical_rows)
-            mine = found[fragments[at].id]
-            if mine and start - mine[-1].stop < _NEAR:
-                mine[-1] = range(mine[-1].start, stop)
+            stop = min(part.stop - base, fragments[index].physical_rows)
+            ranges = result[fragments[index].id]
+            if ranges and start - ranges[-1].stop < _MAX_GAP:
+                ranges[-1] = range(ranges[-1].start, stop)
             elif stop > start:
-                mine.append(range(start, stop))
-    return found
+                ranges.append(range(start, stop))
+    return result
 
 
 def _bound(values: pa.Array) -> pa.Array:
-    """Return bounds, with null for NaN: it stands for unknown."""
+    """Return bounds with null for NaN, which stands for an unknown bound."""
     if not pat.is_floating(values.type):
         return values
     import pyarrow.compute as pc
@@ -452,9 +475,9 @@ def _bound(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
 
 
-def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+def _scalar(value: Any, dtype: pa.DataType) -> pa.Scalar | None:
     try:
-        return pa.scalar(value, kind)
+        return pa.scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
 

@@ -5,11 +5,13 @@
 | `Job.run_tasks` | some tasks, one after the other | the result of each |
 | `Job.run_frame` | the batches of a partition of a frame | what the work yields |
 
-Executors send rows ``place, attempt, stage, value``, each value a pickle. An error of ours that a second attempt would meet again
-travels as a value too, so that it is raised on the driver as what it is, and at once. All others Spark gets: it tries again, and if
-no attempt succeeds, an error of ours is told from what Spark says of the last one.
+Executors send rows ``place, attempt, stage, value``, each value a pickle. An error of ours that a
+second attempt would meet again travels as a value too, so that it is raised on the driver as what
+it is, and at once. All others Spark gets: it tries again, and if no attempt succeeds, an error of
+ours is told from what Spark says of the last one.
 
-All files that the tasks of one job write carry its tag. Those of attempts that came to nothing are found by it at the end.
+All files that the tasks of one job write carry its tag. Those of attempts that came to nothing are
+found by it at the end.
 """
 
 from __future__ import annotations
@@ -78,10 +80,12 @@ class Work(Protocol):
 
 
 class Job(AbstractContextManager["Job"]):
-    """One change of a table: names its Spark jobs, shows how far they are, and removes what they left.
+    """One change of a table: names its Spark jobs, shows how far they are, and removes what they
+    left.
 
-    Use as a context, and tell it by `committed` when the change is part of the table. If the context ends with an error, the files
-    of all its tasks are deleted, unless the change may be part of the table all the same.
+    Use as a context, and tell it by `committed` when the change is part of the table. If the
+    context ends with an error, the files of all its tasks are deleted, unless the change may be
+    part of the table all the same.
 
     Parameters
     ----------
@@ -155,17 +159,18 @@ class Job(AbstractContextManager["Job"]):
             Tasks failed for other reasons, as often as Spark tries.
         """
         pickles = [_pickled(task) for task in tasks]
-        found: list[_R] = []
+        results: list[_R] = []
         for wave in _waves([len(one) for one in pickles]):
             work = _Tasks(tuple(pickles[wave.start : wave.stop]), _pickled(run))
             partitions = min(len(wave), _WAVES * parallelism(self._spark))
             frame = self._spark.range(0, len(wave), 1, partitions)
-            found += self._collect(frame, work, step, writes)
-        if len(found) != len(pickles):
+            results += self._collect(frame, work, step, writes)
+        if len(results) != len(pickles):
             raise LanceError(
-                f"{self._title}: {step}: {len(found)} results of {len(pickles)} tasks came back; nothing was changed, run it again"
+                f"{self._title}: {step}: {len(results)} results of {len(pickles)} tasks came back; "
+                "nothing was changed, run it again"
             )
-        return found
+        return results
 
     def run_frame(
         self, frame: DataFrame, work: Work, step: str, *, writes: bool = True
@@ -193,12 +198,14 @@ class Job(AbstractContextManager["Job"]):
         StorageError
             What the last attempt of a task raised.
         PySparkException
-            What the frame's own expressions raised, or tasks failed for other reasons as often as Spark tries.
+            What the frame's own expressions raised, or tasks failed for other reasons as often as
+            Spark tries.
         """
         return self._collect(frame, _OverFrame(work), step, writes)
 
     def committed(self, manifest: Manifest) -> None:
-        """Note that the change is part of the table; what attempts left that came to nothing is deleted.
+        """Note that the change is part of the table; what attempts left that came to nothing is
+        deleted.
 
         Parameters
         ----------
@@ -233,7 +240,8 @@ class Job(AbstractContextManager["Job"]):
         return placement_of(self._table).all
 
     def _committed_since(self) -> list[Manifest] | None:
-        """Return the versions that came after the table was opened; None if there are too many to look at.
+        """Return the versions that came after the table was opened; None if there are too many to
+        look at.
 
         An interrupt can come when the commit is done, and nobody was told.
         """
@@ -243,8 +251,8 @@ class Job(AbstractContextManager["Job"]):
             return None
         between = range(start + 1, newest.version)
         options = store.options or None
-        found = (open_table(store.uri, version=n, storage_options=options) for n in between)
-        return [*(one.manifest for one in found), newest]
+        result = (open_table(store.uri, version=n, storage_options=options) for n in between)
+        return [*(item.manifest for item in result), newest]
 
     def _collect(self, frame: DataFrame, work: Any, step: str, writes: bool) -> list[Any]:
         title = f"{self._title}: {step}"
@@ -264,24 +272,30 @@ class Job(AbstractContextManager["Job"]):
         if writes and not self._again:
             self._again = self._was_repeated(rows)
         places, numbers, values = (rows[name].to_pylist() for name in ("place", "number", "value"))
-        order = sorted(range(rows.num_rows), key=lambda at: (places[at], numbers[at]))
+        order = sorted(
+            range(rows.num_rows), key=lambda position: (places[position], numbers[position])
+        )
         results = []
-        for at in order:
-            is_error, value = pickle.loads(values[at])  # noqa: S301 - of our own tasks
+        for position in order:
+            is_error, value = pickle.loads(values[position])  # noqa: S301 - of our own tasks
             if is_error:
                 raise value
             results.append(value)
         return results
 
     def _jobs_of(self, group: str) -> set[int]:
-        """Return Spark's numbers of the jobs of a group; none through Spark Connect, which does not tell."""
+        """Return Spark's numbers of the jobs of a group; none through Spark Connect, which does not
+        tell.
+        """
         with suppress(Exception):
             if not is_connect(self._spark):
                 return set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(group))
         return set()
 
     def _wait_for_attempts(self) -> None:
-        """Wait for tasks that nobody needs any more: what they write until they are killed has to be deleted too."""
+        """Wait for tasks that nobody needs any more: what they write until they are killed has to
+        be deleted too.
+        """
         with suppress(Exception):
             if not is_connect(self._spark):
                 wait_for_attempts(self._spark.sparkContext.statusTracker(), self._jobs)
@@ -297,9 +311,12 @@ class Job(AbstractContextManager["Job"]):
                 return True
             if not is_connect(self._spark):
                 tracker = self._spark.sparkContext.statusTracker()
-                stages = [tracker.getStageInfo(one) for one in set(rows["stage"].to_pylist())]
-                # A stage that lost what it reads begins again, and counts the attempts of its tasks anew.
-                return any(not one or one.currentAttemptId or one.numFailedTasks for one in stages)
+                stages = [tracker.getStageInfo(item) for item in set(rows["stage"].to_pylist())]
+                # A stage that lost what it reads begins again, and counts the attempts of its tasks
+                # anew.
+                return any(
+                    not item or item.currentAttemptId or item.numFailedTasks for item in stages
+                )
         return True
 
 
@@ -383,7 +400,9 @@ class _OverFrame:
 
 
 def _returned(call: Callable[[], object]) -> tuple[bool, object]:
-    """Return whether a call raised an error that the driver has to be told, and the error or the result."""
+    """Return whether a call raised an error that the driver has to be told, and the error or the
+    result.
+    """
     try:
         return False, call()
     except StorageError:
@@ -398,7 +417,7 @@ def _row(place: int, number: int, is_error: bool, value: object) -> pa.RecordBat
     context = TaskContext.get()
     attempt, stage = (0, 0) if context is None else (context.attemptNumber(), context.stageId())
     row = (place, number, attempt, stage, pickle.dumps((is_error, value)))
-    columns = [pa.array([one], kind) for one, kind in zip(row, _ARROW.types, strict=True)]
+    columns = [pa.array([item], kind) for item, kind in zip(row, _ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
@@ -413,10 +432,10 @@ def _pickled(value: object) -> bytes:
 def _waves(sizes: Sequence[int]) -> Iterator[range]:
     """Cut tasks, by the bytes of their pickles, into those of one Spark job each."""
     start = total = 0
-    for at, size in enumerate(sizes):
-        if at > start and (at - start >= MOST_TASKS or total + size > _MOST_BYTES):
-            yield range(start, at)
-            start, total = at, 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start >= MOST_TASKS or total + size > _MOST_BYTES):
+            yield range(start, index)
+            start, total = index, 0
         total += size
     if start < len(sizes):
         yield range(start, len(sizes))

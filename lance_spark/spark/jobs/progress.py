@@ -1,7 +1,8 @@
-"""How far a Spark job is, on a line of a terminal or notebook: ``lance optimize /t: rewrite groups: 12 of 40 tasks``.
+"""How far a Spark job is, on a line of a terminal or notebook: ``lance optimize /t: rewrite groups:
+12 of 40 tasks``.
 
-Shown on stderr, if that is a terminal or in a notebook, and the environment's LANCE_SPARK_PROGRESS is not 0. What goes wrong with
-it never disturbs the job.
+Shown on stderr, if that is a terminal or in a notebook, and the environment's LANCE_SPARK_PROGRESS
+is not 0. What goes wrong with it never disturbs the job.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
         def handle(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
             with suppress(Exception):
                 line.show(
-                    sum(one.num_completed_tasks for one in stages),
-                    sum(one.num_tasks for one in stages),
+                    sum(item.num_completed_tasks for item in stages),
+                    sum(item.num_tasks for item in stages),
                 )
 
         spark.registerProgressHandler(handle)
@@ -115,10 +116,10 @@ def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
                 jobs = set(tracker.getJobIdsForGroup(group)) - before
                 infos = (tracker.getJobInfo(job) for job in jobs)
                 numbers = {stage for info in infos if info for stage in info.stageIds}
-                stages = [one for one in map(tracker.getStageInfo, numbers) if one]
+                stages = [item for item in map(tracker.getStageInfo, numbers) if item]
                 line.show(
-                    sum(one.numCompletedTasks for one in stages),
-                    sum(one.numTasks for one in stages),
+                    sum(item.numCompletedTasks for item in stages),
+                    sum(item.numTasks for item in stages),
                 )
 
     thread = threading.Thread(target=watch, name="lance progress", daemon=True)

@@ -1,7 +1,8 @@
 """Attempts of tasks that Spark has no use for: what they raised, and whether they are at an end.
 
-A job is over for its driver when each task has succeeded once, or one has failed as often as it may. Other attempts may run on: Spark
-interrupts them, which Python does not notice, and kills their Python workers some seconds later. Until then they write files.
+A job is over for its driver when each task has succeeded once, or one has failed as often as it
+may. Other attempts may run on: Spark interrupts them, which Python does not notice, and kills their
+Python workers some seconds later. Until then they write files.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 from lance_spark import errors
 from lance_spark.errors import LanceError, UncertainCommitError
 
-#: Spark looks every two seconds whether a task is interrupted, and kills its Python worker after spark.python.task.killTimeout,
-#: another two by default.
+#: Spark looks every two seconds whether a task is interrupted, and kills its Python worker after
+#: spark.python.task.killTimeout, another two by default.
 _PATIENCE = 10.0
 _INTERVAL = 0.05
 _RAISED = re.compile(r"^lance_spark\.errors\.(\w+): ", re.MULTILINE)
@@ -26,7 +27,8 @@ _JAVA = re.compile(r"\n+(Driver stacktrace:|\tat )")
 
 
 def raised_by_task(error: BaseException) -> LanceError | None:
-    """Return the error of ours that a task raised, by what Spark tells of it; None if it was none of ours.
+    """Return the error of ours that a task raised, by what Spark tells of it; None if it was none
+    of ours.
 
     Parameters
     ----------
@@ -34,13 +36,13 @@ def raised_by_task(error: BaseException) -> LanceError | None:
         What Spark raised on the driver, with the traceback of the last attempt as its text.
     """
     text = str(error)
-    found = list(_RAISED.finditer(text))
-    if not found:
+    result = list(_RAISED.finditer(text))
+    if not result:
         return None
-    message = text[found[-1].end() :]
+    message = text[result[-1].end() :]
     if _AFTER.search(message):
         return None
-    kind = getattr(errors, found[-1][1], None)
+    kind = getattr(errors, result[-1][1], None)
     if not isinstance(kind, type) or not issubclass(kind, LanceError):
         return None
     if issubclass(kind, UncertainCommitError):
@@ -72,8 +74,8 @@ def wait_for_attempts(tracker: Any, jobs: Collection[int], patience: float = _PA
     stages = {stage for info in infos if info for stage in info.stageIds}
     end = time.monotonic() + patience
     while True:
-        found = {stage: tracker.getStageInfo(stage) for stage in stages}
-        stages = {stage for stage, info in found.items() if info and info.numActiveTasks > 0}
+        result = {stage: tracker.getStageInfo(stage) for stage in stages}
+        stages = {stage for stage, info in result.items() if info and info.numActiveTasks > 0}
         if not stages:
             return True
         if time.monotonic() >= end:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 def task_number() -> int:
-    """Return the number of the partition that is computed; of a batch of a stream, with the number of the batch added.
+    """Return the number of the partition that is computed; of a batch of a stream, with the number
+    of the batch added.
 
     Tasks that each write a single file begin with different target bases by it.
     """

@@ -8,14 +8,15 @@
 | `{"op": "like", "args": [...], "escape": character}` | SQL's LIKE |
 
 Operations are `and`, `or`, `not`, `=`, `<=>`, `<`, `<=`, `>`, `>=`, `in`, `is_null`, `is_not_null`,
-`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days,
-timestamps in microseconds, bytes in hexadecimal digits, and numbers as Java writes them. Both sides
-of a comparison have the same Spark type. Dates and timestamps stay numbers, because Spark's range
-is larger than Python's.
+`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days, timestamps
+and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits, and numbers as
+Java writes them. Both sides of a comparison have the same Spark type. Dates and timestamps stay
+numbers, because Spark's range is larger than Python's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -27,7 +28,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.tree import And, Column, Constant, In, IsNan, IsNull, Or, Predicate
-from lance_spark.scan.predicates.typed_values import Typed
+from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 
 _COMPARISONS: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -45,7 +46,9 @@ _DTYPES: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "time(6)": TIME,
 }
+_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Each level takes several frames of Python's stack, and more when a predicate is pickled.
 _MAX_DEPTH = 100
@@ -97,6 +100,8 @@ def _dtype(name: str, tree: object) -> pa.DataType:
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[8:-1].partition(",")
         return pa.decimal128(int(precision), int(scale or 0))
+    if _INTERVAL.fullmatch(name):
+        return DURATION
     if name not in _DTYPES:
         raise refused(f"literals of type {name} are not known", tree)
     return _DTYPES[name]
@@ -122,7 +127,12 @@ def _value(text: str, dtype: pa.DataType) -> Any:
     number = int(text)
     if number not in _INT64:
         raise ValueError(text)
-    return number
+    if not dtype.equals(TIME):
+        return number
+    microseconds, rest = divmod(number, 1000)
+    if rest:
+        raise ValueError(text)
+    return microseconds
 
 
 class _TreeParser:

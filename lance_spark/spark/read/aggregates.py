@@ -27,7 +27,7 @@ from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.pruning.metadata_aggregates import Extremes
+    from lance_spark.scan.pruning.metadata_aggregates import MinMax
     from lance_spark.scan.task import ScanTask
 
 
@@ -98,7 +98,7 @@ def known_values(
         An array of length 1 for each aggregate; None if a value is not known without reading rows.
     """
     values = []
-    bounds: dict[tuple[str, ...], Extremes | None] = {}
+    bounds: dict[tuple[str, ...], MinMax | None] = {}
     for aggregate in aggregates:
         value = _known_value(aggregate, dataset, schema, bounds)
         if value is None:
@@ -111,7 +111,7 @@ def _known_value(
     aggregate: Aggregate,
     dataset: Dataset,
     schema: pa.Schema,
-    bounds: dict[tuple[str, ...], Extremes | None],
+    bounds: dict[tuple[str, ...], MinMax | None],
 ) -> pa.Array | None:
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())

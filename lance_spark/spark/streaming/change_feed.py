@@ -1,10 +1,12 @@
 """The change feed of a table as a DataFrame: rows that versions inserted, updated and deleted.
 
-    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion",
+    5).load(path)
 
-Versions are told of one by one, so that a row which was changed by three versions comes three times. The columns are those of the
-last version that is read, and `_change_type`, `_commit_version` and `_commit_timestamp`. What has been cleaned up cannot be told of:
-that is an error, never a part of the changes. The rule of Spark's optimizer leaves change feeds alone.
+Each version is reported separately, so a row that three versions changed appears three times. The
+columns are those of the last version, and `_change_type`, `_commit_version` and
+`_commit_timestamp`. A removed version is an error: a feed is never incomplete. The optimizer rule
+does not change feeds.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.convert import BatchConverter, check_conversion
 from lance_spark.spark.types.mapping import batch_schema
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.history import manifest_as_of
@@ -51,7 +53,7 @@ _OWN = tuple(field.name for field in CHANGE_FIELDS)
 
 
 class ChangePartition(InputPartition):
-    """One task of a feed; none if nothing changed."""
+    """A partition: one task of a feed, or none without changes."""
 
     def __init__(self, task: ChangeTask | None) -> None:
         super().__init__(None)
@@ -66,7 +68,7 @@ class ChangeFeedReader(DataSourceReader):
     options : ReadOptions
     feed : FeedOptions
     schema : StructType
-        The feed's own schema, or a user's, which may ask for fewer columns and for wider types.
+        Schema of the feed or of the user. The latter may have fewer columns and wider types.
     """
 
     def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
@@ -75,12 +77,12 @@ class ChangeFeedReader(DataSourceReader):
         self.spark_schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Find out what changed, and cut it into tasks.
+        """Find the changes, and split them into tasks.
 
         Raises
         ------
         VersionNotFoundError
-            A version whose changes are wanted, or the one before it, is not there (any more).
+            A requested version, or the one before it, does not exist (any more).
         SchemaMismatchError
             A column is missing, or has another type in one of the versions.
         """
@@ -90,7 +92,7 @@ class ChangeFeedReader(DataSourceReader):
         return [ChangePartition(task) for task in tasks] or [ChangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of a partition, in batches of exactly the schema that Spark expects."""
         assert isinstance(partition, ChangePartition)
         if partition.task is not None:
             yield from spark_rows(partition.task, self.spark_schema, self.options)
@@ -105,7 +107,7 @@ class Span:
     table : OpenTable
         The newest version.
     first, last : int
-        Both inclusive; none if the first is greater.
+        Both inclusive; empty if the first is greater.
     """
 
     table: OpenTable
@@ -119,7 +121,7 @@ class Span:
         Raises
         ------
         VersionNotFoundError
-            There is no such version.
+            A version does not exist.
         InvalidOptionError
             The last is before the first.
         """
@@ -128,12 +130,14 @@ class Span:
         first = first_version(table, feed)
         if first is None or first > table.version + 1:
             raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+                f"{table.store.display}: startingVersion is {first}, but the newest version is "
+                f"{table.version}"
             )
-        # Nothing may have been committed between two times.
+        # No version may have been committed between two times.
         if first > last + 1:
             raise InvalidOptionError(
-                f"{table.store.display}: the changes of a feed begin with version {first}, and end with version {last}: "
+                f"{table.store.display}: the changes of a feed begin with version {first}, and end "
+                f"with version {last}: "
                 "give an end that is not before the start"
             )
         return cls(table, first, last)
@@ -171,18 +175,18 @@ def tasks_of(
     *,
     same_life: bool = True,
 ) -> list[ChangeTask]:
-    """Cut changes into tasks that give the columns of a Spark schema.
+    """Split changes into tasks that return the columns of a Spark schema.
 
     Parameters
     ----------
     table : OpenTable
     told : list of VersionChanges
     manifest : Manifest
-        Of the last of the versions, or of a later one.
+        Manifest of the last version, or of a later one.
     options : ReadOptions
     schema : StructType
     same_life : bool
-        Whether field ids mean the same columns in both; see `plan_changes`.
+        Whether field ids mean the same columns in all versions; see `plan_changes`.
 
     Raises
     ------
@@ -193,16 +197,17 @@ def tasks_of(
     ).to_arrow()
     names: list[str] = []
     for field in schema:
-        at = find(visible.names, field.name)
-        if at < 0:
+        position = find(visible.names, field.name)
+        if position < 0:
             raise SchemaMismatchError(
-                f"table {display(options.path)} has no column {field.name} in version {manifest.version}; there are "
+                f"table {display(options.path)} has no column {field.name} in version "
+                f"{manifest.version}; there are "
                 f"{', '.join(visible.names[:50])}"
             )
-        if visible.names[at] not in _OWN:
-            names.append(visible.names[at])
+        if visible.names[position] not in _OWN:
+            names.append(visible.names[position])
     columns = FeedColumns.of(manifest, names, options.blob_handling)
-    BatchConverter(columns.to_arrow(), batch_schema(schema), reading=True)
+    check_conversion(columns.to_arrow(), batch_schema(schema), reading=True)
     return plan_changes(
         table.store.uri,
         told,
@@ -216,7 +221,7 @@ def tasks_of(
 def spark_rows(
     task: ChangeTask, schema: StructType, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task as Spark takes them."""
+    """Yield the rows of a task as Spark expects them."""
     wanted = batch_schema(schema)
     convert = BatchConverter(task.schema, wanted, reading=True)
     for batch in task.batches(options.batch_size or DEFAULT_BATCH_SIZE):
@@ -235,12 +240,12 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     Returns
     -------
     int or None
-        One more than the newest version if all are older than the time that is named.
+        One more than the newest version if all are older than the starting timestamp.
 
     Raises
     ------
     VersionNotFoundError
-        What there was before the time that is named has been cleaned up, so that nobody knows which version was its first.
+        Versions before the starting timestamp were removed, so the first version is unknown.
     """
     if feed.starting_timestamp is None:
         return feed.starting_version
@@ -254,7 +259,8 @@ def _first_since(store: ObjectStore, timestamp: datetime) -> int:
         oldest = list_manifests(store)[0].version
         if oldest > 1:
             raise VersionNotFoundError(
-                f"{error}; what was committed before has been cleaned up, so that nobody knows which version was the first of "
+                f"{error}; what was committed before has been cleaned up, so that nobody knows "
+                "which version was the first of "
                 f"that time: give startingVersion, {oldest + 1} or later"
             ) from None
         return oldest
@@ -267,7 +273,8 @@ def _last(table: OpenTable, feed: FeedOptions) -> int:
         return table.version
     if feed.ending_version > table.version:
         raise VersionNotFoundError(
-            f"{table.store.display}: endingVersion is {feed.ending_version}, but the newest version is {table.version}"
+            f"{table.store.display}: endingVersion is {feed.ending_version}, but the newest "
+            f"version is {table.version}"
         )
     return feed.ending_version
 
@@ -277,12 +284,12 @@ def _manifest(table: OpenTable, version: int) -> Manifest:
 
 
 def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
-    """Return the columns that options choose, and those about rows that they ask for; None for all of the table's.
+    """Return the columns and row columns of the options; None for all columns.
 
     Raises
     ------
     InvalidOptionError
-        There is no such column, or it is a child of a struct.
+        The column does not exist, or is a child of a struct.
     """
     from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS, ROW_ID, ROW_OFFSET
 
@@ -294,12 +301,13 @@ def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) ->
     if options.columns is not None:
         chosen = []
         for name in options.columns:
-            at = find(own + more, name)
-            if at < 0:
+            position = find(own + more, name)
+            if position < 0:
                 raise InvalidOptionError(
-                    f"option columns: a change feed of table {display(options.path)} has no column {name}; there are "
+                    f"option columns: a change feed of table {display(options.path)} has no column "
+                    f"{name}; there are "
                     f"{', '.join(own[:50])}, and no children of structs"
                 )
-            chosen.append((own + more)[at])
+            chosen.append((own + more)[position])
     flags = ((ROW_ID.name, options.with_row_id), (ROW_ADDRESS.name, options.with_row_address))
     return [*chosen, *(name for name, wanted in flags if wanted and name not in chosen)]

@@ -1,16 +1,17 @@
-"""How far a stream has read a table, as Spark's checkpoint keeps it.
+"""Positions of a stream in a table, as checkpoints store them.
 
-| key | |
+| key | meaning |
 | --- | --- |
-| `version` | all that the versions before this one brought has been read |
-| `index` | and so many of the fragments that this one brought, or of those that it has |
+| `version` | all versions before this one have been read |
+| `index` | number of fragments of this version that have been read |
 | `snapshot` | true while all rows of the version are read, at the start of a stream |
-| `seen` | time and transaction of the last version that was read of, by which one of the same number is told from it; not there if there is none |
+| `seen` | time and transaction of the last read version, to detect a recreated table; may be absent |
 
-`{"version": 0, "index": 0, "snapshot": false}` is the beginning of a stream that was told no version to begin with: it starts with a
-snapshot of the version that is the newest at its first batch. Which one that was, is said by the end of that batch: version V and a
-snapshot, or V + 1 if it has all of V. So a batch is known by its start and its end alone, and a position that has nothing left of a
-version is always the next version's: Spark compares positions as texts.
+`{"version": 0, "index": 0, "snapshot": false}` is the start of a stream
+without a starting version: it begins with a snapshot of the newest version at its first batch. The
+end of that batch records the version: V with a snapshot, or V + 1 if the batch has all of V. So
+start and end define a batch. A position after the last fragment of a version is always that of the
+next version, as Spark compares positions as texts.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _KEYS = frozenset({"version", "index", "snapshot"})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the history of a table.
+    """A position in the history of a table.
 
     Attributes
     ----------
     version : int
     index : int
-        Fragments of the version that have been read.
+        Number of fragments of the version that have been read.
     snapshot : bool
-        Whether they are those that the version has, not only those that it brought.
+        Whether they are all fragments of the version, not only the new ones.
     seen : str
-        What `seen` says of the version `last`; empty if that is not known.
+        Identity of the version `last`; empty if unknown.
     """
 
     version: int
@@ -46,27 +47,27 @@ class Position:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether nothing has been read, and no version has been chosen to begin with."""
+        """Whether nothing has been read and no starting version is chosen."""
         return self.version == 0
 
     @property
     def last(self) -> int:
-        """The last version that something has been read of."""
+        """The last version of which rows have been read."""
         return self.version if self.index or self.snapshot else self.version - 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark keeps."""
+        """Return the text for the checkpoint."""
         told = {"version": self.version, "index": self.index, "snapshot": self.snapshot}
         return {**told, "seen": self.seen} if self.seen else told
 
     @classmethod
     def parse(cls, value: object) -> Position:
-        """Read what Spark has kept.
+        """Parse the text of a checkpoint.
 
         Raises
         ------
         InvalidInputError
-            It is no position: the checkpoint is that of another source.
+            The text is not a position: the checkpoint belongs to another source.
         """
         if isinstance(value, dict) and value.keys() - {"seen"} == _KEYS:
             version, index, snapshot = value["version"], value["index"], value["snapshot"]
@@ -75,7 +76,8 @@ class Position:
             if whole and version >= 0 and index >= 0 and isinstance(seen, str):
                 return cls(version, index, snapshot, seen)
         raise InvalidInputError(
-            f"{str(value)[:200]} is no position in a Lance table: the checkpoint is of another source or of a newer release; "
+            f"{str(value)[:200]} is no position in a Lance table: the checkpoint is of another "
+            "source or of a newer release; "
             "start the stream with a new checkpointLocation"
         )
 
@@ -84,6 +86,6 @@ BEGINNING = Position(0)
 
 
 def seen(manifest: Manifest) -> str:
-    """Return what tells a version from others of its number, as positions have it."""
+    """Return the identity of a version for positions."""
     time, transaction = manifest.identity
     return f"{time} {transaction or ''}"

@@ -1,18 +1,18 @@
-"""From one position of a stream to the next: which fragments of which versions a batch reads.
+"""Plans the batches of a stream: the fragments of versions between two positions.
 
-| what made a version | what a stream of rows reads of it |
+| operation of a version | rows that a stream reads |
 | --- | --- |
-| append | the fragments that it brought |
-| update or merge that only brings fragments | these fragments |
-| delete, or an update that only deletes; compaction, columns, indexes, settings | nothing |
+| append | its new fragments |
+| update or merge that only adds fragments | its new fragments |
+| delete, or an update that only deletes; compaction, columns, indexes, settings | none |
 | overwrite of a table without rows | its fragments |
-| update of rows, overwrite, restore, replaced or overlaid columns, what nobody knows | error, or nothing with skipChangeCommits |
+| update of rows, overwrite, restore, replaced or overlaid columns, unknown | error; none with skipChangeCommits |
 
-A stream of a change feed reads what `changes.version_changes` tells of a version, all of it in one batch.
-At the start of a stream the fragments of one version are read, before those that later versions brought.
+A stream of a change feed reads the changes of a version (`change_feed/diff`) in one batch. At its
+start a stream reads the fragments of one version, then the new fragments of later versions.
 
-Fragments are read as they are in the version that brought them, so that later compactions and deletions make no difference; that
-version has to be there still.
+Fragments are read as of the version that added them, so later compactions and deletions have no
+effect. That version must still exist.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.update import Update, UpdateMode
 
-#: What brings no rows, and takes none that a stream has not handed on already.
+#: Operations without new rows, which remove only rows that the stream has passed on already.
 _NOTHING_NEW = NO_ROWS | {"delete"}
-#: Versions that are kept while batches are planned, and fragments that they have together, at most.
+#: Most manifests, and their fragments together, that are cached while batches are planned.
 _KEPT_PARTS = 64
 _KEPT_FRAGMENTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a batch reads of one version.
+    """The part of a version that a batch reads.
 
     Attributes
     ----------
     manifest : Manifest
     fragments : tuple of Fragment
-        Of rows that are added; empty in a change feed.
+        New fragments; empty in a change feed.
     changes : VersionChanges or None
-        Of a change feed.
+        Changes of the version in a change feed.
     """
 
     manifest: Manifest
@@ -67,12 +67,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much a batch reads: at least one fragment, or the changes of one version.
+    """The size limit of a batch, which reads at least one fragment or the changes of one version.
 
     Attributes
     ----------
     fragments, bytes, versions : int or None
-        No limit if None. Versions count whatever they bring: each has to be looked at.
+        Limits; None for unlimited. Versions without rows count as well.
     """
 
     fragments: int | None = None
@@ -82,14 +82,14 @@ class Limit:
 
 @dataclass(slots=True)
 class _Budget:
-    """What a batch may still read."""
+    """The remaining size of a batch."""
 
     limit: Limit
     fragments: int = 0
     bytes: int = 0
 
     def takes(self, number: int, size: int) -> bool:
-        """Count some fragments in, if they fit or are the first ones."""
+        """Add fragments if they fit, or if they are the first."""
         limit = self.limit
         if self.fragments and (
             (limit.fragments is not None and self.fragments + number > limit.fragments)
@@ -103,16 +103,16 @@ class _Budget:
 
 @dataclass(slots=True)
 class StreamPlan:
-    """Plans the batches of a stream. What has been read of the last manifests is kept until `forget`.
+    """Plans the batches of a stream. The last manifests are cached until `forget`.
 
     Attributes
     ----------
     table : OpenTable
-        Any version of the branch.
+        The table at any version of the branch.
     change_feed : bool
-        Whether changes are read, not only rows that are added.
+        Whether changes are read instead of new rows.
     skip_changes : bool
-        Whether versions that changed rows are passed over.
+        Whether versions that changed rows are skipped.
     """
 
     table: OpenTable
@@ -122,7 +122,7 @@ class StreamPlan:
     _kinds: dict[int, str | None] = field(default_factory=dict)
 
     def next(self, start: Position, newest: int, limit: Limit) -> Position:
-        """Return where the next batch ends; `start` if there is nothing to read.
+        """Return the end of the next batch; `start` without new rows.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class StreamPlan:
         Raises
         ------
         VersionNotFoundError
-            A version has been cleaned up before it was read; or the table is another one than that which was read.
+            A version was removed before it was read; or the table was recreated.
         UnsupportedError
             A version changed rows.
         """
@@ -142,68 +142,71 @@ class StreamPlan:
         if newest > start.last:
             self.check_same(start)
         budget = _Budget(limit)
-        at = Position(newest, 0, True) if start.is_beginning else start
-        if at.snapshot:
-            at = self._advance(at, budget)
-            if at.snapshot or start.is_beginning:
-                # A batch that begins at the beginning names its version by its end.
-                return at
-        last = newest if limit.versions is None else min(newest, at.version + limit.versions - 1)
-        while at.version <= last:
+        position = Position(newest, 0, True) if start.is_beginning else start
+        if position.snapshot:
+            position = self._advance(position, budget)
+            if position.snapshot or start.is_beginning:
+                # The end of the first batch records its version.
+                return position
+        last = (
+            newest if limit.versions is None else min(newest, position.version + limit.versions - 1)
+        )
+        while position.version <= last:
             try:
-                after = self._advance(at, budget)
+                after = self._advance(position, budget)
             except UnsupportedError:
-                if at == start:
+                if position == start:
                     raise
-                # What comes before is read first.
+                # Earlier fragments are read first.
                 break
-            if after == at:
+            if after == position:
                 break
-            at = after
-            if at.index:
+            position = after
+            if position.index:
                 break
-        return at
+        return position
 
     def parts(self, start: Position, end: Position) -> Iterator[Part]:
-        """Yield what a batch reads, version by version.
+        """Yield the parts of versions that a batch reads.
 
         Raises
         ------
         VersionNotFoundError, UnsupportedError
-            As `next`.
+            Errors of `next`.
         """
         if start == end and start.seen == end.seen:
             return
-        # Before 4.2 Spark asks for the newest position alone: of a table that has replaced this one, it may lie anywhere.
+        # Before 4.2 Spark requests only the newest position, which can be anywhere in a recreated
+        # table.
         self._check_not_behind(start, end.last)
         self.check_same(start)
         self.check_same(end)
         if start == end:
             return
-        at = start
+        position = start
         if start.is_beginning:
-            at = Position(end.version if end.snapshot else end.version - 1, 0, True)
-        if at.snapshot:
+            position = Position(end.version if end.snapshot else end.version - 1, 0, True)
+        if position.snapshot:
             stop = end.index if end.snapshot else None
-            yield self._cut(self._part(at.version, snapshot=True), at.index, stop)
+            yield self._cut(self._part(position.version, snapshot=True), position.index, stop)
             if end.snapshot:
                 return
-            at = Position(at.version + 1)
-        for version in range(at.version, end.version + 1):
+            position = Position(position.version + 1)
+        for version in range(position.version, end.version + 1):
             stop = end.index if version == end.version else None
             if stop == 0:
                 return
-            first = at.index if version == at.version else 0
+            first = position.index if version == position.version else 0
             yield self._cut(self._part(version, snapshot=False), first, stop)
 
     def forget(self, end: Position) -> None:
-        """Drop what is kept of versions before a position."""
+        """Drop cached manifests before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
 
     def same_life(self, version: int, newest: int) -> bool:
-        """Tell whether field ids mean the same columns in two versions: nothing was overwritten or restored in between.
+        """Tell whether field ids mean the same columns in two versions.
 
-        False if nobody knows, as some of the versions have been cleaned up.
+        That is false after an overwrite or a restore in between, or if versions were removed.
         """
         for number in range(newest, version, -1):
             if number not in self._kinds:
@@ -217,7 +220,7 @@ class StreamPlan:
         return True
 
     def _advance(self, at: Position, budget: _Budget) -> Position:
-        """Take what fits of one version."""
+        """Add the fitting part of one version."""
         part = self._part(at.version, snapshot=at.snapshot)
         if part.changes is not None and not at.snapshot:
             changed = part.changes.changes
@@ -280,25 +283,27 @@ class StreamPlan:
         transaction = read_transaction(self.table.store, manifest)
         operation = None if transaction is None else transaction.operation
         kind = "" if operation is None else operation.kind
-        # A branch begins with the rows of its version, which are none of its own.
+        # The first version of a branch has no new rows.
         if kind in _NOTHING_NEW or (kind == "clone" and manifest.branch is not None):
             return Part(manifest)
         fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
         if isinstance(operation, Append):
-            # New fragments have the greatest ids, and stand behind the others.
+            # New fragments have the greatest ids, and follow the others.
             return Part(manifest, fragments[len(fragments) - len(operation.fragments) :])
         before = self._manifest(version - 1) if version > 1 and kind != "clone" else None
         if before is None or (kind == "overwrite" and not before.num_rows):
             return Part(manifest, fragments)
-        known = {one.id for one in before.fragments}
-        new = tuple(one for one in fragments if one.id not in known)
+        known = {fragment.id for fragment in before.fragments}
+        new = tuple(fragment for fragment in fragments if fragment.id not in known)
         if _only_adds(operation):
             return Part(manifest, new)
         if _only_deletes(operation) or self.skip_changes:
             return Part(manifest)
         raise UnsupportedError(
-            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows that a stream may have handed on: "
-            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to read inserted, updated and "
+            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows "
+            "that a stream may have handed on: "
+            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to "
+            "read inserted, updated and "
             "deleted rows"
         )
 
@@ -306,12 +311,12 @@ class StreamPlan:
         return read_version(self.table.store, version)
 
     def check_same(self, position: Position) -> None:
-        """Make sure that what has been read is still of the table that there is.
+        """Check that the versions read so far belong to the existing table.
 
         Raises
         ------
         VersionNotFoundError
-            It was replaced by another one.
+            The table was recreated.
         CorruptTableError, StorageError
         """
         if not position.seen:
@@ -319,7 +324,7 @@ class StreamPlan:
         try:
             there = seen(self._manifest(position.last))
         except VersionNotFoundError:
-            # It may be cleaned up once it has been read.
+            # A version may be removed after it was read.
             return
         if there != position.seen:
             raise self._replaced(f"another version {position.last} than the one that is there")
@@ -332,28 +337,36 @@ class StreamPlan:
 
     def _replaced(self, what: str) -> VersionNotFoundError:
         return VersionNotFoundError(
-            f"{self.table.store.display}: the stream has read {what}: the table was replaced by another one; start the stream with a "
+            f"{self.table.store.display}: the stream has read {what}: the table was replaced by "
+            "another one; start the stream with a "
             "new checkpointLocation"
         )
 
     def _gone(self, version: int) -> LanceError:
         there = describe(list_manifests(self.table.store))
         return VersionNotFoundError(
-            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up before the stream had read it: "
-            f"the table has {there}. Rows may be lost to the stream; start it with a new checkpointLocation, which begins with "
-            "a snapshot, or at a version that is there by startingVersion, and keep versions for as long as streams may lag"
+            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up "
+            "before the stream had read it: "
+            f"the table has {there}. Rows may be lost to the stream; start it with a new "
+            "checkpointLocation, which begins with "
+            "a snapshot, or at a version that is there by startingVersion, and keep versions for "
+            "as long as streams may lag"
         )
 
 
 def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionChanges:
-    """Return the live rows of some fragments of a version as if it had inserted them."""
-    changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
+    """Return the live rows of fragments as rows that the version inserted."""
+    changes = [
+        ChangedRows("insert", fragment, None, fragment.num_rows)
+        for fragment in fragments
+        if fragment.num_rows
+    ]
     stamp = manifest.timestamp_us
     return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
 
 
 def _held(part: Part) -> int:
-    """Return how many fragments the manifests of a part have."""
+    """Return the number of fragments in the manifests of a part."""
     before = None if part.changes is None else part.changes.before
     return len(part.manifest.fragments) + (0 if before is None else len(before.fragments))
 
@@ -361,11 +374,11 @@ def _held(part: Part) -> int:
 def _fragments(part: Part) -> tuple[Fragment, ...]:
     if part.changes is None:
         return part.fragments
-    return tuple(one.fragment for one in part.changes.changes)
+    return tuple(change.fragment for change in part.changes.changes)
 
 
 def _share(changed: ChangedRows) -> int:
-    """Return what the changed rows have of the bytes of their fragment, about."""
+    """Estimate the bytes of the changed rows from those of their fragments."""
     fragment = changed.fragment
     return fragment.size_bytes * changed.num_rows // max(fragment.physical_rows, 1)
 

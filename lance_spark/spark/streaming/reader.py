@@ -1,16 +1,17 @@
-"""A table as the source of a stream: first a snapshot, then what later versions bring; or the changes that they make.
+"""A table as the source of a stream: a snapshot, then new rows; or the change feed.
 
     spark.readStream.format("lance").load(path)
-    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion",
+    5).load(path)
 
-Spark asks one object, in one Python process for as long as the query runs, where batches end and what partitions they have; other
-copies of it read the partitions. What a batch reads follows from where it starts and where it ends (`stream_offsets`), so that a
-batch which is made again after a restart has the same rows.
+One object, in one Python process for the whole query, plans batches and partitions; copies of it
+read the partitions. Start and end define the rows of a batch (`offsets`), so a batch that is
+repeated after a restart has the same rows.
 
-| Spark | |
+| Spark | requests |
 | --- | --- |
-| 4.2 and later | asks with the start and a limit, so that batches can be small, and says when all that is there now is to be read |
-| before | asks for the newest position only: a batch is all that is there |
+| 4.2 and later | start and limit of a batch, so batches can be small; or all available rows |
+| before | only the newest position: a batch has all new rows |
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS
+from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for
 from lance_spark.spark.read.reader import (
     Scan,
@@ -42,7 +43,7 @@ from lance_spark.spark.read.reader import (
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
 from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
 from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
-from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import batch_schema
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.versions import latest
@@ -70,26 +71,26 @@ except ImportError:
     HAS_LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands for what this release of Spark does not have."""
+        """Replaces a class that this release of Spark lacks."""
 
 
-#: Rows that tasks of small versions are put together to at least, and at most so many partitions are aimed at.
+#: Least rows of a partition of merged tasks, and the number of partitions to aim at.
 _SMALL_ROWS = 100_000
 _PARTITIONS = 2 * MIN_PARTITIONS
-#: Versions that a batch looks at, at most, and changes of so many that are planned together: manifests of large tables are large.
+#: Most versions of a batch, and of changes that are planned together: manifests can be large.
 MOST_VERSIONS = 1_000
 _TOGETHER = 32
 _NO_LIMIT = 2**31 - 1
 
 
 class StreamPartition(InputPartition):
-    """Tasks that are read one after the other.
+    """A partition: tasks that are read in sequence.
 
     Parameters
     ----------
     tasks : sequence of ScanTask or ChangeTask
     text : OptionText, optional
-        What the task has to check first.
+        Text that the task must check first.
     """
 
     def __init__(
@@ -108,13 +109,13 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     options : ReadOptions
     feed : FeedOptions
     schema : StructType
-        The table's own schema when the stream began, or a user's.
+        Schema of the table when the stream began, or of the user.
 
     Raises
     ------
     InvalidOptionError
     UnsupportedError
-        Batches are to be small, and this release of Spark has no word for it.
+        The options limit batches, but this release of Spark does not support it.
     """
 
     def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
@@ -128,21 +129,22 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._text: OptionText | None = None
         if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
             raise UnsupportedError(
-                "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, which asks a source where the "
+                "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, "
+                "which asks a source where the "
                 "next batch ends; leave them out"
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need: all else is in the partitions."""
+        """Return the state for tasks: everything else is in the partitions."""
         return {**vars(self), "_plan": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the stream begins: the same place each time, also after a restart.
+        """Return the start of the stream; the same also after a restart.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such version, or nobody knows which one was the first of that time.
+            The version does not exist, or the first version of a timestamp is unknown.
         """
         if self._start is None:
             self._start = self._beginning()
@@ -151,12 +153,12 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Return where the next batch ends.
+        """Return the end of the next batch.
 
         Raises
         ------
         VersionNotFoundError
-            A version has been cleaned up before it was read.
+            A version was removed before it was read.
         UnsupportedError
             A version changed rows.
         """
@@ -172,20 +174,20 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planned().next(Position.parse(start), newest, most).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a batch reads."""
+        """Return the size limit of a batch."""
         if self.feed.max_fragments is not None:
             return ReadMaxFiles(self.feed.max_fragments)
         if self.feed.max_bytes is not None:
             return ReadMaxBytes(self.feed.max_bytes)
-        # Without a limit of its own a batch has one all the same: of versions. `once` alone asks for all.
+        # A batch always has a limit of versions, except with the trigger `once`.
         return ReadMaxFiles(_NO_LIMIT)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Return where the table ends, for the progress of the query."""
+        """Return the newest position, for the progress of the query."""
         return Position(self._newest() + 1).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note the newest version, which is the last one that the query reads."""
+        """Record the newest version, the last one that the query reads."""
         self._target = self._newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -198,7 +200,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = self._planned().parts(Position.parse(start), Position.parse(end))
         now: Manifest | None = None
         tasks: list[ScanTask | ChangeTask] = []
-        # Manifests are dropped as soon as it is known what is read of them.
+        # Manifests are dropped as soon as their parts are known.
         while some := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
             now = now or newest_of(self.options).manifest
             if self.feed.change_feed:
@@ -209,7 +211,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _together(tasks, self._text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of a partition, in batches of exactly the schema that Spark expects."""
         assert isinstance(partition, StreamPartition)
         if partition.text is not None:
             partition.text.check()
@@ -220,11 +222,11 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from spark_rows(task, self.spark_schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Drop what is kept of versions that have been read."""
+        """Drop cached data of versions that have been read."""
         self._planned().forget(Position.parse(end))
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resources are open."""
 
     def _beginning(self) -> Position:
         table = newest_of(self.options)
@@ -233,7 +235,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return BEGINNING
         if first > table.version + 1:
             raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+                f"{table.store.display}: startingVersion is {first}, but the newest version is "
+                f"{table.version}"
             )
         return Position(first)
 
@@ -244,7 +247,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan
 
     def _end_of(self, version: int) -> Position:
-        """Return the end of a version. Before Spark 4.2 it asks again and again, whether there is more or not."""
+        """Return the end of a version. Before Spark 4.2 it is requested repeatedly."""
         if self._end is None or self._end.last != version:
             manifest = read_version(self._planned().table.store, version)
             self._end = Position(version + 1, seen=seen(manifest))
@@ -254,7 +257,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest(self._planned().table.store).version
 
     def _changes(self, told: list[VersionChanges], now: Manifest) -> list[ChangeTask]:
-        """Return what reads changes, in the columns that the newest version has, or the last of their own."""
+        """Return tasks for changes, with the columns of the newest or of their last version."""
         plan, last = self._planned(), told[-1].after
         own = {field.name for field in now.schema.fields} | {field.name for field in CHANGE_FIELDS}
         if any(name not in own and name not in META_FIELDS for name in self.spark_schema.names):
@@ -263,13 +266,14 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks_of(plan.table, told, now, self.options, self.spark_schema, same_life=same_life)
 
     def _scans(self, part: Part, now: Manifest) -> Sequence[ScanTask | ChangeTask]:
-        """Return what reads fragments, as they are in the version that brought them."""
+        """Return tasks for fragments, as of the version that added them."""
         if not part.fragments:
             return []
         if not self._has_columns_of(now, part.manifest):
             if self.options.filter is not None:
                 raise SchemaMismatchError(
-                    f"table {display(self.options.path)}: version {part.manifest.version} has not the columns that the stream "
+                    f"table {display(self.options.path)}: version {part.manifest.version} has not "
+                    "the columns that the stream "
                     "reads, which were added or renamed later; read it without the option filter"
                 )
             return self._changes([as_inserted(part.manifest, part.fragments)], now)
@@ -279,8 +283,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         dataset = Dataset(OpenTable(paths, part.manifest), self.options.storage_options)
         visible = with_row_columns(whole_schema(dataset, self.options))
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
-        BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
-        filters, self._text = option_filter(dataset, self.options)
+        check_conversion(visible, batch_schema(self.spark_schema), reading=True)
+        filters, self._text = option_filter(known_columns(dataset), self.options)
         return dataset.plan(
             columns,
             target_rows=self.options.target_rows,
@@ -292,12 +296,12 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _has_columns_of(self, now: Manifest, manifest: Manifest) -> bool:
-        """Tell whether a version has the columns that are read under the names and ids that they have now."""
+        """Tell whether a version has the read columns with their present names and ids."""
         there = {field.name: field.id for field in manifest.schema.fields}
         later = {field.name: field.id for field in now.schema.fields}
         for name in self.spark_schema.names:
-            at = find(list(later), name)
-            wanted = name if at < 0 else list(later)[at]
+            position = find(list(later), name)
+            wanted = name if position < 0 else list(later)[position]
             if wanted in later and there.get(wanted) != later[wanted]:
                 return False
         return True
@@ -306,17 +310,17 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _together(
     tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None
 ) -> list[StreamPartition]:
-    """Put the tasks of small versions together, in their order."""
+    """Merge the tasks of small versions, in order."""
     enough = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
-    found: list[StreamPartition] = []
+    results: list[StreamPartition] = []
     current: list[ScanTask | ChangeTask] = []
     rows = 0
     for task in tasks:
         if current and rows + task.num_rows > enough:
-            found.append(StreamPartition(current, text))
+            results.append(StreamPartition(current, text))
             current, rows = [], 0
         current.append(task)
         rows += task.num_rows
     if current:
-        found.append(StreamPartition(current, text))
-    return found
+        results.append(StreamPartition(current, text))
+    return results

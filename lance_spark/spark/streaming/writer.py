@@ -2,20 +2,21 @@
 
     frame.writeStream.format("lance").option("checkpointLocation", folder).start(path)
 
-Spark runs a batch again if it was stopped after the table had it and before the checkpoint did. So the transaction says which
-batch of which query it is, and a commit looks for that in the history and in what others commit meanwhile (`table.once`): a batch
-that is there already is thrown away.
+Spark repeats a batch if it stopped after the commit and before the checkpoint. So the transaction
+records query and batch, and a commit looks for them in the history and in concurrent commits
+(`table/commit/idempotency`): a batch that was committed before is dropped.
 
 | property of the transaction | value |
 | --- | --- |
-| `lance.streaming.queryId` | option streamingQueryId, or the id that the query's checkpoint has |
+| `lance.streaming.queryId` | option streamingQueryId, or the id of the query in its checkpoint |
 | `lance.streaming.epochId` | number of the batch |
 
-Append: a batch without rows makes no version. Complete: each batch overwrites the table. The query's id stays what it is over
-restarts, and is another one for another checkpoint, so that a query which starts afresh is not taken for the one before.
+Append: a batch without rows creates no version. Complete: each batch overwrites the table. The
+query id survives restarts, and differs for another checkpoint.
 
-Spark makes a writer in one process, which it pickles to the tasks, and another one, in another process, which commits what the
-messages of the tasks say: the write is planned when the writer is pickled, and travels with the messages.
+Spark creates one writer, which it pickles for tasks, and another one in another process, which
+commits the messages of the tasks. So the write is planned when the writer is pickled, and is a part
+of the messages.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from lance_spark.errors import (
     LanceError,
 )
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.spark.write.planning import make_writer
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_job import WriteJob
@@ -50,19 +52,19 @@ if TYPE_CHECKING:
 
 QUERY_ID = "lance.streaming.queryId"
 EPOCH_ID = "lance.streaming.epochId"
-#: Where Spark says which query a task is of.
+#: Local property of Spark with the query of a task.
 _SPARK_QUERY_ID = "sql.streaming.queryId"
 
 
 class StreamCommitMessage(WriterCommitMessage):
-    """What one task wrote, and of what.
+    """The fragments of one task, and the write that they belong to.
 
     Parameters
     ----------
     job : WriteJob
-        The same in all messages of a batch.
+        The write; equal in all messages of a batch.
     fragments : sequence of Fragment
-        Without ids: the commit gives them.
+        Fragments without ids, which the commit assigns.
     query_id : str
     """
 
@@ -79,9 +81,9 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
     ----------
     options : WriteOptions
     schema : StructType
-        Of the stream.
+        Schema of the stream.
     overwrite : bool
-        True if each batch is the whole table.
+        True if each batch replaces the whole table.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
@@ -101,7 +103,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         Raises
         ------
         InvalidInputError
-            A value does not fit the table's type, or nobody knows which query this is.
+            A value does not fit the type of the table, or the query id is unknown.
         StorageError
         """
         query_id = self.options.streaming_query_id or _query_of_task()
@@ -115,18 +117,19 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Make the rows of a batch part of the table, unless they are already.
+        """Commit the rows of a batch, unless it was committed before.
 
         Raises
         ------
         CommitConflictError
-            Somebody else changed the table in a way that contradicts this write.
+            Another client committed a conflicting change.
         """
         if any(message is None for message in messages):
             raise LanceError(
-                f"a task of batch {batchId} sent no result: nothing was committed; start the query again"
+                f"a task of batch {batchId} sent no result: nothing was committed; start the query "
+                "again"
             )
-        fragments = [one for message in _ours(messages) for one in message.fragments]
+        fragments = [fragment for message in _ours(messages) for fragment in message.fragments]
         if not fragments and not self.overwrite:
             return
         first = next(iter(_ours(messages)), None)
@@ -134,13 +137,13 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         if first is not None:
             lookback = self.options.lookback_versions or DEFAULT_LOOKBACK
             once = WriteToken(QUERY_ID, first.query_id, EPOCH_ID, batchId, lookback)
-        # Without tasks nobody said which query it is; a table that is emptied twice is as empty.
+        # Without tasks the query is unknown; emptying a table twice is harmless.
         job = self._planned().job if first is None else first.job
         properties = with_message(None, self.options.commit_message)
         try:
             commit_again(job, fragments, properties, once)
         except AlreadyCommittedError:
-            # Their files have been deleted.
+            # The files of these messages have been deleted.
             return
 
     def abort(  # type: ignore[override]
@@ -148,28 +151,30 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Remove the files that the tasks wrote, unless a commit was tried; see `LanceWriter.abort`."""
+        """Delete the files of all tasks, unless a commit was attempted; see `LanceWriter.abort`."""
         if any(message is None for message in messages):
             for message in _ours(messages)[:1]:
                 message.job.abort_all()
 
     def _planned(self) -> LanceWriter:
         if self._writer is None:
-            if self.options.rules:
-                self._check_rules()
+            if self.options.overwrite:
+                self._refuse_overwrite_options()
             made = make_writer(self.options, self.spark_schema, self.overwrite)
             assert isinstance(made, LanceWriter)
             self._writer = made
         return self._writer
 
-    def _check_rules(self) -> None:
+    def _refuse_overwrite_options(self) -> None:
         from lance_spark.spark.options.overwrite_options import OverwriteOptions
 
-        rules = OverwriteOptions.parse(self.options, self.overwrite)
-        if rules.once is not None or rules.replaces_part:
+        effect = OverwriteOptions.parse(self.options, self.overwrite)
+        if effect.once is not None or effect.replaces_part:
             raise InvalidOptionError(
-                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for writes of one DataFrame: a stream "
-                "numbers its batches itself, and appends, or in complete mode overwrites the table; for more, use "
+                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for "
+                "writes of one DataFrame: a stream "
+                "numbers its batches itself, and appends, or in complete mode overwrites the "
+                "table; for more, use "
                 "writeStream.foreachBatch"
             )
 
@@ -182,10 +187,11 @@ def _query_of_task() -> str:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
-    if not found:
+    result = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
+    if not result:
         raise InvalidInputError(
-            "nobody says which query this stream is, so that its batches could not be told apart: set the option "
+            "nobody says which query this stream is, so that its batches could not be told apart: "
+            "set the option "
             "streamingQueryId, to the same name after each restart"
         )
-    return str(found)
+    return str(result)

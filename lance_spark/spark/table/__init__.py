@@ -1,4 +1,6 @@
-"""`LanceTable`: a table whose rows and columns Spark changes, each method one distributed job and one commit."""
+"""`LanceTable`: a table whose rows and columns Spark changes, each method one distributed job and
+one commit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark._lazy import lazy_exports
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.spark.table.base import ChangeResult, option_text
@@ -19,7 +22,19 @@ from lance_spark.storage.uri import parse_uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ChangeResult", "LanceTable"]
+    from lance_spark.spark.table.create import TableBuilder
+    from lance_spark.spark.table.merge.builder import MergeBuilder
+
+__all__ = ["ChangeResult", "LanceTable", "MergeBuilder", "TableBuilder"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        globals(),
+        {
+            "MergeBuilder": "lance_spark.spark.table.merge.builder",
+            "TableBuilder": "lance_spark.spark.table.create",
+        },
+    )
 
 
 @names_table_by(lambda table: parse_uri(table.path).display)
@@ -39,9 +54,9 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         path : str
             Folder or URI.
         **options
-            Those of a read: settings of the store, and ``branch``; ``target_bases`` and ``target_all_bases`` say where changes write
-            their data files; with ``version``, ``tag`` or ``timestamp`` the table can
-            only be read.
+            Those of a read: settings of the store, and ``branch``; ``target_bases`` and
+            ``target_all_bases`` say where changes write their data files; with ``version``, ``tag``
+            or ``timestamp`` the table can only be read.
 
         Raises
         ------
@@ -73,7 +88,9 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         return cls(spark, path, given)
 
     def alias(self, name: str) -> Self:
-        """Return the same table with a name, as conditions and expressions can use it: ``name.column``."""
+        """Return the same table with a name, as conditions and expressions can use it:
+        ``name.column``.
+        """
         if not name:
             raise InvalidInputError("an alias must not be empty")
         return type(self)(self.spark, self.path, self.options, name)
@@ -87,7 +104,8 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         filter: str | None = None,
         **options: Any,
     ) -> DataFrame:
-        """Return the table as a DataFrame. It reads the version that is the newest when a query is planned, unless one is named.
+        """Return the table as a DataFrame. It reads the version that is the newest when a query is
+        planned, unless one is named.
 
         Parameters
         ----------

@@ -1,4 +1,6 @@
-"""What all changes of a table through Spark share: which table, at which version, and how a change is made."""
+"""What all changes of a table through Spark share: which table, at which version, and how a change
+is made.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class TableBase:
     path : str
         Folder or URI.
     options : mapping of str to str
-        Those of a read: settings of the store, ``branch``, ``target_bases`` and ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
+        Those of a read: settings of the store, ``branch``, ``target_bases`` and
+        ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
     alias : str, optional
         Name of the table in conditions and expressions.
 
@@ -98,7 +101,8 @@ class TableBase:
             value = getattr(self._read_options, name)
             if value is not None:
                 raise InvalidInputError(
-                    f"{what}: this is {reader.display(self.path)} at {name} {value}, which can only be read; leave the option "
+                    f"{what}: this is {reader.display(self.path)} at {name} {value}, which can "
+                    "only be read; leave the option "
                     f"{name} out to change the newest version"
                 )
         return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
@@ -111,27 +115,31 @@ class TableBase:
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         naming: Sequence[str | Column | None] = (),
     ) -> Manifest:
-        """Make a change; plan all of it again on the newest version as often as others commit what it does not fit.
+        """Make a change; plan all of it again on the newest version as often as others commit what
+        it does not fit.
 
         Parameters
         ----------
         what : str
             Name of the change.
         plan : callable
-            Runs Spark jobs by the job that it gets, and commits; returns the version that is the newest then. Called again with
-            the same job and a newer version. Does not try again by itself.
+            Runs Spark jobs by the job that it gets, and commits; returns the version that is the
+            newest then. Called again with the same job and a newer version. Does not try again by
+            itself.
         conflict_retries : int
             How often to plan it again.
         naming : sequence of str, Column or None
-            Expressions and names of columns by which it chooses rows. If they say where rows are, it is not planned again once these
-            may have moved.
+            Expressions and names of columns by which it chooses rows. If they say where rows are,
+            it is not planned again once these may have moved.
 
         Raises
         ------
         CommitConflictError
-            It did not fit what others committed, `conflict_retries` + 1 times; or they moved rows that it names by where they were.
+            It did not fit what others committed, `conflict_retries` + 1 times; or they moved rows
+            that it names by where they were.
         LanceError, PySparkException
-            What `plan` raises. Nothing is left behind, unless it is not certain that it was not committed.
+            What `plan` raises. Nothing is left behind, unless it is not certain that it was not
+            committed.
         """
         table = self.writable(what)
         storage = self._read_options.storage_options or None
@@ -151,7 +159,9 @@ class TableBase:
         return manifest
 
     def storage_options(self) -> dict[str, str]:
-        """Return the options for frames of any version of the table: all that name none, and no branch."""
+        """Return the options for frames of any version of the table: all that name none, and no
+        branch.
+        """
         names = (*_PINNING, "branch")
         return {name: value for name, value in self.options.items() if name.lower() not in names}
 

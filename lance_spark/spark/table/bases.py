@@ -1,4 +1,6 @@
-"""Base paths of a table through Spark: which there are, new ones, and fragments that move from one to another."""
+"""Base paths of a table through Spark: which there are, new ones, and fragments that move from one
+to another.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,15 @@ class BaseMethods(TableBase):
     """Base paths: other places that files of the table lie in."""
 
     def bases(self) -> DataFrame:
-        """Return the places that data files of the table lie in: the table itself, and its base paths.
+        """Return the places that data files of the table lie in: the table itself, and its base
+        paths.
 
         Returns
         -------
         DataFrame
-            id (null for the table itself), name, path (without what could be a secret), is_dataset_root, num_fragments (with data
-            files there), num_data_files, size_bytes (of these files, as far as noted).
+            id (null for the table itself), name, path (without what could be a secret),
+            is_dataset_root, num_fragments (with data files there), num_data_files, size_bytes (of
+            these files, as far as noted).
 
         Raises
         ------
@@ -50,15 +54,15 @@ class BaseMethods(TableBase):
 
         rows = [
             (
-                one.id,
-                one.name,
-                one.path,
-                one.is_dataset_root,
-                one.num_fragments,
-                one.num_files,
-                one.num_bytes,
+                item.id,
+                item.name,
+                item.path,
+                item.is_dataset_root,
+                item.num_fragments,
+                item.num_files,
+                item.num_bytes,
             )
-            for one in base_facts(self.dataset()._table)
+            for item in base_facts(self.dataset()._table)
         ]
         return self.spark.createDataFrame(rows, _BASES)
 
@@ -74,7 +78,8 @@ class BaseMethods(TableBase):
         Parameters
         ----------
         bases : iterable of BasePath
-            `lance_spark.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id 0, are given one.
+            `lance_spark.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id
+            0, are given one.
         commit_message, transaction_properties
             As in `delete`.
 
@@ -105,8 +110,9 @@ class BaseMethods(TableBase):
     ) -> ChangeResult:
         """Give a base path another path, after its files were copied there.
 
-        Only the new version of this branch looks there: older versions and other branches keep the path that they have. Nobody should
-        write to the base path meanwhile: pylance does not notice that files which it has just written belong elsewhere now.
+        Only the new version of this branch looks there: older versions and other branches keep the
+        path that they have. Nobody should write to the base path meanwhile: pylance does not notice
+        that files which it has just written belong elsewhere now.
 
         Parameters
         ----------
@@ -126,7 +132,8 @@ class BaseMethods(TableBase):
         InvalidInputError
             There is no such base path, another one has that path, or the options name a version.
         MissingFileError
-            A data file, deletion file or index of the newest version is not there, or a data file has another size.
+            A data file, deletion file or index of the newest version is not there, or a data file
+            has another size.
         CommitConflictError
             Others changed base paths, or the table again and again.
         """
@@ -139,24 +146,26 @@ class BaseMethods(TableBase):
     def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
         """Have the branches of a table that was copied or moved find its files where it is now.
 
-        A branch refers to files of the main line, or of other branches, by an absolute path. In a copy of the table it is the
-        original's, and the branch is refused until it is repaired. Only the newest version of each branch is; older ones stay refused.
+        A branch refers to files of the main line, or of other branches, by an absolute path. In a
+        copy of the table it is the original's, and the branch is refused until it is repaired. Only
+        the newest version of each branch is; older ones stay refused.
 
         Returns
         -------
         DataFrame
-            For each branch: branch, version (the new one, null if nothing was changed), bases (ids of the base paths that were changed),
-            problem (why it could not be repaired, null if it is sound).
+            For each branch: branch, version (the new one, null if nothing was changed), bases (ids
+            of the base paths that were changed), problem (why it could not be repaired, null if it
+            is sound).
 
         Raises
         ------
         CommitConflictError
             Somebody changes a branch at the same time.
         """
-        found = self.writable("repairBranches")
+        result = self.writable("repairBranches")
         rows = [
-            (one.branch, one.version, list(one.bases), one.problem or None)
-            for one in repair_branches(found.main)
+            (item.branch, item.version, list(item.bases), item.problem or None)
+            for item in repair_branches(result.main)
         ]
         return self.spark.createDataFrame(rows, _REPAIRS)
 
@@ -171,15 +180,18 @@ class BaseMethods(TableBase):
         Parameters
         ----------
         targetBases : sequence of str, optional
-            Names or paths of base paths; the path of the table stands for the table itself. New data files go to them one after the
-            other. None: rows and columns of a fragment stay in its base path, and new rows go to the table itself.
+            Names or paths of base paths; the path of the table stands for the table itself. New
+            data files go to them one after the other. None: rows and columns of a fragment stay in
+            its base path, and new rows go to the table itself.
         targetAllBases : bool, optional
-            True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+            True: new data files go to the table itself and all base paths, one after the other;
+            False: to all base paths.
 
         Raises
         ------
         InvalidOptionError
-            Both are given, or the names cannot be used. A change raises it too if the table has no such base path.
+            Both are given, or the names cannot be used. A change raises it too if the table has no
+            such base path.
 
         Examples
         --------
@@ -204,10 +216,11 @@ class BaseMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> DataFrame:
-        """Move fragments to a base path, or back to the table itself: executors write their rows there.
+        """Move fragments to a base path, or back to the table itself: executors write their rows
+        there.
 
-        Fragments whose data files are all there already stay as they are. The old files stay for older versions: `vacuum` removes
-        those in the table itself, and none in base paths.
+        Fragments whose data files are all there already stay as they are. The old files stay for
+        older versions: `vacuum` removes those in the table itself, and none in base paths.
 
         Parameters
         ----------
@@ -228,7 +241,8 @@ class BaseMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            The condition cannot be analysed, there is no such fragment, or the table is open at a version.
+            The condition cannot be analysed, there is no such fragment, or the table is open at a
+            version.
         InvalidOptionError
             The table has no such base path, or it is the root of another table.
         CommitConflictError
@@ -247,7 +261,7 @@ class BaseMethods(TableBase):
         with Compaction(CompactionOptions(), conflict_retries) as compaction:
 
             def plan(job: Job, dataset: Dataset) -> Manifest:
-                ids = {one.id for one in dataset.fragments}
+                ids = {fragment.id for fragment in dataset.fragments}
                 if where is not None:
                     ids &= set(find_rows(self, job, dataset, where))
                 elif chosen is not None:

@@ -62,17 +62,20 @@ class ColumnMethods(TableBase):
     ) -> ChangeResult:
         """Add columns that are computed from those that there are.
 
-        Executors read the columns that the expressions name, and write one new data file for each fragment; no file that there is
-        is rewritten. Rows that others change or append meanwhile are computed before the commit.
+        Executors read the columns that the expressions name, and write one new data file for each
+        fragment; no file that there is is rewritten. Rows that others change or append meanwhile
+        are computed before the commit.
 
         Parameters
         ----------
         columns : mapping of str to str or Column
-            By new column, an expression in SQL, or a Column. Window functions are computed after a shuffle.
+            By new column, an expression in SQL, or a Column. Window functions are computed after a
+            shuffle.
         nullable : bool
             Whether the columns may be null.
         options : mapping, optional
-            Types and encodings as a write takes them: ``{"vector.arrow.fixed-size-list.size": 128}``.
+            Types and encodings as a write takes them: ``{"vector.arrow.fixed-size-list.size":
+            128}``.
         commit_message : str, optional
             Kept with the transaction.
         transaction_properties : mapping of str to str, optional
@@ -83,8 +86,8 @@ class ColumnMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            There is such a column already, Spark cannot make sense of an expression, a value is null that must not be, or the
-            options of the table name a version.
+            There is such a column already, Spark cannot make sense of an expression, a value is
+            null that must not be, or the options of the table name a version.
         InvalidOptionError, UnsupportedTypeError
             A column cannot be of such a type.
         CommitConflictError
@@ -133,8 +136,8 @@ class ColumnMethods(TableBase):
         source : DataFrame
             The key, and the new columns, with one row for each key.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are those of the newest version; once others
-            move rows before the commit, they are refused.
+            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are
+            those of the newest version; once others move rows before the commit, they are refused.
         missing : str
             What becomes of rows whose key the DataFrame does not have: "null", or "error".
         options, commit_message, transaction_properties, conflict_retries
@@ -143,10 +146,10 @@ class ColumnMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            Two rows of the DataFrame have one key, a row has none though it must, there is such a column already, or the key is no
-            column of both.
-        InvalidOptionError, UnsupportedTypeError, CommitConflictError, UnsupportedFeatureError, UnsupportedError, StorageError
-        PySparkException
+            Two rows of the DataFrame have one key, a row has none though it must, there is such a
+            column already, or the key is no column of both.
+        InvalidOptionError, UnsupportedTypeError, CommitConflictError, UnsupportedFeatureError,
+        UnsupportedError, StorageError PySparkException
             What the DataFrame raises.
         """
         from lance_spark.mutations.columns.fill import Computation
@@ -188,15 +191,16 @@ class ColumnMethods(TableBase):
     ) -> ChangeResult:
         """Give rows the values that a DataFrame has for the same key.
 
-        New data files have the columns alone, of the fragments with such rows; rows stay where they are. Others keep their values.
+        New data files have the columns alone, of the fragments with such rows; rows stay where they
+        are. Others keep their values.
 
         Parameters
         ----------
         source : DataFrame
             The key, and columns of the table, cast to their types, with one row for each key.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are those of the newest version; once others
-            move rows before the commit, they are refused.
+            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are
+            those of the newest version; once others move rows before the commit, they are refused.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
@@ -281,7 +285,8 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Say whether a column may be null, or give it another type, which executors cast its values to.
+        """Say whether a column may be null, or give it another type, which executors cast its
+        values to.
 
         Parameters
         ----------
@@ -289,7 +294,8 @@ class ColumnMethods(TableBase):
             Children of structs by names with dots.
         nullable : bool, optional
         dataType : str, DataType or pa.DataType, optional
-            In Spark's DDL, as Spark's type, or as Arrow's, which has vectors, large strings, float16 and others besides.
+            In Spark's DDL, as Spark's type, or as Arrow's, which has vectors, large strings,
+            float16 and others besides.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
@@ -317,7 +323,8 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Put columns first, in this order; those that are not named follow in the order they have. No data file is rewritten.
+        """Put columns first, in this order; those that are not named follow in the order they have.
+        No data file is rewritten.
 
         Raises
         ------

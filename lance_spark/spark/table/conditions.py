@@ -6,9 +6,10 @@
 | classic | any other | Spark |
 | Spark Connect, or an unknown version of Spark | any | Spark |
 
-The text is never read by a parser of this package, so all settings of the session count. Spark's optimizer folds constants and moves
-casts from columns to literals before the condition is translated: what is left is a comparison of values of one type, which scans
-answer exactly. What may raise an error for some row is left to Spark.
+The text is never read by a parser of this package, so all settings of the session count. Spark's
+optimizer folds constants and moves casts from columns to literals before the condition is
+translated: what is left is a comparison of values of one type, which scans answer exactly. What may
+raise an error for some row is left to Spark.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def native(base: TableBase, dataset: Dataset, condition: str | Column | None) ->
 def condition_tree(
     base: TableBase, dataset: Dataset, condition: str | Column | None
 ) -> dict[str, Any] | None:
-    """Return a condition as the reader takes it from the optimizer rule; None if it is only for Spark, or there is none.
+    """Return a condition as the reader takes it from the optimizer rule; None if it is only for
+    Spark, or there is none.
 
     Parameters
     ----------
@@ -109,7 +111,8 @@ def matching(
     whole_fragments: bool = False,
     called: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the rows that meet a condition, with their addresses and the columns that expressions name.
+    """Return the rows that meet a condition, with their addresses and the columns that expressions
+    name.
 
     Parameters
     ----------
@@ -123,7 +126,8 @@ def matching(
     fragments : collection of int, optional
         Ids of those to read; all by default.
     whole_fragments : bool
-        Whether all rows of a fragment are in one partition, in order, unless the condition needs other rows.
+        Whether all rows of a fragment are in one partition, in order, unless the condition needs
+        other rows.
     called : sequence of str
         What errors call each of the expressions.
 

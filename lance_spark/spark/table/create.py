@@ -20,7 +20,7 @@ from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lance_spark.spark.table.columns import ColumnMethods
+    from lance_spark.spark.table.base import TableBase
 
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
@@ -74,14 +74,14 @@ class TableBuilder:
 
     Parameters
     ----------
-    kind : type
-        Of the table that `execute` returns.
+    cls : type
+        Class of the table that `execute` returns.
     spark : SparkSession
     mode : str
     """
 
-    def __init__(self, kind: type[ColumnMethods], spark: SparkSession, mode: Mode) -> None:
-        self._kind = kind
+    def __init__(self, cls: type[TableBase], spark: SparkSession, mode: Mode) -> None:
+        self._cls = cls
         self._spark = spark
         self._mode = mode
         self._path: str | None = None
@@ -148,7 +148,8 @@ class TableBuilder:
         """
         if generatedAlwaysAs is not None:
             raise UnsupportedError(
-                f"column {colName!r}: Lance has no generated columns; add it by addColumns, computed once"
+                f"column {colName!r}: Lance has no generated columns; add it by addColumns, "
+                "computed once"
             )
         kind = spark_type(dataType, colName)
         extra: dict[str, str] = {}
@@ -180,8 +181,8 @@ class TableBuilder:
     def property(self, key: str, value: Any) -> Self:
         """Set a property of the table.
 
-        ``enable_stable_row_ids`` and ``data_storage_version`` say how it is made; ``lance.`` begins the names of settings; all others
-        are metadata of the table.
+        ``enable_stable_row_ids`` and ``data_storage_version`` say how it is made; ``lance.`` begins
+        the names of settings; all others are metadata of the table.
         """
         self._properties[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return self
@@ -205,7 +206,7 @@ class TableBuilder:
             There is a table, and there must not be; or there is none to replace.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
-        from lance_spark.spark.write.writer import existing_schema
+        from lance_spark.spark.write.planning import existing_schema
         from lance_spark.table.commit.write_job import begin_write
 
         if self._path is None:
@@ -268,4 +269,4 @@ class TableBuilder:
             for name, value in self._options.items()
             if name.lower().startswith("storage") or name.lower() in ("branch", *_OF_BASES)
         }
-        return self._kind(self._spark, path, options)
+        return self._cls(self._spark, path, options)

@@ -1,7 +1,9 @@
-"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on them.
+"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on
+them.
 
-A frame has the columns that expressions name, and no others: Spark computes values and finds rows, it does not carry rows. It is of a
-version that is named, whatever others commit meanwhile, and is always read by tasks.
+A frame has the columns that expressions name, and no others: Spark computes values and finds rows,
+it does not carry rows. It is of a version that is named, whatever others commit meanwhile, and is
+always read by tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -23,11 +25,10 @@ from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
 
 _OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
 _TARGET_ROWS = "target_rows_per_partition"
@@ -37,8 +38,20 @@ _LEAST_ROWS = 65_536
 _OFFSET_BITS = 32
 
 
+class FrameSource(Protocol):
+    """The attributes of a table through Spark that its frames need."""
+
+    spark: SparkSession
+    options: dict[str, Any]
+    alias_name: str | None
+
+    def storage_options(self) -> dict[str, str]:
+        """Return the options of the read about the store."""
+        ...
+
+
 def frame(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *,
@@ -52,7 +65,7 @@ def frame(
 
     Parameters
     ----------
-    base : TableBase
+    base : FrameSource
     dataset : Dataset
         At the version.
     columns : sequence of str
@@ -101,7 +114,8 @@ def schema_of(
 def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
     """Return the columns whose names occur as words in the texts of expressions.
 
-    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they are not whole microseconds.
+    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they
+    are not whole microseconds.
 
     Parameters
     ----------
@@ -113,7 +127,9 @@ def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
     list of str
         Of the table, in its order, then of those that every table has of its rows.
     """
-    text = "\n".join(str(one) for one in expressions if one is not None).lower()
+    text = "\n".join(
+        str(expression) for expression in expressions if expression is not None
+    ).lower()
     return [name for name in (*dataset.schema.names, *META_FIELDS) if is_named(name, text)]
 
 
@@ -123,7 +139,7 @@ def is_named(name: str, text: str) -> bool:
 
 
 def resolved(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
@@ -134,7 +150,7 @@ def resolved(
 
     Parameters
     ----------
-    base : TableBase
+    base : FrameSource
     dataset : Dataset
     columns : sequence of str
         See `named_in`.
@@ -150,13 +166,13 @@ def resolved(
     InvalidInputError
         One cannot be analysed with all columns either.
     """
-    if condition is None and all(one is None for one in expressions):
+    if condition is None and all(expression is None for expression in expressions):
         return list(columns)
     return analysed(base, dataset, columns, *expressions, condition=condition, called=called)[0]
 
 
 def analysed(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
@@ -178,11 +194,11 @@ def analysed(
 
     names_of = called or ["expression"] * len(expressions)
     by_name = [
-        (name, to_column(one, name))
-        for name, one in zip(names_of, expressions, strict=True)
-        if one is not None
+        (name, to_column(item, name))
+        for name, item in zip(names_of, expressions, strict=True)
+        if item is not None
     ]
-    given = [one for _, one in by_name]
+    given = [item for _, item in by_name]
     where = None if condition is None else to_column(condition, "condition")
     every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
@@ -201,9 +217,9 @@ def analysed(
     with understood("condition"):
         rows = empty if where is None else empty.where(where)
         _ = rows.schema
-    for name, one in by_name:
+    for name, item in by_name:
         with understood(name):
-            _ = rows.select(one).schema
+            _ = rows.select(item).schema
     with understood("expressions"):
         _ = rows.select(*given).schema
     raise AssertionError("the second time returns or raises")
@@ -211,7 +227,9 @@ def analysed(
 
 @contextmanager
 def understood(what: str | None) -> Iterator[None]:
-    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing changes if that is None."""
+    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing
+    changes if that is None.
+    """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -227,8 +245,12 @@ def understood(what: str | None) -> Iterator[None]:
 
 
 def has_windows(*expressions: str | Column | None) -> bool:
-    """Tell whether expressions seem to have window functions, whose rows come in another order; text that looks the same counts."""
-    return any(_OVER.search(str(one)) for one in expressions if one is not None)
+    """Tell whether expressions seem to have window functions, whose rows come in another order;
+    text that looks the same counts.
+    """
+    return any(
+        _OVER.search(str(expression)) for expression in expressions if expression is not None
+    )
 
 
 def to_column(given: str | Column, what: str) -> Column:
@@ -248,12 +270,15 @@ def to_column(given: str | Column, what: str) -> Column:
     if isinstance(given, Column):
         return given
     raise InvalidInputError(
-        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as it is is F.lit({given!r})"
+        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as "
+        f"it is is F.lit({given!r})"
     )
 
 
 def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
-    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one partition, in order."""
+    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one
+    partition, in order.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     fragment = F.shiftright(ROW_ADDRESS.name, _OFFSET_BITS)
@@ -261,7 +286,8 @@ def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
 
 
 def cast_to(column: Column, field: Field) -> Column:
-    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI mode is off.
+    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI
+    mode is off.
 
     Blobs are given as writes take them: bytes, or where they are.
     """
@@ -282,22 +308,22 @@ def ranges(numbers: Collection[int]) -> str:
 
 
 def _rows_of_tasks(
-    base: TableBase, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
+    base: FrameSource, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
 ) -> int:
     """Return how many rows tasks get that write what they compute.
 
-    Reading alone is worth a task for millions of rows only; functions of users can take long for each of them, so that all cores
-    should have some.
+    Reading alone is worth a task for millions of rows only; functions of users can take long for
+    each of them, so that all cores should have some.
     """
     table = dataset._table
     there = select_fragments(dataset.fragments, fragments)
-    rows = sum(one.physical_rows for one in there)
-    fields = [one for one in table.schema.fields if one.name in columns]
+    rows = sum(item.physical_rows for item in there)
+    fields = [item for item in table.schema.fields if item.name in columns]
     read = read_bytes(estimated_bytes(there, rows), rows, fields, table.schema.fields)
     cores = parallelism(base.spark)
     usual = default_target_rows(rows, read, cores, max(len(columns), 1))
     return min(usual, max(-(-rows // cores), _LEAST_ROWS))
 
 
-def _aliased(base: TableBase, given: DataFrame) -> DataFrame:
+def _aliased(base: FrameSource, given: DataFrame) -> DataFrame:
     return given if base.alias_name is None else given.alias(base.alias_name)

@@ -1,4 +1,5 @@
-"""Versions, tags and branches of a table through Spark. All of it is done on the driver, and no rows are read.
+"""Versions, tags and branches of a table through Spark. All of it is done on the driver, and no
+rows are read.
 
 | asked for | is read |
 | --- | --- |
@@ -26,21 +27,27 @@ if TYPE_CHECKING:
     from lance_spark.table.open import OpenTable
 
 _HISTORY = (
-    "version long, timestamp timestamp, operation string, message string, properties map<string, string>, read_version long, "
+    "version long, timestamp timestamp, operation string, message string, properties map<string, "
+    "string>, read_version long, "
     "num_fragments long, num_rows long, num_deleted_rows long, size_bytes long"
 )
 _DETAIL = (
-    "format string, uri string, branch string, version long, created_at timestamp, last_modified timestamp, "
-    "data_storage_version string, stable_row_ids boolean, num_rows long, num_deleted_rows long, num_fragments long, "
-    "num_data_files long, size_bytes long, indexes array<string>, tags array<string>, config map<string, string>, "
+    "format string, uri string, branch string, version long, created_at timestamp, last_modified "
+    "timestamp, "
+    "data_storage_version string, stable_row_ids boolean, num_rows long, num_deleted_rows long, "
+    "num_fragments long, "
+    "num_data_files long, size_bytes long, indexes array<string>, tags array<string>, config "
+    "map<string, string>, "
     "metadata map<string, string>, reader_features array<string>, writer_features array<string>"
 )
 _TAGS = (
-    "name string, branch string, version long, created_at timestamp, updated_at timestamp, manifest_size long, "
+    "name string, branch string, version long, created_at timestamp, updated_at timestamp, "
+    "manifest_size long, "
     "metadata map<string, string>"
 )
 _BRANCHES = (
-    "name string, parent_branch string, parent_version long, created_at timestamp, manifest_size long, "
+    "name string, parent_branch string, parent_version long, created_at timestamp, manifest_size "
+    "long, "
     "metadata map<string, string>"
 )
 
@@ -59,8 +66,9 @@ class HistoryMethods(TableBase):
         Returns
         -------
         DataFrame
-            version, timestamp, operation, message, properties (what the writer noted), read_version (that the change was planned
-            on), num_fragments, num_rows, num_deleted_rows (that are still in files), size_bytes (of data files, as far as noted).
+            version, timestamp, operation, message, properties (what the writer noted), read_version
+            (that the change was planned on), num_fragments, num_rows, num_deleted_rows (that are
+            still in files), size_bytes (of data files, as far as noted).
 
         Raises
         ------
@@ -70,21 +78,21 @@ class HistoryMethods(TableBase):
 
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit={limit}: a number of versions cannot be negative")
-        found, _ = past_versions(self.dataset()._table.store, limit)
+        result, _ = past_versions(self.dataset()._table.store, limit)
         rows = [
             (
-                one.version,
-                one.timestamp,
-                one.operation or None,
-                one.message or None,
-                dict(one.properties),
-                one.read_version,
-                one.num_fragments,
-                one.num_rows,
-                one.num_deleted_rows,
-                one.num_bytes,
+                item.version,
+                item.timestamp,
+                item.operation or None,
+                item.message or None,
+                dict(item.properties),
+                item.read_version,
+                item.num_fragments,
+                item.num_rows,
+                item.num_deleted_rows,
+                item.num_bytes,
             )
-            for one in found
+            for item in result
         ]
         return self._frame_of(rows, _HISTORY)
 
@@ -94,17 +102,19 @@ class HistoryMethods(TableBase):
         Returns
         -------
         DataFrame
-            format, uri, branch (null for the main one), version, created_at (null if the first version is gone), last_modified,
-            data_storage_version, stable_row_ids (without them, a change feed has updates as deleted and inserted rows), num_rows,
-            num_deleted_rows (that are still in files), num_fragments, num_data_files, size_bytes, indexes and tags (names), config,
-            metadata, reader_features and writer_features (names of what clients have to understand).
+            format, uri, branch (null for the main one), version, created_at (null if the first
+            version is gone), last_modified, data_storage_version, stable_row_ids (without them, a
+            change feed has updates as deleted and inserted rows), num_rows, num_deleted_rows (that
+            are still in files), num_fragments, num_data_files, size_bytes, indexes and tags
+            (names), config, metadata, reader_features and writer_features (names of what clients
+            have to understand).
 
         Raises
         ------
         TableNotFoundError, CorruptTableError, StorageError
         """
         from lance_spark.inspect.collect import version_facts
-        from lance_spark.inspect.features import feature_names
+        from lance_spark.inspect.formatting import feature_names
 
         dataset = self.dataset()
         about = version_facts(dataset._table)
@@ -122,7 +132,7 @@ class HistoryMethods(TableBase):
             len(about.fragments),
             about.num_files,
             about.num_bytes,
-            sorted({one["name"] for one in dataset.list_indices()}),
+            sorted({item["name"] for item in dataset.list_indices()}),
             sorted(dataset.tags.list()),
             dict(about.config),
             dict(about.metadata),
@@ -139,7 +149,8 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make an older version of the branch the newest again. What was committed since stays in the history.
+        """Make an older version of the branch the newest again. What was committed since stays in
+        the history.
 
         Parameters
         ----------
@@ -153,7 +164,8 @@ class HistoryMethods(TableBase):
         ------
         VersionNotFoundError
             There is no such version, or it has been cleaned up.
-        CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+        CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
+        StorageError
         """
         return self._restore(
             {"version": version}, commit_message, transaction_properties, conflict_retries
@@ -187,11 +199,14 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make the version that a tag names the newest again; see `restoreToVersion`. The tag must be on this branch."""
+        """Make the version that a tag names the newest again; see `restoreToVersion`. The tag must
+        be on this branch.
+        """
         return self._restore({"tag": tag}, commit_message, transaction_properties, conflict_retries)
 
     def tags(self) -> DataFrame:
-        """Return the tags of all branches: name, branch, version, created_at, updated_at, manifest_size, metadata.
+        """Return the tags of all branches: name, branch, version, created_at, updated_at,
+        manifest_size, metadata.
 
         Raises
         ------
@@ -218,7 +233,8 @@ class HistoryMethods(TableBase):
         ----------
         name : str
         version : int or str, optional
-            Of this branch, or what another tag names; by default the newest, or the one that the options name.
+            Of this branch, or what another tag names; by default the newest, or the one that the
+            options name.
 
         Raises
         ------
@@ -243,7 +259,8 @@ class HistoryMethods(TableBase):
         self.dataset().tags.delete(name)
 
     def branches(self) -> DataFrame:
-        """Return the branches but for the main one: name, parent_branch, parent_version, created_at, manifest_size, metadata.
+        """Return the branches but for the main one: name, parent_branch, parent_version,
+        created_at, manifest_size, metadata.
 
         Raises
         ------
@@ -252,13 +269,13 @@ class HistoryMethods(TableBase):
         rows = [
             (
                 name,
-                one["parent_branch"],
-                one["parent_version"],
-                datetime.fromtimestamp(one["create_at"], UTC),
-                one["manifest_size"],
-                one["metadata"],
+                item["parent_branch"],
+                item["parent_version"],
+                datetime.fromtimestamp(item["create_at"], UTC),
+                item["manifest_size"],
+                item["metadata"],
             )
-            for name, one in sorted(self.dataset().branches.list().items())
+            for name, item in sorted(self.dataset().branches.list().items())
         ]
         return self._frame_of(rows, _BRANCHES)
 
@@ -274,7 +291,8 @@ class HistoryMethods(TableBase):
 
         Raises
         ------
-        InvalidInputError, VersionNotFoundError, UncertainCommitError, CorruptTableError, StorageError
+        InvalidInputError, VersionNotFoundError, UncertainCommitError, CorruptTableError,
+        StorageError
         """
         self.dataset().create_branch(name, version)
         return self.checkout(branch=name)
@@ -294,7 +312,8 @@ class HistoryMethods(TableBase):
     def checkout(
         self, *, branch: str | None = None, tag: str | None = None, version: int | None = None
     ) -> Self:
-        """Return the table on another branch, which can be changed, or at a version or tag, which is only read.
+        """Return the table on another branch, which can be changed, or at a version or tag, which
+        is only read.
 
         Parameters
         ----------
@@ -312,9 +331,9 @@ class HistoryMethods(TableBase):
         given: dict[str, Any] = {"tag": tag, "version": version}
         if branch is not None:
             given["branch"] = branch
-        found = self._like(given)
-        found.dataset()
-        return found
+        result = self._like(given)
+        result.dataset()
+        return result
 
     def clone(
         self,
@@ -329,7 +348,8 @@ class HistoryMethods(TableBase):
         target : str or path
             Where there is no table yet.
         isShallow : bool
-            Whether the files stay where they are: then tag the version, so that `vacuum` leaves them alone. Else all are copied.
+            Whether the files stay where they are: then tag the version, so that `vacuum` leaves
+            them alone. Else all are copied.
         version : int or str, optional
             As in `createTag`.
 
@@ -337,7 +357,8 @@ class HistoryMethods(TableBase):
         ------
         TableExistsError
             There is a table at that path.
-        VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, CorruptTableError, StorageError
+        VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, CorruptTableError,
+        StorageError
         """
         dataset = self.dataset()
         path = os.fspath(target)
@@ -362,16 +383,17 @@ class HistoryMethods(TableBase):
         from lance_spark.mutations.metadata_updates import restore
 
         newest = self.writable("restore")
-        found = self._like(naming).dataset()
-        if found.branch != newest.branch:
+        result = self._like(naming).dataset()
+        if result.branch != newest.branch:
             raise InvalidInputError(
-                f"restore: version {found.version} is on {_named(found.branch)}, and this is {_named(newest.branch)} of "
+                f"restore: version {result.version} is on {_named(result.branch)}, and this is "
+                f"{_named(newest.branch)} of "
                 f"{display(self.path)}; check out that branch"
             )
         properties = with_message(given, message)
         done = retry_on_conflict(
             newest,
-            lambda _: restore(found._table, properties=properties).manifest,
+            lambda _: restore(result._table, properties=properties).manifest,
             conflict_retries,
         )
         return ChangeResult(done.version)

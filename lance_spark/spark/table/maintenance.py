@@ -7,7 +7,8 @@
 | `validate` | driver | checks the manifest against the files |
 | `cleanup` | driver | removes files that no version refers to, which jobs left that came to nothing |
 
-A compaction that others got in the way of rewrites only what they changed (`lance_spark.mutations.compaction.run`).
+A compaction that others got in the way of rewrites only what they changed
+(`lance_spark.mutations.compaction.run`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction
+from lance_spark.mutations.compaction.run import Compaction, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import TableBase
@@ -57,7 +58,8 @@ class MaintenanceMethods(TableBase):
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         **options: Any,
     ) -> DataFrame:
-        """Put few large fragments in the place of many small ones, without the rows that are deleted.
+        """Put few large fragments in the place of many small ones, without the rows that are
+        deleted.
 
         Others can append and delete meanwhile: a row that they delete does not come back.
 
@@ -66,21 +68,26 @@ class MaintenanceMethods(TableBase):
         where : str or Column, optional
             Only fragments with a row that meets this condition.
         sortBy : str, Column, or sequence of them, optional
-            Write all of these fragments anew, their rows in the order of these columns, nulls first: filters on them skip most of
-            the table then. Fragments that an index covers and others are not mixed; indexes that hold addresses (all of them without
-            stable row ids, and BTREE) do not know these rows afterwards. A row that others change meanwhile makes all of it begin again.
+            Write all of these fragments anew, their rows in the order of these columns, nulls
+            first: filters on them skip most of the table then. Fragments that an index covers and
+            others are not mixed; indexes that hold addresses (all of them without stable row ids,
+            and BTREE) do not know these rows afterwards. A row that others change meanwhile makes
+            all of it begin again.
         zOrderBy : str, Column, or sequence of them, optional
-            The same, with rows together that are near one another in all of these columns, six at most: for filters on any of them.
+            The same, with rows together that are near one another in all of these columns, six at
+            most: for filters on any of them.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
         conflict_retries : int
-            How often to rewrite again what others changed meanwhile. After half of it, what they change while it is committed is
-            left out.
+            How often to rewrite again what others changed meanwhile. After half of it, what they
+            change while it is committed is left out.
         **options
-            Those of `CompactionOptions`: ``target_rows_per_fragment``, ``target_bytes_per_fragment``, ``max_bytes_per_file``,
-            ``materialize_deletions``, ``materialize_deletions_threshold``, ``defer_index_remap``, ``max_source_fragments``,
-            ``max_source_rows``, ``max_source_bytes``, ``excluded_fragment_ids``. The Java connector's ``max_rows_per_group``,
-            ``batch_size`` and ``num_threads`` have no meaning here, and no effect.
+            Those of `CompactionOptions`: ``target_rows_per_fragment``,
+            ``target_bytes_per_fragment``, ``max_bytes_per_file``, ``materialize_deletions``,
+            ``materialize_deletions_threshold``, ``defer_index_remap``, ``max_source_fragments``,
+            ``max_source_rows``, ``max_source_bytes``, ``excluded_fragment_ids``. The Java
+            connector's ``max_rows_per_group``, ``batch_size`` and ``num_threads`` have no meaning
+            here, and no effect.
 
         Returns
         -------
@@ -90,7 +97,8 @@ class MaintenanceMethods(TableBase):
         Raises
         ------
         InvalidOptionError
-            There is no such option, or its value is out of range.
+            There is no such option, its value is out of range, or ``excluded_fragment_ids`` names a
+            fragment that the table does not have.
         InvalidInputError
             The condition cannot be analysed, or the table is open at a version.
         CommitConflictError
@@ -99,6 +107,8 @@ class MaintenanceMethods(TableBase):
         """
         properties = with_message(transaction_properties, commit_message)
         chosen = compaction_options(options)
+        if chosen.excluded_fragment_ids:
+            check_excluded(self.writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
             raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
         if sortBy is not None:
@@ -123,8 +133,9 @@ class MaintenanceMethods(TableBase):
     ) -> DataFrame:
         """Remove old versions of the branch, and the files that only they refer to.
 
-        The newest version, versions with a tag, and what branches need stay. Versions that clones elsewhere need cannot be known:
-        give them tags. A version goes only if everything that is given allows it; two weeks of age, if nothing is.
+        The newest version, versions with a tag, and what branches need stay. Versions that clones
+        elsewhere need cannot be known: give them tags. A version goes only if everything that is
+        given allows it; two weeks of age, if nothing is.
 
         Parameters
         ----------
@@ -137,8 +148,8 @@ class MaintenanceMethods(TableBase):
         retain_versions : int, optional
             So many of the newest stay.
         delete_unverified : bool
-            Remove files that no version refers to whatever their age, instead of those older than 7 days only. Nobody may be
-            writing to the table.
+            Remove files that no version refers to whatever their age, instead of those older than 7
+            days only. Nobody may be writing to the table.
         error_if_tagged_old_versions : bool
             Whether it is an error if versions with tags could go.
         dryRun : bool
@@ -152,7 +163,8 @@ class MaintenanceMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            A number is out of range, or versions with tags could go, and that is an error. Nothing is removed.
+            A number is out of range, or versions with tags could go, and that is an error. Nothing
+            is removed.
         StorageError
             Some files could not be deleted; those that could are.
         CorruptTableError, UnsupportedFeatureError
@@ -187,7 +199,8 @@ class MaintenanceMethods(TableBase):
         olderThan: timedelta = timedelta(days=7),  # noqa: N803 - as its siblings
         dryRun: bool = False,  # noqa: N803
     ) -> DataFrame:
-        """Remove files that no version refers to: what jobs have left that came to nothing. No version goes.
+        """Remove files that no version refers to: what jobs have left that came to nothing. No
+        version goes.
 
         Parameters
         ----------
@@ -213,7 +226,8 @@ class MaintenanceMethods(TableBase):
         return self.spark.createDataFrame([row], "bytes_removed long, files_removed long")
 
     def validate(self) -> None:
-        """Check the newest version, or the one that the options name, on the driver; see `Dataset.validate`.
+        """Check the newest version, or the one that the options name, on the driver; see
+        `Dataset.validate`.
 
         Raises
         ------
@@ -281,7 +295,8 @@ class MaintenanceMethods(TableBase):
         )
         if stats.failed_deletes:
             raise StorageError(
-                f"{table.store.display}: {what} removed {len(stats.files)} files, and could not remove {stats.failed_deletes}; run "
+                f"{table.store.display}: {what} removed {len(stats.files)} files, and could not "
+                f"remove {stats.failed_deletes}; run "
                 f"it again. The first error was: {stats.first_failure}"
             )
         return stats
@@ -289,11 +304,13 @@ class MaintenanceMethods(TableBase):
     def _fragments_without(
         self, job: Job, dataset: Dataset, where: str | Column | None
     ) -> frozenset[int]:
-        """Return the fragments that have no row that meets a condition; none if there is no condition."""
+        """Return the fragments that have no row that meets a condition; none if there is no
+        condition.
+        """
         if where is None:
             return frozenset()
-        found = find_rows(self, job, dataset, where)
-        return frozenset(one.id for one in dataset.fragments if one.id not in found)
+        result = find_rows(self, job, dataset, where)
+        return frozenset(fragment.id for fragment in dataset.fragments if fragment.id not in result)
 
 
 def compaction_options(given: Mapping[str, Any]) -> CompactionOptions:
@@ -304,7 +321,7 @@ def compaction_options(given: Mapping[str, Any]) -> CompactionOptions:
     InvalidOptionError
         There is no such option, or its value is out of range.
     """
-    known = {one.name for one in fields(CompactionOptions)} - _IGNORED - _INTERNAL
+    known = {item.name for item in fields(CompactionOptions)} - _IGNORED - _INTERNAL
     for name in given:
         if name not in known | _IGNORED:
             raise InvalidOptionError(

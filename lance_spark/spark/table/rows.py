@@ -32,14 +32,15 @@ class RowMethods(TableBase):
     ) -> ChangeResult:
         """Delete the rows for which a condition is true; all rows, if none is given.
 
-        Executors find the rows and write deletion files; no data file is written or rewritten. Fragments that have no rows left are
-        dropped. Rows that others delete meanwhile are no obstacle, unless they are the same.
+        Executors find the rows and write deletion files; no data file is written or rewritten.
+        Fragments that have no rows left are dropped. Rows that others delete meanwhile are no
+        obstacle, unless they are the same.
 
         Parameters
         ----------
         condition : str or Column, optional
-            In Spark's SQL, with subqueries, or as a Column. Once others move rows before the commit, what it says by ``_rowaddr`` is not
-            looked for again.
+            In Spark's SQL, with subqueries, or as a Column. Once others move rows before the
+            commit, what it says by ``_rowaddr`` is not looked for again.
         commit_message : str, optional
             Kept with the transaction.
         transaction_properties : mapping of str to str, optional
@@ -56,7 +57,8 @@ class RowMethods(TableBase):
         InvalidInputError
             Spark cannot make sense of the condition, or the options name a version.
         CommitConflictError
-            Others were faster, again and again; or moved rows, and the condition is about where they are.
+            Others were faster, again and again; or moved rows, and the condition is about where
+            they are.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
             What the condition raises for some row.
@@ -87,20 +89,21 @@ class RowMethods(TableBase):
     ) -> ChangeResult:
         """Give rows for which a condition is true new values; all rows, if none is given.
 
-        Spark computes the new values, of the columns that they are made of; all others go from file to file, or stay where they are.
-        In tables with stable row ids rows keep their ids.
+        Spark computes the new values, of the columns that they are made of; all others go from file
+        to file, or stay where they are. In tables with stable row ids rows keep their ids.
 
         Parameters
         ----------
         condition : str or Column, optional
             As in `delete`.
         set : mapping of str to str or Column
-            By column, or by child of a struct (``address.city``), an expression in SQL or a Column on the values of before, which is
-            cast to the column's type. A struct that was null is not null once a child is set; its other children are null.
+            By column, or by child of a struct (``address.city``), an expression in SQL or a Column
+            on the values of before, which is cast to the column's type. A struct that was null is
+            not null once a child is set; its other children are null.
         mode : str
-            "rows": rows that change move to new fragments, and are deleted where they were. "columns": rows stay, and new data files
-            have all rows of a fragment, but only the columns that get values. "auto" finds the rows first, and chooses what writes
-            less.
+            "rows": rows that change move to new fragments, and are deleted where they were.
+            "columns": rows stay, and new data files have all rows of a fragment, but only the
+            columns that get values. "auto" finds the rows first, and chooses what writes less.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -111,14 +114,15 @@ class RowMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            Spark cannot make sense of the condition or an expression, a column that must not be null gets nulls, or the options name
-            a version.
+            Spark cannot make sense of the condition or an expression, a column that must not be
+            null gets nulls, or the options name a version.
         SchemaMismatchError
             There is no such column.
         CommitConflictError
             Others were faster, again and again.
         UnsupportedError
-            Blobs get new values, and the mode is "columns"; a child of a struct with blobs is set; or the table needs what this release does not do.
+            Blobs get new values, and the mode is "columns"; a child of a struct with blobs is set;
+            or the table needs what this release does not do.
         UnsupportedFeatureError, StorageError
         PySparkException
             What an expression raises for some row.
@@ -152,7 +156,8 @@ class RowMethods(TableBase):
         Parameters
         ----------
         columns : mapping of str to str or Column
-            By column, an expression in SQL or a Column on the values of before, which is cast to the column's type.
+            By column, an expression in SQL or a Column on the values of before, which is cast to
+            the column's type.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -183,13 +188,14 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Put the rows of a DataFrame in the place of those for which a condition is true, in one version.
+        """Put the rows of a DataFrame in the place of those for which a condition is true, in one
+        version.
 
         Parameters
         ----------
         source : DataFrame
-            Columns go by name; those that can be null may be missing. All rows must meet the condition. If others commit what it
-            does not fit, it is read again.
+            Columns go by name; those that can be null may be missing. All rows must meet the
+            condition. If others commit what it does not fit, it is read again.
         condition : str or Column
             On columns of the table, as in `delete`.
         commit_message, transaction_properties, conflict_retries
@@ -203,8 +209,8 @@ class RowMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            A row of the DataFrame does not meet the condition, a value does not fit, Spark cannot make sense of the condition, or the
-            options name a version.
+            A row of the DataFrame does not meet the condition, a value does not fit, Spark cannot
+            make sense of the condition, or the options name a version.
         SchemaMismatchError
             The columns do not fit.
         CommitConflictError
@@ -238,18 +244,21 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> MergeBuilder:
-        """Change rows by those of a DataFrame: what becomes of which the clauses say that follow; `execute` makes one version of it.
+        """Change rows by those of a DataFrame: what becomes of which the clauses say that follow;
+        `execute` makes one version of it.
 
-        Names are qualified by the aliases of both, ``target`` and ``source`` if they have none. In tables with stable row ids rows
-        that are updated keep their ids. In a table with a primary key two merges that insert one key at the same time do not both:
-        the later one is planned anew, and finds it.
+        Names are qualified by the aliases of both, ``target`` and ``source`` if they have none. In
+        tables with stable row ids rows that are updated keep their ids. In a table with a primary
+        key two merges that insert one key at the same time do not both: the later one is planned
+        anew, and finds it.
 
         Parameters
         ----------
         source : DataFrame
             Of any kind, of this table too. It is read once for each attempt.
         condition : str or Column
-            Which rows of both match, as in ``target.id = source.id``. Rows for which it is null do not.
+            Which rows of both match, as in ``target.id = source.id``. Rows for which it is null do
+            not.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -277,7 +286,8 @@ class RowMethods(TableBase):
         Parameters
         ----------
         source : DataFrame
-            Columns go by name. Rows that are there keep what the source has no column for; new ones have nulls.
+            Columns go by name. Rows that are there keep what the source has no column for; new ones
+            have nulls.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -288,10 +298,11 @@ class RowMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            The table has no primary key (metadata ``lance-schema:unenforced-primary-key`` of its columns), a column that must not be
-            null gets nulls, or the options name a version.
+            The table has no primary key (metadata ``lance-schema:unenforced-primary-key`` of its
+            columns), a column that must not be null gets nulls, or the options name a version.
         SchemaMismatchError
-            A column of the key is missing, or one that must not be null; or the table does not have one of the source.
+            A column of the key is missing, or one that must not be null; or the table does not have
+            one of the source.
         AmbiguousMergeError
             Several rows of the source have one key.
         CommitConflictError

@@ -1,4 +1,6 @@
-"""How a table shows itself in a notebook: a few numbers, its columns and a bar for each fragment, from one manifest."""
+"""How a table shows itself in a notebook: a few numbers, its columns and a bar for each fragment,
+from one manifest.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _SOFT = 'style="opacity:.7"'
 
 
 def shown(table: TableBase) -> str:
-    """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says why."""
+    """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says
+    why.
+    """
     try:
         from lance_spark.inspect.collect import version_facts
 
@@ -36,26 +40,29 @@ def as_html(about: VersionFacts) -> str:
     lines = "<br>".join(escape(line) for line in heading_lines(about))
     columns = about.columns[:_COLUMNS]
     rows = "".join(
-        f"<tr><td {_CELL}>{escape(clean(one.name))}</td>"
-        f"<td {_CELL}><code>{escape(clean(shortened(one.kind, _KIND)))}</code></td>"
-        f"<td {_CELL}>{'' if one.nullable else 'not null'}</td></tr>"
-        for one in columns
+        f"<tr><td {_CELL}>{escape(clean(column.name))}</td>"
+        f"<td {_CELL}><code>{escape(clean(shortened(column.kind, _KIND)))}</code></td>"
+        f"<td {_CELL}>{'' if column.nullable else 'not null'}</td></tr>"
+        for column in columns
     )
     more = len(about.columns) - len(columns)
     note = f"<div {_SOFT}>and {number(more)} more columns</div>" if more else ""
     return (
-        f"<div><div><b>LanceTable</b> {escape(clean(about.name))}</div><div {_SOFT}>{lines}</div>{_plot(about)}"
-        f"<table><tr><th {_CELL}>column</th><th {_CELL}>type</th><th {_CELL}></th></tr>{rows}</table>{note}</div>"
+        f"<div><div><b>LanceTable</b> {escape(clean(about.name))}</div><div "
+        f"{_SOFT}>{lines}</div>{_plot(about)}"
+        f"<table><tr><th {_CELL}>column</th><th {_CELL}>type</th><th "
+        f"{_CELL}></th></tr>{rows}</table>{note}</div>"
     )
 
 
 def _plot(about: VersionFacts) -> str:
     bars = [
         Bar(
-            one.num_rows,
-            one.num_deleted_rows,
-            f"fragment {one.id}: {number(one.num_rows)} rows, {number(one.num_deleted_rows)} deleted",
+            fragment.num_rows,
+            fragment.num_deleted_rows,
+            f"fragment {fragment.id}: {number(fragment.num_rows)} rows, "
+            f"{number(fragment.num_deleted_rows)} deleted",
         )
-        for one in about.fragments
+        for fragment in about.fragments
     ]
     return small_plot(bars) if bars else ""

@@ -1,7 +1,7 @@
-"""Arrow arrays taken apart and put together anew over the same buffers.
+"""Rebuilds Arrow arrays of other types over the same buffers.
 
-Arrays may be slices: every function reads the window of its argument alone and returns arrays without an offset, so that
-validity bitmaps start at bit 0 and 32-bit offsets reach over what the window holds, not over what lies before it.
+Arrays may be slices: each function reads only the window of its argument and returns arrays without
+an offset. So validity bitmaps start at bit 0, and 32-bit offsets cover only the window.
 
     list             validity bitmap | offsets, length + 1 | values
     fixed-size list  validity bitmap | values, length * size
@@ -24,11 +24,11 @@ Child = Callable[[Any], Any] | None
 
 
 class OffsetsTooLarge(Exception):  # noqa: N818 - a signal to the caller, who halves the batch
-    """The window holds more than 32-bit offsets reach over."""
+    """The window is too large for 32-bit offsets."""
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap of an array, starting at bit 0; None if there are no nulls."""
+    """Return the validity bitmap of an array, starting at bit 0; None without nulls."""
     bitmap = array.buffers()[0]
     if bitmap is None or array.null_count == 0:
         return None
@@ -41,7 +41,7 @@ def validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
-    """Return 32-bit offsets that begin with 0, and where the window's values begin and end.
+    """Return 32-bit offsets from 0, and the start and end of the values of the window.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
 
 
 def relabel_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Give a list another type of the same offsets."""
+    """Change the type of a list; the offsets stay."""
     if _has_long_offsets(target):
         return _relabel_long(array, target, child)
     return narrow_list(array, target, child)
 
 
 def narrow_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Give a list of either kind of offsets the type of another list of either kind.
+    """Change the type of a list, with offsets of 32 or 64 bits on either side.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Arra
 
 
 def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Give a fixed-size list offsets.
+    """Convert a fixed-size list to a list with offsets.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Ar
 
 
 def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
-    """Make lists, every one of the target's size, a fixed-size list; what stands in a null is made up.
+    """Convert lists of equal size to a fixed-size list; null slots get arbitrary values.
 
     Raises
     ------
@@ -165,17 +165,18 @@ def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
     bad = np.flatnonzero(wrong & present)
     if bad.size:
         raise InvalidInputError(
-            f"column {column} is vectors of {size} values, and a row holds one of {int(lengths[bad[0]])}"
+            f"column {column} is vectors of {size} values, and a row holds one of "
+            f"{int(lengths[bad[0]])}"
         )
     if not present.any():
         return pa.nulls(len(array) * size, array.type.value_type)
-    # A null takes the place of a vector: it repeats the first one that is there.
+    # A null slot needs the values of a vector: it repeats the first valid one.
     starts = np.where(present, offsets[:-1], offsets[:-1][present][0]).astype(np.int64)
     return array.values.take(pa.array((starts[:, None] + np.arange(size)).reshape(-1)))
 
 
 def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Give strings or binary values of 64-bit offsets 32-bit ones, over the same bytes.
+    """Convert strings or binary values from 64-bit to 32-bit offsets, over the same bytes.
 
     Raises
     ------
@@ -191,7 +192,7 @@ def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Give binary values of one width offsets, over the same bytes.
+    """Convert fixed-size binary values to binary values with offsets, over the same bytes.
 
     Raises
     ------
@@ -210,7 +211,7 @@ def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def struct_children(array: pa.Array) -> list[pa.Array]:
-    """Return the fields of a struct, each of its window alone."""
+    """Return the children of a struct, reduced to its window."""
     return [array.field(i) for i in range(array.type.num_fields)]
 
 

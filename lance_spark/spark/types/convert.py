@@ -1,11 +1,10 @@
-"""Batches of a table brought to the exact types that Spark wants, and batches of Spark to those of
-the table.
+"""Converts batches between the types of a table and the types that Spark expects.
 
-A conversion is planned once, from two schemas, and applied to every batch. Columns that agree pass
-as they are. Where only names or nullability of children differ, or a fixed-size list becomes a
-list, the buffers are reused and nothing but offsets is made. Everything else is a checked cast: a
-value that the other side cannot hold is an error with the column's name, never another value. The
-one exception is rounding to half floats, which only a column that is half floats gets.
+A conversion is planned once, from two schemas, and applied to every batch. Equal columns pass
+unchanged. Where only names or nullability of children differ, or a fixed-size list becomes a list,
+buffers are reused and only offsets are created. Everything else is a checked cast: a value that the
+target cannot hold is an error with the name of the column, never another value. The only exception
+is rounding to half floats, in columns of half floats.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ _DAY_NANOSECONDS = 86_400_000_000_000
 
 
 class BatchConverter:
-    """Brings batches of one schema to another.
+    """Converts batches of one schema to another.
 
     Parameters
     ----------
     source, target : pyarrow.Schema
-        Columns are matched by name; those that `target` lacks are left out.
+        Columns are matched by name; columns that `target` lacks are left out.
     reading : bool
-        True from a table to Spark: types must fit whatever the values. False from Spark to a table:
-        a wider type is brought to a narrower one, value by value checked.
+        True from a table to Spark: types must fit for all values. False from Spark to a table: a
+        wider type is converted to a narrower one, with a check of each value.
 
     Raises
     ------
     SchemaMismatchError
-        A column is missing, or its type cannot become the wanted one.
+        A column is missing, or its type cannot be converted.
     """
 
     def __init__(self, source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
@@ -72,13 +71,12 @@ class BatchConverter:
             self._columns.append((index, planner.field(source.field(index), field, field.name)))
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the batch in the target's schema: once, or in pieces where 32-bit offsets cannot
-        reach over it.
+        """Yield the batch in the target schema, in pieces if it is too large for 32-bit offsets.
 
         Raises
         ------
         InvalidInputError, UnsupportedTypeError
-            A value cannot be held by the target's type.
+            The target type cannot hold a value.
         """
         try:
             arrays = [
@@ -113,7 +111,7 @@ class _Planner:
     reading: bool
 
     def field(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
-        """Plan one field; None if arrays of the source are arrays of the target."""
+        """Plan the conversion of one field; None if the types are equal."""
         step = self.type(source.type, target.type, column)
         if source.nullable and not target.nullable:
             return _then(_no_nulls(column), step)
@@ -165,7 +163,7 @@ class _Planner:
                     f"column {name} is missing; {column} has {', '.join(names)}"
                 )
             child = source.field(index)
-            # A child below a null struct may be null though it is declared not to be.
+            # A child of a null struct may be null even if it is declared as non-nullable.
             check = _no_nulls_below(name) if child.nullable and not field.nullable else None
             plans.append((index, self.type(child.type, field.type, name), check))
         if not self.reading:
@@ -242,9 +240,7 @@ class _Planner:
         return self._checked(target, column, "too long")
 
     def _cast(self, source: pa.DataType, target: pa.DataType) -> str | None:
-        """Return what is wrong with a value that the cast refuses; None if the types have no such
-        cast.
-        """
+        """Describe why the cast refuses a value; None if the types have no cast."""
         kind = pa.types
         if kind.is_integer(source) and kind.is_integer(target):
             if kind.is_uint64(source) and kind.is_int64(target):
@@ -253,8 +249,7 @@ class _Planner:
                 return None
             return f"outside the range of {target}"
         if kind.is_floating(source) and kind.is_floating(target):
-            # A table of half floats is the only one that Spark has no type for; others keep their
-            # values.
+            # Only half floats have no type in Spark and are rounded; other types keep their values.
             narrowing = source.bit_width > target.bit_width
             rounding = not self.reading and kind.is_float16(target) and kind.is_float32(source)
             return None if narrowing and not rounding else f"outside the range of {target}"
@@ -302,8 +297,9 @@ class _Planner:
         if self.reading:
             return f"column {column} is {source} in the table and cannot be read as {target}"
         return (
-            f"column {column} is {target} in the table, and {source} cannot be written to it; "
-            "cast the column, or overwrite the table"
+            f"column {column} is {target} in the table, and {source} cannot be written to it; cast "
+            "the column, "
+            "or overwrite the table"
         )
 
 
@@ -311,7 +307,7 @@ def _finer(target: pa.DataType) -> str:
     units = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
     unit = units[target.unit] if hasattr(target, "unit") else "nanoseconds"
     if pa.types.is_time(target) and target.unit == "ns":
-        # Spark's TIME travels in nanoseconds, but has six digits after the second.
+        # Spark sends TIME in nanoseconds, but it has microsecond precision.
         unit = "microseconds"
     return f"finer than {unit}, or further away than {unit} reach"
 
@@ -432,7 +428,7 @@ def _is_large(data_type: pa.DataType) -> bool:
 
 
 def _has_nanosecond_times(data_type: pa.DataType) -> bool:
-    """Return whether a type that Spark accepts may hold times of day that Spark would round."""
+    """Tell whether an Arrow type can hold times of day that Spark rounds."""
     if data_type.equals(pa.time64("ns")):
         return True
     return any(_has_nanosecond_times(data_type.field(i).type) for i in range(data_type.num_fields))

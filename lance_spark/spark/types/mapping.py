@@ -1,10 +1,12 @@
-"""Arrow types of Lance tables and Spark's types, both ways; docs/types.md is this table in words.
+"""Arrow types of Lance tables and Spark's types, both ways; docs/reference/types.md is this table
+in words.
 
-Reading widens where Spark has no type so narrow (unsigned integers, half floats), and flattens kinds that Spark has one of
-(large, dictionary-encoded and fixed-size types). What would change a value is refused by the conversion of the batches
-(`lance_spark.spark.types.convert`); what has no counterpart at all is refused here, by the column's name. A field's metadata keeps what
-Spark's type does not say (`arrow.fixed-size-list.size` and its like, spelt as the Java connector spells them), so that a DataFrame
-that was read and is written again makes the same columns: vectors stay vectors.
+A read widens types that Spark lacks (unsigned integers, half floats), and unifies variants (large,
+dictionary-encoded and fixed-size types). The conversion of batches (`convert`) refuses changes of
+values; this module refuses types without a counterpart, by the name of the column. Metadata of a
+field records what the Spark type cannot express (`arrow.fixed-size-list.size` and others, spelt as
+in the Java connector), so a DataFrame that is read and written again has the same columns: vectors
+stay vectors.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WID
 _ENCODING_PREFIX = "lance-encoding:"
 _BLOB_PREFIX = b"lance-encoding:blob"
 
-#: Spark's TIME, which came with 4.1; None before.
+#: The TIME type of Spark, new in 4.1; None before.
 TIME_TYPE: Any = getattr(spark, "TimeType", None)
 MAX_PRECISION = 38
 
@@ -76,19 +78,19 @@ def to_spark_schema(schema: pa.Schema) -> spark.StructType:
     Raises
     ------
     UnsupportedTypeError
-        A column's type has no counterpart in Spark.
+        The type of a column has no counterpart in Spark.
     """
     return spark.StructType([_spark_field(field, field.name) for field in schema])
 
 
 def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
-    """Return the Spark type that values of an Arrow type are read as.
+    """Return the Spark type for an Arrow type.
 
     Parameters
     ----------
     arrow : pyarrow.DataType
     column : str
-        What the error calls it.
+        Name of the column in errors.
 
     Raises
     ------
@@ -105,8 +107,10 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
     if kind.is_decimal(arrow):
         if arrow.precision > MAX_PRECISION or not 0 <= arrow.scale <= arrow.precision:
             raise UnsupportedTypeError(
-                f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at most {MAX_PRECISION} "
-                "digits and a scale between 0 and the precision; leave the column out by the option columns"
+                f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at "
+                f"most {MAX_PRECISION} "
+                "digits and a scale between 0 and the precision; leave the column out by the "
+                "option columns"
             )
         return spark.DecimalType(arrow.precision, arrow.scale)
     if kind.is_timestamp(arrow):
@@ -130,12 +134,13 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
             arrow.item_field.nullable,
         )
     raise UnsupportedTypeError(
-        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option columns"
+        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option "
+        "columns"
     )
 
 
 def batch_schema(schema: spark.StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of the batches of a read, and compares exactly.
+    """Return the exact Arrow schema that Spark requires of the batches of a read.
 
     Raises
     ------
@@ -146,7 +151,7 @@ def batch_schema(schema: spark.StructType) -> pa.Schema:
 
     for field in schema:
         _refuse_foreign(field.dataType, field.name)
-    # Timestamps are UTC by default until Spark 4.1; from 4.2 on the zone must be said.
+    # Until Spark 4.1 timestamps are UTC by default; from 4.2 on the zone must be given.
     if "timezone" in (to_arrow_schema.__kwdefaults__ or ()):
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
@@ -158,13 +163,13 @@ def to_arrow_schema(
     *,
     large_var_types: bool = False,
 ) -> pa.Schema:
-    """Return the schema of the Lance table that rows of a Spark schema make.
+    """Return the schema of a Lance table for a Spark schema.
 
     Parameters
     ----------
     schema : StructType
     column_metadata : mapping, optional
-        By column in lower case, what options of the write say, as keys and values of the field's metadata.
+        Field metadata from options of the write, by column in lower case.
     large_var_types : bool
         Whether strings and binary values have 64-bit offsets.
 
@@ -173,9 +178,9 @@ def to_arrow_schema(
     UnsupportedTypeError
         A type has no counterpart in Arrow or Lance.
     InvalidOptionError
-        Options or metadata do not fit the column, or name none.
+        Options or metadata do not fit their column, or the column does not exist.
     SchemaMismatchError
-        Two columns have one name, or a name is one that Lance refuses.
+        Two columns have the same name, or a name is not valid in Lance.
     """
     extra = dict(column_metadata or {})
     check_names([field.name for field in schema], "the DataFrame")
@@ -194,7 +199,7 @@ def to_arrow_schema(
 
 
 def check_names(names: list[str], where: str) -> None:
-    """Refuse names that Lance refuses, and names given twice.
+    """Refuse names that are not valid in Lance, and repeated names.
 
     Raises
     ------
@@ -203,7 +208,8 @@ def check_names(names: list[str], where: str) -> None:
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
-                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name of a column; rename it"
+                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name "
+                "of a column; rename it"
             )
         if names.count(name) > 1:
             raise SchemaMismatchError(f"{where} has more than one column {name!r}; rename one")
@@ -216,33 +222,33 @@ def _spark_field(field: pa.Field, column: str) -> spark.StructField:
 
 
 def _spark_metadata(field: pa.Field) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in (field.metadata or {}).items():
-        # What says where blobs are is no blob, so the mark would lie to the next write.
+        # Descriptions are not blobs, so the mark would be wrong in the next write.
         described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
         if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
-            found[key.decode(errors="replace")] = value.decode(errors="replace")
+            results[key.decode(errors="replace")] = value.decode(errors="replace")
     if is_json(field):
-        found[EXTENSION_NAME] = ARROW_JSON
+        results[EXTENSION_NAME] = ARROW_JSON
     item = _item_of(field)
     if item is not field and _is_blob(item) and not pa.types.is_struct(item.type):
-        # Spark's arrays have no place for the metadata of their elements.
-        found |= _blob_marks(item.metadata)
+        # Array types of Spark cannot store metadata of their elements.
+        results |= _blob_marks(item.metadata)
     arrow = field.type
     if pa.types.is_map(arrow) and pa.types.is_fixed_size_list(arrow.item_type):
         arrow = arrow.item_type
     if pa.types.is_fixed_size_list(arrow):
-        found[VECTOR_SIZE] = arrow.list_size
+        results[VECTOR_SIZE] = arrow.list_size
         arrow = arrow.value_type
     if pa.types.is_float16(arrow):
-        found[FLOAT16] = "true"
+        results[FLOAT16] = "true"
     elif pa.types.is_large_string(arrow):
-        found[LARGE_STRING] = "true"
+        results[LARGE_STRING] = "true"
     elif pa.types.is_large_binary(arrow):
-        found[LARGE_BINARY] = "true"
+        results[LARGE_BINARY] = "true"
     elif pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow):
-        found[BYTE_WIDTH] = arrow.byte_width
-    return found
+        results[BYTE_WIDTH] = arrow.byte_width
+    return results
 
 
 def _is_blob(field: pa.Field) -> bool:
@@ -250,14 +256,14 @@ def _is_blob(field: pa.Field) -> bool:
 
 
 def _item_of(field: pa.Field) -> pa.Field:
-    """Return the field of the items of a list, of the lists in lists; other fields as they are."""
+    """Return the innermost item field of nested lists; other fields unchanged."""
     while pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
         field = field.type.value_field
     return field
 
 
 def _blob_marks(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return what the metadata of a field says of blobs."""
+    """Return the blob keys in the metadata of a field."""
     return {
         key.decode(): value.decode(errors="replace")
         for key, value in metadata.items()
@@ -266,7 +272,7 @@ def _blob_marks(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, str]) -> pa.DataType:
-    """Return a list type with metadata on its items, those of the lists in lists."""
+    """Return a list type with metadata on its innermost items."""
     item = arrow.value_field
     if pa.types.is_list(item.type):
         return pa.list_(item.with_type(_with_marked_items(item.type, marks)))
@@ -286,16 +292,17 @@ def _arrow_field(
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
     arrow = _arrow_type(field.dataType, column, marks, large)
-    # Marks of a field's metadata may outlive a change of the column's type; options are meant.
+    # Metadata of a field can be outdated after a change of its type; options are deliberate.
     for key in _MARKERS & set(extra or ()):
         if str(marks[key]).lower() != "false" and arrow.equals(
             _arrow_type(field.dataType, column, {**marks, key: None}, large)
         ):
             raise InvalidOptionError(
-                f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
+                f"option {column}.{key} does not fit the column, which is "
+                f"{field.dataType.simpleString()}"
             )
     if of_blobs and pa.types.is_list(arrow):
-        # The elements of the array are the blobs.
+        # The elements of the array are blobs.
         arrow = _with_marked_items(arrow, of_blobs)
         metadata = {key: value for key, value in metadata.items() if key not in of_blobs}
     if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
@@ -303,7 +310,8 @@ def _arrow_field(
             metadata[EXTENSION_NAME] = ARROW_JSON
         elif _is_set(extra or {}, JSON):
             raise InvalidOptionError(
-                f"option {column}.{JSON} does not fit the column, which is {field.dataType.simpleString()}"
+                f"option {column}.{JSON} does not fit the column, which is "
+                f"{field.dataType.simpleString()}"
             )
     return pa.field(field.name, arrow, field.nullable, metadata or None)
 
@@ -351,13 +359,14 @@ def _arrow_type(
     arrow = _TO_ARROW.get(type(data_type))
     if arrow is None:
         raise UnsupportedTypeError(
-            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; cast or drop the column"
+            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; "
+            "cast or drop the column"
         )
     return arrow
 
 
 def _refuse_foreign(data_type: spark.DataType, column: str) -> None:
-    """Refuse, in a user's schema, what no column of a table can be read as."""
+    """Refuse types of a user schema that no column can be read as."""
     if isinstance(data_type, spark.ArrayType):
         _refuse_foreign(data_type.elementType, column)
     elif isinstance(data_type, spark.MapType):

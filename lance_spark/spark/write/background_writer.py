@@ -1,7 +1,7 @@
-"""Writing behind: batches are encoded on a second thread while the next ones arrive.
+"""Writes batches on a second thread, while the next batches arrive.
 
-The thread lives as long as a task. What waits is bounded in bytes, so that a slow store holds Spark back rather than filling memory.
-An error of the writer is raised by the next call of the task's own thread, once.
+The thread lives as long as the task. Waiting batches are bounded in bytes, so a slow store slows
+Spark down instead of filling memory. The next call of the task raises an error of the writer, once.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import pyarrow as pa
 
 from lance_spark.file.offsets import batch_with_offsets
 
-#: Bytes of batches that may wait: some of Spark's batches, which a page takes as long to encode as these to arrive.
+#: Most bytes of waiting batches: some batches of Spark, which arrive while a page is encoded.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 
 class BackgroundWriter:
-    """Calls `write` for each batch on another thread, in order. A context: left without an error, all is written.
+    """Calls `write` for each batch on another thread, in order.
+
+    A context manager: its exit without an error waits until all batches are written.
 
     Parameters
     ----------
     write : callable
-        Takes a batch. Called by one thread only, which is not that of the caller.
+        Writes a batch. Only the second thread calls it.
     max_waiting_bytes : int
-        A batch is taken as long as fewer bytes wait.
+        A batch is accepted as long as fewer bytes wait.
     """
 
     def __init__(
@@ -64,12 +66,12 @@ class BackgroundWriter:
             self._raise()
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Let a batch be written; waits while too much is waiting.
+        """Queue a batch; waits while too many bytes wait.
 
         Raises
         ------
         Exception
-            What `write` raised for an earlier batch.
+            The error of `write` for an earlier batch.
         """
         batch = batch_with_offsets(batch)
         with self._changed:

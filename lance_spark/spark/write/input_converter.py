@@ -1,7 +1,7 @@
-"""Batches as Spark hands them over, on their way to a writer.
+"""Converts the batches of Spark for a writer of the table.
 
-Spark's names are in the case that the query has them in, its timestamps have the session's zone, and its lists may lack their offsets:
-a batch is brought to the columns of the table before it is written.
+Names in Spark have the case of the query, timestamps have the zone of the session, and lists may
+lack their offsets.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ class InputConverter:
     Parameters
     ----------
     target : pyarrow.Schema
-        Columns as a writer takes them; those that are not among `names` are left out.
+        Columns of the writer; those that are not in `names` are left out.
     names : sequence of str
-        For each column of Spark's batches, the column that it goes to.
+        Target column of each column of the batches.
 
     Raises
     ------
     SchemaMismatchError
-        There is no such column.
+        A target column does not exist.
     """
 
     def __init__(self, target: pa.Schema, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in target.names]
         if missing:
             raise SchemaMismatchError(
-                f"there is no column {missing[0]!r} to write to, only {', '.join(target.names)}"
+                f"column {missing[0]!r} not found in the target, which has "
+                f"{', '.join(target.names)}"
             )
         self._target = target
         self._names = list(names)
@@ -44,21 +45,21 @@ class InputConverter:
         self._convert: BatchConverter | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a batch, in one or more.
+        """Yield the rows of a batch, as one or more batches.
 
         Raises
         ------
         SchemaMismatchError
-            A column cannot be converted, whatever its values.
+            The type of a column cannot be converted.
         InvalidInputError
-            A value does not fit the table's type.
+            A value does not fit the type of the table.
         """
         if self._convert is None or self._source is None:
             self._source = pa.schema(
                 field.with_name(name) for field, name in zip(batch.schema, self._names, strict=True)
             )
             wanted = set(self._names)
-            target = pa.schema([one for one in self._target if one.name in wanted])
+            target = pa.schema([item for item in self._target if item.name in wanted])
             target = given_as(target, self._source)
             self._convert = BatchConverter(self._source, target, reading=False)
         columns = [with_offsets(column) for column in batch.columns]

@@ -1,12 +1,13 @@
-"""Writers that overwrite a part of a table: `.mode("overwrite")` with ``replaceWhere``, or with ``partitionOverwriteMode=dynamic``.
+"""Writers of partial overwrites: `.mode("overwrite")` with ``replaceWhere`` or dynamic partitions.
 
-| option | rows that go | rows that come |
+| option | replaced rows | new rows |
 | --- | --- | --- |
-| `replaceWhere` | those that meet the condition | must meet it |
-| `partitionOverwriteMode`, `partitionBy` | those with values of the columns that rows of the DataFrame have | any |
+| `replaceWhere` | rows that meet the condition | must meet it |
+| `partitionOverwriteMode`, `partitionBy` | rows of the partitions of the DataFrame | any |
 
-Executors write as for an append, and look at each batch; the rows that go are found where the commit runs, which has no executors: there
-only the columns of the condition are read. All is one commit, see `lance_spark.mutations.rows.partial_overwrite`.
+Executors write as for an append, and check each batch. The commit finds the replaced rows in its
+own process, without executors; it reads only the columns of the condition. Everything is one
+commit, see `lance_spark.mutations.rows.partial_overwrite`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from lance_spark.spark.options.predicate_text import OptionText
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
@@ -40,7 +40,7 @@ _SHOWN = 60
 
 
 class PartitionsMessage(LanceCommitMessage):
-    """The fragments that one task wrote, and the partitions that their rows are of.
+    """The fragments of one task, and the partitions of their rows.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ class WhereWriter(LanceWriter):
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     condition : Predicate
     text : OptionText
-        The condition, as it was given.
+        The text of the condition.
     commit_message : str, optional
-    once : Once, optional
+    once : WriteToken, optional
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class WhereWriter(LanceWriter):
         self._checked = text.for_tasks()
 
     def watcher(self) -> Callable[[pa.RecordBatch], None]:
-        """Return what refuses rows that do not meet the condition.
+        """Return a check that refuses rows which do not meet the condition.
 
         Raises
         ------
         InvalidOptionError
-            The session would read the condition differently.
+            The session's settings give the condition another meaning.
         """
         if self._checked is not None:
             self._checked.check()
@@ -99,29 +99,30 @@ class WhereWriter(LanceWriter):
         met = self.condition.holds(batch)
         if met.true_count == len(met):
             return
-        at = met.index(False).as_py()
+        position = met.index(False).as_py()
         shown = []
         for column in dict.fromkeys(self.condition.columns()):
-            value = repr(column.values(batch)[at].as_py())
+            value = repr(column.values(batch)[position].as_py())
             shown.append(f"{column} is {value[:_SHOWN]}")
         raise InvalidInputError(
-            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: {', '.join(shown)}. Nothing was replaced; "
+            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
+            f"{', '.join(shown)}. Nothing was replaced; "
             "filter the DataFrame by the same condition"
         )
 
 
 class DynamicWriter(LanceWriter):
-    """Replaces the partitions that the rows of the DataFrame are of.
+    """Replaces the partitions of the rows of the DataFrame.
 
     Parameters
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     columns : sequence of Column
-        That make the partitions.
+        The partition columns.
     commit_message : str, optional
-    once : Once, optional
+    once : WriteToken, optional
     """
 
     def __init__(
@@ -136,23 +137,23 @@ class DynamicWriter(LanceWriter):
         self.columns = tuple(columns)
 
     def watcher(self) -> Partitions:
-        """Return what collects the partitions of one task."""
+        """Return a collector of the partitions of one task."""
         return Partitions(self.columns)
 
     def message(
         self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
     ) -> LanceCommitMessage:
-        """Return what a task says."""
+        """Return the message of a task."""
         assert isinstance(watcher, Partitions)
         return PartitionsMessage(fragments, watcher.values())
 
     def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
-        """Return the write with the partitions of all tasks; nothing is replaced if there are none.
+        """Return the write with the partitions of all tasks; without any, nothing is replaced.
 
         Raises
         ------
         InvalidInputError
-            There are too many.
+            The partitions are too many.
         """
         partitions = Partitions(self.columns)
         for message in messages:
@@ -166,60 +167,63 @@ class DynamicWriter(LanceWriter):
 
 def replacing_writer(
     options: WriteOptions,
-    rules: OverwriteOptions,
+    effect: OverwriteOptions,
     job: WriteJob,
     names: Sequence[str],
+    table: Schema,
 ) -> LanceWriter:
-    """Return the writer that the options ask for.
+    """Return the writer for the options.
 
     Parameters
     ----------
     options : WriteOptions
-    rules : WriteRules
-        With `replace_where`, or `partition_by`.
+    effect : OverwriteOptions
+        Options with `replace_where` or `partition_by`.
     job : WriteJob
         An append, or the creation of the table.
     names : sequence of str
-        For each column of the DataFrame, the table's column that it goes to.
+        Target column of each column of the DataFrame.
+    table : Schema
+        Columns of the table.
 
     Raises
     ------
     InvalidOptionError
-        The condition is none that is understood, or partitions cannot be made by the columns.
+        The condition is not supported, or the columns cannot be partition columns.
     SchemaMismatchError
-        The DataFrame lacks a column that decides what is replaced.
+        The DataFrame lacks a column of the condition or of the partitions.
     """
     name = display(options.path)
-    table = job.schema
-    if job.read_version:
-        table = job.base(ObjectStore.from_uri(job.uri, job.storage_options)).schema
-    text = rules.replace_where
-    if text is None:
-        wanted = [_named(table, one) for one in rules.partition_by]
-        columns = partition_columns(table, wanted, f"table {name}")
+    if effect.replace_where is None:
+        partition_by = [_name_in_table(table, column) for column in effect.partition_by]
+        columns = partition_columns(table, partition_by, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
-        return DynamicWriter(job, names, columns, options.commit_message, rules.once)
+        return DynamicWriter(job, names, columns, options.commit_message, effect.once)
     try:
-        given = OptionText.planned("replaceWhere", text, table, rules.settings, rules.timezone)
-        condition = given.predicate()
+        text = OptionText.planned(
+            "replaceWhere", effect.replace_where, table, effect.settings, effect.timezone
+        )
+        condition = text.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
-            f"option replaceWhere: {error}. Conditions that only Spark understands are for LanceTable.replaceWhere"
+            f"option replaceWhere: {error}. Conditions that only Spark understands are for "
+            "LanceTable.replaceWhere"
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
         job = job.become(ReplacingWrite, condition=condition)
-    return WhereWriter(job, names, condition, given, options.commit_message, rules.once)
+    return WhereWriter(job, names, condition, text, options.commit_message, effect.once)
 
 
-def _named(table: Schema, name: str) -> str:
+def _name_in_table(table: Schema, name: str) -> str:
     index = find(table.names, name)
     return name if index < 0 else table.names[index]
 
 
 def _check_given(columns: Sequence[Column], names: Sequence[str], table: str, option: str) -> None:
-    missing = [str(one) for one in columns if one.path[0].name not in names]
+    missing = [str(column) for column in columns if column.path[0].name not in names]
     if missing:
         raise SchemaMismatchError(
-            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} looks at; select it"
+            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} "
+            "needs; select it"
         )

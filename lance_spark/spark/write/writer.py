@@ -1,7 +1,8 @@
-"""Writing: executors write data files and send fragments home, the driver commits them in one step.
+"""Writes a table: executors write data files, the driver commits their fragments at once.
 
-A task that fails removes its files, and a job that is aborted those of all its tasks. Files of a task that Spark ran twice,
-and whose second result it dropped, are never part of the table. Nothing is visible before the commit.
+A failed task deletes its files, and an aborted job deletes the files of all tasks. If Spark runs a
+task twice, the files of the dropped result never become a part of the table. Nothing is visible
+before the commit.
 """
 
 from __future__ import annotations
@@ -12,21 +13,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lance_spark.errors import AlreadyCommittedError, LanceError, SchemaMismatchError, naming
-from lance_spark.file.blobs.fields import given_as
+from lance_spark.errors import AlreadyCommittedError, LanceError, naming
 from lance_spark.spark.jobs.task_number import task_number
-from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.types.convert import BatchConverter
-from lance_spark.spark.types.mapping import to_arrow_schema
 from lance_spark.spark.write.input_converter import InputConverter
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
@@ -34,33 +28,29 @@ if TYPE_CHECKING:
 
 
 class LanceCommitMessage(WriterCommitMessage):
-    """The fragments that one task wrote.
+    """The fragments of one task.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        Without ids: the commit gives them.
+        Fragments without ids, which the commit assigns.
     """
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self.fragments = tuple(fragments)
 
 
-#: Options that the plan of a write takes as they are; what is not given is its default.
-_PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
-
-
 class LanceWriter(DataSourceArrowWriter):
-    """Writes batches of Arrow; planned on the driver, pickled to the executors.
+    """Writes Arrow batches; planned on the driver, pickled to the executors.
 
     Parameters
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     commit_message : str, optional
-    once : Once, optional
-        Which write of whom this is: it is left out if it was made before.
+    once : WriteToken, optional
+        Identifies the write, which is skipped if it was committed before.
     """
 
     def __init__(
@@ -76,17 +66,17 @@ class LanceWriter(DataSourceArrowWriter):
         self.once = once
 
     def watcher(self) -> Callable[[pa.RecordBatch], None] | None:
-        """Return what looks at the batches of one task before they are written."""
+        """Return a check of the batches of one task before they are written."""
         return None
 
     def message(
         self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
     ) -> LanceCommitMessage:
-        """Return what a task says that wrote fragments."""
+        """Return the message of a task."""
         return LanceCommitMessage(fragments)
 
     def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
-        """Return what is committed, now that all tasks have said what they wrote."""
+        """Return the write to commit, from the messages of all tasks."""
         return self.job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -95,7 +85,7 @@ class LanceWriter(DataSourceArrowWriter):
         Raises
         ------
         InvalidInputError
-            A value does not fit the table's type.
+            A value does not fit the type of the table.
         StorageError
         """
         from lance_spark.spark.write.background_writer import BackgroundWriter
@@ -115,24 +105,21 @@ class LanceWriter(DataSourceArrowWriter):
                 writer.write(piece)
 
         try:
-            with (
-                naming(display(self.job.uri)),
-                BackgroundWriter(write) as behind,
-            ):
+            with naming(display(self.job.uri)), BackgroundWriter(write) as background:
                 for batch in chain([first], batches):
-                    behind.put(batch)
+                    background.put(batch)
             return self.message(writer.finish(), watcher)
         except BaseException:
             _abandon(writer)
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the fragments of all tasks part of the table.
+        """Commit the fragments of all tasks.
 
         Raises
         ------
         CommitConflictError
-            Somebody else changed the table in a way that contradicts this write.
+            Another client committed a conflicting change.
         """
         if any(message is None for message in messages):
             raise LanceError(
@@ -150,174 +137,15 @@ class LanceWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the files that the tasks wrote, unless a commit was tried.
+        """Delete the files of all tasks, unless a commit was attempted.
 
-        Spark calls this after a failed commit too, in another process. Then every task has sent its message, and the
-        commit itself has removed the files if it knew that nobody refers to them.
+        Spark calls this method also after a failed commit, in another process. Then every task has
+        sent its message, and the commit itself has deleted the files if no version can refer to
+        them.
         """
         if any(message is None for message in messages):
-            # A task whose input failed may have finished its file, but its message was thrown away.
+            # A task whose input failed may have finished its file, but Spark dropped its message.
             self.job.abort_all()
-
-
-def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """Plan a write on the driver.
-
-    Parameters
-    ----------
-    options : WriteOptions
-    schema : StructType
-        Of the DataFrame.
-    overwrite : bool
-        True to replace the table's rows and schema, False to append.
-
-    Raises
-    ------
-    SchemaMismatchError
-        The columns do not fit the table's.
-    """
-    with naming(display(options.path)):
-        return _make_writer(options, schema, overwrite)
-
-
-def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.spark.options.overwrite_options import OverwriteOptions
-    from lance_spark.table.commit.write_job import begin_write
-
-    if not schema.fields:
-        raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
-    rules = OverwriteOptions.parse(options, overwrite) if options.rules else OverwriteOptions()
-    part = overwrite and rules.replaces_part
-    table = None if overwrite and not part else existing_schema(options)
-    given = {name: getattr(options, name) for name in _PASSED_ON}
-    if table is None:
-        target = to_arrow_schema(
-            schema, options.column_metadata, large_var_types=options.large_var_types
-        )
-        names = schema.names
-    else:
-        names = map_columns(schema.names, table, display(options.path), merge=rules.merge_schema)
-        target = _appended(schema, table, names, options)
-    begin: Callable[..., WriteJob] = begin_write
-    if rules.merge_schema:
-        from lance_spark.mutations.merge_schema import begin_merging_write
-
-        begin = begin_merging_write
-    mode = ("append" if table is not None else "create") if part else None
-    job = begin(
-        options.path,
-        target,
-        mode=mode or ("overwrite" if overwrite else "append"),
-        branch=options.branch,
-        data_storage_version=options.data_storage_version,
-        initial_bases=options.initial_bases,
-        target_bases=options.target_bases.names,
-        target_all_bases=options.target_bases.all_bases,
-        storage_options=options.storage_options or None,
-        blobs=blob_options(
-            options.external_blob_mode,
-            options.allow_external_blob_outside_bases,
-            options.blob_pack_file_size_threshold,
-        ),
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    check_types(schema, options, names, job.arrow_schema)
-    if not part:
-        return LanceWriter(job, names, options.commit_message, rules.once)
-    from lance_spark.spark.write.partial_overwrite import replacing_writer
-
-    return replacing_writer(options, rules, job, names)
-
-
-def existing_schema(options: WriteOptions) -> pa.Schema | None:
-    """Return the schema of the table that is there; None if there is none."""
-    from lance_spark.dataset.dataset import open_dataset
-    from lance_spark.errors import TableNotFoundError
-
-    try:
-        return open_dataset(
-            options.path, branch=options.branch, storage_options=options.storage_options or None
-        ).schema
-    except TableNotFoundError:
-        return None
-
-
-def map_columns(
-    given: list[str], schema: pa.Schema, table: str, *, merge: bool = False
-) -> list[str]:
-    """Return for each column of a DataFrame the column of the table that it goes to.
-
-    Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named as the table has them.
-
-    Parameters
-    ----------
-    given : list of str
-        Columns of the DataFrame. It may lack those of the table that can be null.
-    schema : pa.Schema
-        Of the table.
-    table : str
-        What errors call it.
-    merge : bool
-        Whether columns may come that the table does not have; they keep their names.
-
-    Raises
-    ------
-    SchemaMismatchError
-        A column has no counterpart.
-    """
-    wanted = schema.names
-    found = [find(wanted, name) for name in given]
-    unknown = [name for name, index in zip(given, found, strict=True) if index < 0 and not merge]
-    missing = [
-        field.name for index, field in enumerate(schema) if not (index in found or field.nullable)
-    ]
-    twice = [
-        name
-        for name, index in zip(given, found, strict=True)
-        if index >= 0 and found.count(index) > 1
-    ]
-    problems = []
-    if unknown:
-        problems.append(f"the table has no {', '.join(unknown)}")
-    if missing:
-        problems.append(f"the DataFrame has no {', '.join(missing)}")
-    if not problems and twice:
-        problems.append(f"{', '.join(twice)} go to one column")
-    if problems:
-        raise SchemaMismatchError(
-            f"table {table}: {'; '.join(problems)}. Columns go by name: select what the table has "
-            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite the table"
-        )
-    return [name if index < 0 else wanted[index] for name, index in zip(given, found, strict=True)]
-
-
-def _appended(
-    schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
-) -> pa.Schema:
-    """Return the columns that are appended: as the table has them, and new ones as the DataFrame makes them."""
-    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
-    return pa.schema(
-        [
-            table.field(name) if name in table.names else field.with_nullable(True)
-            for name, field in zip(names, made, strict=True)
-        ],
-        table.metadata,
-    )
-
-
-def check_types(
-    schema: StructType, options: WriteOptions, names: list[str], target: pa.Schema
-) -> None:
-    """Refuse before any task runs what no value could make fit.
-
-    Raises
-    ------
-    SchemaMismatchError
-    """
-    made = to_arrow_schema(schema, options.column_metadata)
-    source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
-    BatchConverter(source, given_as(target, source), reading=False)
 
 
 def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
@@ -330,6 +158,6 @@ def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
 
 
 def _abandon(writer: FragmentWriter) -> None:
-    # What made the task fail is the error to show.
+    # The error of the task matters more than one of this cleanup.
     with suppress(Exception):
         writer.abort()

@@ -1,10 +1,12 @@
-"""Finding out whether a store honours what commits rely on.
+"""Tests whether a store honours conditional puts, on which commits rely.
 
-Some servers that speak the language of a cloud take the condition of a put, and replace what is there all the same. So a process that is about to
-write to a server that it does not know creates a small object twice, before anything else: the second time has to be refused. That
-is three requests, once in a process for each server and bucket. The servers of AWS, Google and Microsoft are known, and not asked.
+Some servers with the protocol of a cloud accept the condition of a put and replace an existing
+object anyway. So before a process writes to an unknown server, it creates a small object twice: the
+second put must be refused. That costs three requests, once for each process, server and bucket.
+The servers of AWS, Google and Microsoft are known and not probed.
 
-The object is called like a transaction that nobody refers to: no Lance client reads it, and if a crash leaves it, cleanup takes it away.
+The object has the name of a transaction file that no version refers to. Lance clients do not read
+it, and cleanup removes it if a crash leaves it behind.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from lance_spark.storage.connect import endpoint_of, is_own_endpoint
 from lance_spark.storage.errors import is_refusal
 
 _FOLDER = "_transactions"
-#: What stores say of a request that they do not know.
+#: Texts of stores for a request that they do not support.
 _UNKNOWN = ("not implemented", "notimplemented")
 _lock = threading.Lock()
 _honours: dict[tuple[str, str, str], bool] = {}
 
 
 def is_probed(scheme: str, fs: Any) -> bool:
-    """Tell whether a store has to be asked."""
+    """Tell whether a store must be probed."""
     if fs is None or scheme == "memory":
         return False
     return not is_own_endpoint(scheme, endpoint_of(scheme, fs))
@@ -42,7 +44,7 @@ def check(
     put_bare: Callable[[str, bytes], bool],
     delete: Callable[[str], None],
 ) -> None:
-    """Refuse a store that replaces files which are to be created only if they are absent.
+    """Refuse a store that replaces an existing file in spite of the condition.
 
     Parameters
     ----------
@@ -51,18 +53,19 @@ def check(
     uri : str
         The root of the files.
     name : str
-        What messages call it.
+        Name of the root in errors.
     put : callable
-        Puts a file below the root if there is none; tells whether it did, whatever became of the answers. Raises StorageError.
+        Creates a file below the root if it is absent, even if answers are lost; returns whether it
+        did. Raises StorageError.
     put_bare : callable
-        Does the same, and tells what the store answers, without a look at what is there. Raises StorageError.
+        Does the same, but returns the plain answer of the store. Raises StorageError.
     delete : callable
-        Deletes one. Raises StorageError.
+        Deletes a file. Raises StorageError.
 
     Raises
     ------
     StorageError
-        The store is such a one; or it failed, and nothing was done but this.
+        The store replaces files; or the probe failed. Nothing else was written.
     """
     if not is_probed(scheme, fs):
         return
@@ -75,15 +78,18 @@ def check(
     if not honours:
         where = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
-            f"{name}: {where} does not refuse to replace a file that is to be created only if it is absent, so that two "
-            "writers could overwrite each other's version, and commits on it would not be safe. Name a lock that all writers "
-            "use by the storage option commit_lock, or keep the manifests in a database (s3+ddb://, or the storage option manifest_store), "
+            f"{name}: {where} does not refuse to replace a file that is to be created only if it "
+            "is absent, so that two "
+            "writers could overwrite each other's version, and commits on it would not be safe. "
+            "Name a lock that all writers "
+            "use by the storage option commit_lock, or keep the manifests in a database "
+            "(s3+ddb://, or the storage option manifest_store), "
             "or keep the table elsewhere; it can be read as it is"
         )
 
 
 def forget() -> None:
-    """Forget what was found out."""
+    """Forget the results of all probes."""
     with _lock:
         _honours.clear()
 
@@ -98,18 +104,19 @@ def _try(
     try:
         try:
             if not put(path, b"first"):
-                # Nobody else has that name: an answer that is not true is no better than none.
+                # No other client uses that name, so this answer is wrong.
                 return False
-            # After a request without an answer the first file may be there because nothing was done: only an answer counts.
+            # Only the plain answer counts: a repeated request could meet its own file.
             return not put_bare(path, b"second")
         except StorageError as error:
             if any(text in str(error).lower() for text in _UNKNOWN):
                 return False
             if is_refusal(error):
                 raise
-            # From nothing: the table is as it was.
+            # Without a cause: the table is unchanged.
             raise StorageError(
-                f"{error}; that was when the store was asked whether commits on it are safe, before anything was written"
+                f"{error}; this was the test whether commits on the store are safe; nothing was "
+                "written"
             ) from None
     finally:
         # Otherwise cleanup finds it.

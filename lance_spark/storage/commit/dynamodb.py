@@ -1,4 +1,5 @@
-"""The manifest store in DynamoDB that Lance clients share: `s3+ddb://bucket/path?ddbTableName=name`.
+"""The manifest store in DynamoDB that Lance clients share:
+`s3+ddb://bucket/path?ddbTableName=name`.
 
 | attribute | type | content |
 | --- | --- | --- |
@@ -9,9 +10,9 @@
 | size | N, optional | bytes of the manifest |
 | e_tag | S, optional | its tag in S3 |
 
-Reads are consistent. As the bucket's name is not part of the key, tables at the same path of two buckets need two tables
-of DynamoDB. Detached versions of other clients have entries too, with bit 63 set in their number; they are no versions of the
-history, and passed over.
+Reads are consistent. The name of the bucket is not part of the key, so tables at the same path of
+two buckets need two tables of DynamoDB. Detached versions of other clients have entries as well,
+with bit 63 set in their number. They are not versions of the history, and skipped.
 
 Specification: table format, transactions, external manifest store.
 """
@@ -28,17 +29,17 @@ from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageErr
 from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.retry import MAX_RETRIES, Retries
 
-#: The storage option, and the variable of the environment, for an endpoint other than that of the region.
+#: Storage option and environment variable for an endpoint other than that of the region.
 ENDPOINT_OPTION = "dynamodb_endpoint"
 _ENDPOINT_VARIABLE = "DYNAMODB_ENDPOINT"
 _KEYS = {"HASH": ("base_uri", "S"), "RANGE": ("version", "N")}
 _COMMITTER = "lancedb"
 _LAST_VERSION = 2**63 - 1
 _LAST_DETACHED = 2**64 - 1
-#: Answers that say that nothing was done and trying again will not help.
-#: Of a request, where the options say nothing.
+#: Default attempts of a request.
 _ATTEMPTS = 5
 _TIMEOUTS = ("connect_timeout", "read_timeout")
+#: Prefixes of error codes that mean: nothing was done, and repeating does not help.
 _REFUSALS = (
     "AccessDenied",
     "ExpiredToken",
@@ -59,8 +60,9 @@ class DynamoDbManifestStore(ManifestStore):
     table : str
         Its name.
     options : mapping
-        Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`, `client_kwargs` with `region_name`;
-        and `dynamodb_endpoint`. What is missing comes from the environment, as for every AWS client.
+        Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`,
+        `client_kwargs` with `region_name`; and `dynamodb_endpoint`. What is missing comes from the
+        environment, as for every AWS client.
     """
 
     def __init__(self, table: str, options: Mapping[str, Any]) -> None:
@@ -72,7 +74,7 @@ class DynamoDbManifestStore(ManifestStore):
     def _connection(self) -> _Connection:
         process, connection = self._opened
         if process != os.getpid():
-            # Two that share a socket take each other's answers for their own.
+            # Two processes with one socket would receive each other's answers.
             connection = _Connection.of(self._table, self._options)
             self._opened = os.getpid(), connection
         return connection
@@ -89,7 +91,8 @@ class DynamoDbManifestStore(ManifestStore):
         entry = self._parse(base, item) if item else None
         if entry is not None and entry.version != version:
             raise StorageError(
-                f"DynamoDB table {self._table}: asked for version {version} of {root}, and got {entry.version}"
+                f"DynamoDB table {self._table}: requested version {version} of {root}, received "
+                f"{entry.version}"
             )
         return entry
 
@@ -115,7 +118,7 @@ class DynamoDbManifestStore(ManifestStore):
                 )
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add the entry of a version, if there is none."""
+        """Add the entry of a version, if it is absent."""
         return self._put(
             root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
         )
@@ -124,7 +127,8 @@ class DynamoDbManifestStore(ManifestStore):
         """Replace the entry of a version."""
         if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
             raise StorageError(
-                f"DynamoDB table {self._table}: the entry of version {entry.version} of {root} is gone"
+                f"DynamoDB table {self._table}: the entry of version {entry.version} of {root} was "
+                "removed"
             )
 
     def _put(self, root: str, entry: ManifestEntry, condition: str) -> bool:
@@ -177,7 +181,7 @@ class DynamoDbManifestStore(ManifestStore):
 
     @contextmanager
     def _request(self, name: str) -> Iterator[Any]:
-        """Give the client's method, once it is known that the table can be used; raise what the service refuses as such."""
+        """Check the table once, give the method of the client, and translate its errors."""
         from botocore.exceptions import ClientError
 
         try:
@@ -188,8 +192,10 @@ class DynamoDbManifestStore(ManifestStore):
             text = f"DynamoDB table {self._table}: {error}"
             if code.startswith("ResourceNotFound"):
                 text = (
-                    f"there is no DynamoDB table {self._table} in region {self._connection.region}; create it with the hash key "
-                    "base_uri (S) and the range key version (N), or correct ddbTableName or the region"
+                    f"DynamoDB table {self._table} not found in region {self._connection.region}; "
+                    "create it with the hash key "
+                    "base_uri (S) and the range key version (N), or correct ddbTableName or the "
+                    "region"
                 )
             if code.startswith(_REFUSALS):
                 # Without a cause: nothing was changed.
@@ -207,7 +213,8 @@ class DynamoDbManifestStore(ManifestStore):
         prefix = f"{base}/" if base else ""
         if not isinstance(full, str) or not full.startswith(prefix):
             raise CorruptTableError(
-                f"{name}: the path of version {version['N']} is {full!r}, not one below {base!r}; correct the entry"
+                f"{name}: the path of version {version['N']} is {full!r}, not one below {base!r}; "
+                "correct the entry"
             )
         return ManifestEntry(
             version=int(version["N"]),
@@ -218,7 +225,7 @@ class DynamoDbManifestStore(ManifestStore):
 
 
 class _Connection:
-    """A client of DynamoDB for one table, whose layout is checked once. One for all stores of the process with the same settings."""
+    """A client of DynamoDB for one table, shared by all stores of a process with equal settings."""
 
     _lock = threading.Lock()
     _known: ClassVar[dict[tuple[Any, ...], _Connection]] = {}
@@ -243,7 +250,7 @@ class _Connection:
         return str(self.client.meta.region_name)
 
     def check_layout(self) -> None:
-        """Refuse a table that other clients would not understand.
+        """Refuse a table with a key schema that other clients cannot use.
 
         Raises
         ------
@@ -259,7 +266,8 @@ class _Connection:
         }
         if keys != _KEYS:
             raise StorageError(
-                f"DynamoDB table {self._table}: its keys are {_text(keys)}, and manifests need {_text(_KEYS)}; "
+                f"DynamoDB table {self._table}: its keys are {_text(keys)}, and manifests need "
+                f"{_text(_KEYS)}; "
                 "create another table"
             )
         self._checked = True
@@ -282,7 +290,8 @@ def _client(settings: Mapping[str, Any]) -> Any:
         from botocore.session import Session
     except ImportError:
         raise StorageError(
-            "tables on s3+ddb:// need the packages s3fs and botocore: pip install 'lance-spark[dynamodb]'"
+            "tables on s3+ddb:// need the packages s3fs and botocore: pip install "
+            "'lance-spark[dynamodb]'"
         ) from None
     settings = dict(settings)
     try:
@@ -293,7 +302,8 @@ def _client(settings: Mapping[str, Any]) -> Any:
         return session.create_client("dynamodb", config=config, **settings)
     except (BotoCoreError, ValueError) as error:
         raise InvalidOptionError(
-            f"no connection to DynamoDB: {error}; set the region, the credentials and {ENDPOINT_OPTION} in the storage options "
+            f"no connection to DynamoDB: {error}; set the region, the credentials and "
+            f"{ENDPOINT_OPTION} in the storage options "
             "or the environment"
         ) from None
 

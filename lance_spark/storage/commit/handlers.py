@@ -1,12 +1,12 @@
-"""Creating a file only if there is none: what makes a commit atomic. One small class for each way.
+"""Commit handlers: create a file only if it is absent, atomically. One class for each way.
 
 | where | how |
 | --- | --- |
-| local disks | write beside, fsync, hard link to the name (no replace), fsync of the folder; without hard links, rename without replace |
-| memory:// | a lock of the process |
-| S3, Google Cloud Storage, Azure | conditional put, through fsspec; servers that are not known to honour it are probed (`probe`) |
-| HDFS | write beside, rename into the folder |
-| any other store | refused: two writers could overwrite each other's version; or under a lock of the user's own (`commit_lock`) |
+| local disks | temporary file, fsync, hard link (or rename without replace), fsync of the folder |
+| `memory://` | a lock of the process |
+| S3, Google, Azure | conditional put; unknown servers are probed (`conditional_put_probe`) |
+| HDFS | temporary file, rename into the folder |
+| any other store | a lock of the user (`lock`), else refused: writers could overwrite each other |
 
 A half-written file is never visible under the final name.
 """
@@ -42,21 +42,21 @@ _NO_HARD_LINKS = {
 
 
 class CommitHandler(Protocol):
-    """A way of put-if-absent for one kind of store."""
+    """Creates a file if it is absent, on one kind of store."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create `path` with `data`, whole and durable; return False and change nothing if it exists.
+        """Create `path` with `data`, durable; return False and change nothing if it exists.
 
         Raises
         ------
         StorageError
-            The store failed; the file may or may not be there.
+            The store failed; the file may exist or not.
         """
         ...
 
 
 class LocalCommit:
-    """Hard link, or rename without replace, of a file that is complete and durable."""
+    """Hard link, or rename without replace, of a complete and durable temporary file."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a local file."""
@@ -67,23 +67,23 @@ class LocalCommit:
             try:
                 created = _link(temporary, path)
                 if created:
-                    _date(path)
+                    _set_commit_time(path)
             finally:
-                # Whatever prevents that says nothing of the link; cleanup finds the file.
+                # A failure here does not affect the link. Cleanup removes the file.
                 with suppress(OSError):
                     local.remove(temporary)
             try:
                 if created:
                     local.sync_folder(folder)
             except PermissionError as error:
-                # No refusal: the file is there.
+                # Not a refusal: the file exists.
                 raise StorageError(f"{path}: {error.strerror}") from OSError(str(error))
             return created
 
 
-def _date(path: str) -> None:
-    """Make the time of a file the one at which it got its name, which says which of two came first."""
-    # What another process does between these calls has no part in it: the name is what changes this time.
+def _set_commit_time(path: str) -> None:
+    """Set the time of a file to that of its link, which tells which of two commits came first."""
+    # The link sets ctime, so another process between these calls does not disturb it.
     with suppress(OSError):
         if os.name != "nt":
             named = os.stat(path).st_ctime_ns
@@ -94,7 +94,8 @@ def _link(source: str, target: str) -> bool:
     try:
         os.link(source, target)
     except FileExistsError:
-        # A network file system that repeats a request whose answer was lost reports its own success as a collision.
+        # A network file system that repeats a request after a lost answer reports its own success
+        # as a collision.
         return os.stat(source).st_nlink == 2
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
@@ -103,14 +104,16 @@ def _link(source: str, target: str) -> bool:
             return rename_without_replace(source, target)
         except OSError as second:
             raise StorageError(
-                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename that does not "
-                f"replace ({second.strerror}), so that commits on it would not be safe; keep the table elsewhere"
+                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename "
+                "that does not "
+                f"replace ({second.strerror}), so commits on it are not safe; keep the table on "
+                "another store"
             ) from second
     return True
 
 
 class MemoryCommit:
-    """A lock: the files of memory:// belong to this process."""
+    """A lock of the process: it alone has the files of `memory://`."""
 
     _lock = threading.Lock()
 
@@ -127,7 +130,7 @@ class MemoryCommit:
 
 
 class ConditionalPut:
-    """A put that the object store itself refuses if the object exists.
+    """A put that the object store refuses if the object exists.
 
     Parameters
     ----------
@@ -167,7 +170,9 @@ class ConditionalPut:
         return True
 
     def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
-        """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
+        """Tell whether a request was carried out that is refused: rights can expire before it is
+        repeated.
+        """
         try:
             with translated(path, self._secrets):
                 look = partial(self._retries.call, read_whole, self._fs, path, len(data))
@@ -182,8 +187,9 @@ class ConditionalPut:
 class FolderRename:
     """A rename on HDFS, which refuses to replace a file.
 
-    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries again. So the target is the folder, and the file has
-    its name already: HDFS moves it there, in one step, unless there is one of that name.
+    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries
+    again. So the target is the folder, and the file has its name already: HDFS moves it there, in
+    one step, unless there is one of that name.
     """
 
     def __init__(self, fs: Any, secrets: Mapping[str, object] | None = None) -> None:
@@ -213,7 +219,9 @@ class FolderRename:
         return True
 
     def _is_own(self, path: str, data: bytes, failure: OSError) -> bool:
-        """Tell whether the file that is there is what a rename that failed has moved; raise its failure if there is none."""
+        """Tell whether the file that is there is what a rename that failed has moved; raise its
+        failure if there is none.
+        """
         try:
             if self._is_there(path):
                 return bool(self._fs.cat_file(path) == data)
@@ -269,6 +277,8 @@ def handler_for(
     if scheme in ("hdfs", "viewfs"):
         return FolderRename(fs, secrets)
     raise StorageError(
-        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on it would not be "
-        "safe; tables there can be read only, unless the storage option commit_lock names a lock that all writers use"
+        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on "
+        "it would not be "
+        "safe; tables there can be read only, unless the storage option commit_lock names a lock "
+        "that all writers use"
     )

@@ -1,20 +1,21 @@
-"""Commits under a lock of the user's own, for stores that cannot create a file only if it is absent.
+"""Commits under a lock of the user, for stores that cannot create a file only if it is absent.
 
-The storage option `commit_lock` names what pylance calls by the same name: something that is called with the version that is to be
-committed, an int, and returns a context manager. Inside of it nobody else who uses the same lock commits that version. It is given as a callable, or
-as the text `package.module:function`, which also works where programs are not shared, as between Spark's driver and its Python workers.
+The storage option `commit_lock` is that of pylance: a callable that receives the version to commit,
+an int, and returns a context manager. Inside of the context, no other client with the same lock
+commits that version. It is given as a callable, or as the text `package.module:function`, which
+also reaches other processes, such as the Python workers of Spark.
 
     @contextmanager
     def lock(version: int):
         with my_database.lock(f"my_table:{version}"):
             yield
 
-- All writers of a table have to use the same lock, those of other Lance clients too.
-- A lock that is not to be had raises; if it raises something called `CommitConflictError`, as pylance has it, the commit looks what was
-  committed meanwhile, and starts again.
-- If the version is there already, the context manager leaves with an error, as in pylance.
-- What is no version of the history (the creation of a tag, of a branch) is locked as version 0.
-- Under the lock the store's own conditional put is used where there is one.
+- All writers of a table must use the same lock, including other Lance clients.
+- A lock that cannot be acquired raises. If the exception is a `CommitConflictError`, as in pylance,
+  the commit reads the versions committed meanwhile and starts again.
+- If the version exists already, the context manager exits with an error, as in pylance.
+- Files that are not versions of the history (tags, branches) are locked as version 0.
+- Under the lock, the conditional put of the store is used if it has one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lance_spark.storage.options.user_objects import import_object
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 _MANIFEST = re.compile(r"_versions/(?P<number>[0-9]{1,20})\.manifest")
-#: Numbers as long as this count down from the greatest one.
+#: Digits of version numbers that count down from the greatest one (naming scheme V2).
 _COUNTS_DOWN = 20
 _CONFLICT = "CommitConflictError"
 
@@ -49,26 +50,27 @@ def load(named: object) -> CommitLock:
     Raises
     ------
     InvalidOptionError
-        There is no such thing, or it cannot be called.
+        The lock cannot be imported, or is not callable.
     """
     made = import_object(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
     if not callable(made):
         raise InvalidOptionError(
-            f"{COMMIT_LOCK}: {type(made).__name__} cannot be called; give a function of the version that returns a context manager"
+            f"{COMMIT_LOCK}: {type(made).__name__} is not callable; give a function that takes the "
+            "version and returns a context manager"
         )
     lock: CommitLock = made
     return lock
 
 
 class LockedPut:
-    """A look, and a put, under a lock.
+    """A check and a put under a lock.
 
     Parameters
     ----------
     fs : fsspec file system, or None for local disks
     lock : callable
     inner : CommitHandler, optional
-        The store's own way of put-if-absent. It may be one that does not work.
+        The commit handler of the store, even if it is not reliable.
     secrets : mapping, optional
         Options whose values no error shows.
     """
@@ -94,28 +96,30 @@ class LockedPut:
         except Exception as error:
             if _is_conflict(error):
                 return False
-            # From nothing: nothing was done.
+            # Without a cause: nothing was done.
             raise StorageError(
-                f"{name}: the {COMMIT_LOCK} was not granted: {self._told(error)}; commit again later, or look at the lock"
+                f"{name}: the {COMMIT_LOCK} was not granted: {self._text_of(error)}; commit again "
+                "later, or check the lock"
             ) from None
         try:
             created = self._create(path, data)
         except BaseException as error:
-            # It must not stay locked; what the release has to say is less than why.
+            # The lock must be released. The first error matters more than that of the release.
             with suppress(Exception):
                 lease.__exit__(type(error), error, error.__traceback__)
             raise
         if not created:
-            taken = CommitConflictError(f"{name} is there already", retryable=True)
+            taken = CommitConflictError(f"{name} exists already", retryable=True)
             with suppress(Exception):
                 lease.__exit__(type(taken), taken, None)
             return False
         try:
             lease.__exit__(None, None, None)
         except Exception as error:
-            # Whose file it is, somebody has to look: the lock may have been lost on the way. No refusal, whatever it came from.
-            told = f"the {COMMIT_LOCK} was not released: {self._told(error)}"
-            raise StorageError(f"{name}: {told}") from OSError(told)
+            # The lock may have been lost meanwhile, so the caller must check whose file it is. The
+            # error has a cause, so it does not count as a refusal.
+            reason = f"the {COMMIT_LOCK} was not released: {self._text_of(error)}"
+            raise StorageError(f"{name}: {reason}") from OSError(reason)
         return True
 
     def _create(self, path: str, data: bytes) -> bool:
@@ -139,7 +143,7 @@ class LockedPut:
         if not _renames(fs):
             fs.pipe_file(path, data)
             return
-        # Where a file grows while it is written, a reader would see half of it.
+        # On such stores a file is visible while it is written.
         fs.makedirs(folder, exist_ok=True)
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         try:
@@ -151,19 +155,19 @@ class LockedPut:
         try:
             fs.mv(temporary, path)
         except Exception as error:
-            # No refusal: it may have been done.
-            told = self._told(error)
-            raise StorageError(f"{name}: {told}") from OSError(told)
+            # Not a refusal: the rename may have been carried out.
+            reason = self._text_of(error)
+            raise StorageError(f"{name}: {reason}") from OSError(reason)
         finally:
             with suppress(Exception):
                 fs.rm_file(temporary)
 
-    def _told(self, error: Exception) -> str:
+    def _text_of(self, error: Exception) -> str:
         return f"{type(error).__name__}: {scrub(str(error), self._secrets)}"
 
 
 def version_of(path: str) -> int:
-    """Return the version that a file is the manifest of; 0 for any other file."""
+    """Return the version of a manifest file; 0 for any other file."""
     match = _MANIFEST.search(path)
     if match is None or not path.endswith(match[0]):
         return 0
@@ -172,14 +176,14 @@ def version_of(path: str) -> int:
 
 
 def _renames(fs: Any) -> bool:
-    """Tell whether a file system moves files by itself: that of fsspec copies them."""
+    """Tell whether a file system can rename: the default of fsspec copies files."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
-    own = getattr(type(fs), "mv", None)
-    return own is not None and own not in (AbstractFileSystem.mv, AsyncFileSystem.mv)
+    rename = getattr(type(fs), "mv", None)
+    return rename is not None and rename not in (AbstractFileSystem.mv, AsyncFileSystem.mv)
 
 
 def _is_conflict(error: Exception) -> bool:
-    # By its name: pylance is not imported.
-    return any(kind.__name__ == _CONFLICT for kind in type(error).__mro__)
+    # Compared by name, as pylance is not imported.
+    return any(cls.__name__ == _CONFLICT for cls in type(error).__mro__)

@@ -1,17 +1,16 @@
-"""External manifest stores: a database that says which manifest is the one of a version.
+"""External manifest stores: databases that record the manifest of each version.
 
-For stores of files that cannot create a file only if it is absent, or where a database shall be the truth. A database takes part
-by four requests (`ManifestStore`); the commit in four steps and its repair are the same for all (`table.manifest_store`).
+They serve stores of files without atomic creation, or users who want a database as the authority.
+A database implements four requests (`ManifestStore`). The commit in four steps and its repair are
+the same for all of them (`table/manifest/external`). A table uses one if
 
-A table uses one if
+- its URI names one: `s3+ddb://bucket/path?ddbTableName=name` has files at `s3://bucket/path` and
+  manifests in a table of DynamoDB;
+- the storage option `manifest_store` names one: a `ManifestStore`, or the text
+  `package.module:name` of a callable that receives the other storage options and returns one. The
+  text also reaches other processes, such as the Python workers of Spark.
 
-- its URI says so: `s3+ddb://bucket/path?ddbTableName=name` keeps the files at `s3://bucket/path` and the manifests in a table of
-  DynamoDB;
-- the storage option `manifest_store` names one: a `ManifestStore`, or the text `package.module:name` of something that is
-  called with the other storage options and returns one. The text also works where programs are not shared, as between Spark's driver and
-  its Python workers.
-
-All writers of a table have to use the same one.
+All writers of a table must use the same one.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ OPTION = "manifest_store"
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """What a manifest store knows of a version.
+    """The entry of a version in a manifest store.
 
     Attributes
     ----------
     version : int
         From 1 on.
     path : str
-        Below the root of the table: the manifest's own place, or that of a staging file, which is the same
-        followed by "-" and a UUID.
+        Path below the root of the table: that of the manifest, or of a staging file, which has the
+        same name followed by "-" and a UUID.
     size : int, optional
-        Bytes of the manifest.
+        Size of the manifest in bytes.
     e_tag : str, optional
-        What the store of files calls this content.
+        Tag of this content in the store of files.
     """
 
     version: int
@@ -52,25 +51,29 @@ class ManifestEntry:
 
 
 class ManifestStore(ABC):
-    """A database that remembers, for each version of each table, where its manifest is.
+    """A database that records the path of the manifest of each version of each table.
 
-    It must read what it has written: an entry that was put is seen by every request that starts later, anywhere.
-    Whatever a method raises reaches the caller as a StorageError; one that carries no cause says that certainly nothing was changed.
+    Reads must be consistent: every later request of any client sees an entry that was put. An
+    exception of a method reaches the caller as a StorageError. A StorageError without a cause means
+    that certainly nothing was changed.
 
     In all methods `root` is the URI of the table's folder, without a slash at the end.
     """
 
     @abstractmethod
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """Return the entry of a version; None if there is none."""
+        """Return the entry of a version; None if it is absent."""
 
     @abstractmethod
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry of the newest version; None if there is none of the table."""
+        """Return the entry of the newest version; None if the table has no entries."""
 
     @abstractmethod
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add the entry of a version in one atomic step; return False and change nothing if there is one. This is the commit."""
+        """Add an entry atomically; return False and change nothing if it exists.
+
+        This call is the commit.
+        """
 
     @abstractmethod
     def put_final(self, root: str, entry: ManifestEntry) -> None:
@@ -84,7 +87,7 @@ class ManifestStore(ABC):
         return [entry for entry in entries if entry is not None]
 
     def forget(self, root: str) -> None:  # noqa: B027 - stores can do without
-        """Remove all entries of a table that is deleted: of a branch. Without, there can be no other of that name."""
+        """Remove all entries of a deleted branch, so that its name can be used again."""
 
 
 def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
@@ -99,12 +102,13 @@ def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
     Raises
     ------
     InvalidOptionError
-        There is no such thing, or it is no manifest store.
+        The object cannot be imported, or is not a manifest store.
     """
     made = import_object(OPTION, named, "opened")(options) if isinstance(named, str) else named
     if not isinstance(made, ManifestStore):
         raise InvalidOptionError(
-            f"{OPTION}: {type(made).__name__} is no ManifestStore; derive it from lance_spark.storage.commit.manifest_store.ManifestStore"
+            f"{OPTION}: {type(made).__name__} is not a ManifestStore; derive it from "
+            "lance_spark.storage.commit.manifest_store.ManifestStore"
         )
     return made
 

@@ -1,4 +1,4 @@
-"""Rename that refuses to replace a file: the kernel's own call, which Python does not offer."""
+"""Rename without replace: a call of the kernel that Python does not offer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _RENAME_EXCL = 4
 
 
 def rename_without_replace(source: str, target: str) -> bool:
-    """Move `source` to `target` in one step; return False, and leave both, if `target` exists.
+    """Move `source` to `target` atomically; return False and change nothing if `target` exists.
 
     Raises
     ------
     OSError
-        With errno ENOSYS, EINVAL or ENOTSUP: kernel or file system do not have this call.
+        Errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this call.
     """
     if os.name == "nt":
         try:

@@ -1,26 +1,26 @@
-"""Settings of the stores that base paths lie in, among the storage options of a table.
+"""Storage options of base paths, given among the storage options of a table.
 
 | storage option | means |
 | --- | --- |
-| `base_<id>.<name>` | the setting `<name>` of the base path with that id; the others it has from the table, as below |
+| `base_<id>.<name>` | the setting `<name>` of the base path with that id |
 | `base_store_params` | a mapping from the path of a base path to all settings of its store |
-| any other | a setting of the table, and of each base path that the same server serves |
+| any other | a setting of the table, and of each base path on the same server |
 
-An entry of `base_store_params` is complete: nothing else is added to it. The names are those of pylance. All of them travel with
-the storage options of the table, to executors too, and none of them is written to the table.
+An entry of `base_store_params` is complete: the base path inherits nothing. The names are those of
+pylance. They reach executors with the storage options, and are never written to the table.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.storage.uri import parse_uri
 
-#: Storage option: settings of the stores of base paths, by their paths.
+#: Storage option: storage options of base paths, by their paths.
 BASE_STORE_PARAMS = "base_store_params"
 _SCOPED = re.compile(r"base_(?P<id>[0-9]{1,10})\.(?P<name>.+)", re.IGNORECASE | re.DOTALL)
 
@@ -28,28 +28,63 @@ _SCOPED = re.compile(r"base_(?P<id>[0-9]{1,10})\.(?P<name>.+)", re.IGNORECASE | 
 def with_base_params(
     options: Mapping[str, Any] | None, params: Mapping[str, Mapping[str, Any]] | None
 ) -> dict[str, Any]:
-    """Return storage options that carry the settings of base paths, if any are given.
+    """Return storage options with the settings of base paths, if any are given.
 
     Raises
     ------
     InvalidOptionError
         They are not a mapping from paths to mappings.
     """
-    found = dict(options or {})
+    merged = dict(options or {})
     if params:
-        found[BASE_STORE_PARAMS] = {**_params(found), **_checked(params)}
-    return found
+        merged[BASE_STORE_PARAMS] = {**_params(merged), **_checked(params)}
+    return merged
+
+
+def check_base_params(options: Mapping[str, Any], paths: Collection[str], table: str) -> None:
+    """Refuse settings of a base path that a table does not have.
+
+    Parameters
+    ----------
+    options : mapping
+        Storage options of the table.
+    paths : collection of str
+        Paths or URIs of its base paths.
+    table : str
+        What the error calls it.
+
+    Raises
+    ------
+    InvalidOptionError
+        An entry of `base_store_params` is about another path, or `base_store_params` is malformed.
+    """
+    known = [parse_uri(path) for path in paths]
+    for key in _params(options):
+        if not any(_is_same(key, one.uri) for one in known):
+            raise InvalidOptionError(
+                f"{table}: {BASE_STORE_PARAMS}: the table has no base path {_display(key)}; its "
+                "base paths are "
+                f"{', '.join(one.display for one in known) or 'none'}"
+            )
+
+
+def _display(key: str) -> str:
+    """Return a path as errors show it; what is not a path may be a secret."""
+    try:
+        return parse_uri(key).display
+    except InvalidInputError:
+        return "of that name"
 
 
 def is_of_base(name: str) -> bool:
-    """Tell whether a storage option is a setting of base paths, and none of the table's own store."""
+    """Tell whether a storage option is for base paths only."""
     return name.lower() == BASE_STORE_PARAMS or _SCOPED.fullmatch(name) is not None
 
 
 def options_of_base(
     options: Mapping[str, Any], number: int, path: str, *, inherits: bool
 ) -> dict[str, Any]:
-    """Return the settings of the store of a base path.
+    """Return the storage options of a base path.
 
     Parameters
     ----------
@@ -60,7 +95,7 @@ def options_of_base(
     path : str
         Its path or URI.
     inherits : bool
-        Whether the settings of the table may be told to the server of the base path.
+        Whether the settings of the table may be sent to the server of the base path.
 
     Raises
     ------
@@ -71,16 +106,16 @@ def options_of_base(
     for key, settings in _params(options).items():
         if _is_same(key, wanted):
             return dict(settings)
-    found = {}
+    settings_of_base = {}
     if inherits:
-        found = {name: value for name, value in options.items() if not is_of_base(name)}
+        settings_of_base = {name: value for name, value in options.items() if not is_of_base(name)}
     for name, value in options.items():
         scoped = _SCOPED.fullmatch(name)
         if scoped is not None and int(scoped["id"]) == number:
-            # Behind the others: of two names for one setting the last one counts.
-            found.pop(scoped["name"], None)
-            found[scoped["name"]] = value
-    return found
+            # Last, as the last of two names for one setting is used.
+            settings_of_base.pop(scoped["name"], None)
+            settings_of_base[scoped["name"]] = value
+    return settings_of_base
 
 
 def _is_same(key: str, wanted: str) -> bool:
@@ -101,12 +136,13 @@ def _checked(given: object) -> dict[str, Mapping[str, Any]]:
             given = json.loads(given)
         except (ValueError, RecursionError):
             given = None
-    # Not even a part of the value is shown: it holds secrets.
+    # The error shows no part of the value, which holds secrets.
     if not isinstance(given, Mapping) or not all(
         isinstance(path, str) and isinstance(settings, Mapping) for path, settings in given.items()
     ):
         raise InvalidOptionError(
-            f"storage option {BASE_STORE_PARAMS}: give a mapping from the path of each base path to its storage options, "
+            f"storage option {BASE_STORE_PARAMS}: it must be a mapping from the path of each base "
+            "path to its storage options, "
             'such as {"s3://bucket/folder": {"region": "eu-west-1"}}'
         )
     return dict(given)

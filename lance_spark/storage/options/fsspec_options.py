@@ -1,15 +1,18 @@
-"""Storage options as other Lance clients spell them, brought to the arguments of fsspec's file systems.
+"""Translates storage options of other Lance clients to arguments of fsspec file systems.
 
-Other Lance clients name credentials and endpoints as the object_store library does (`aws_access_key_id`, `endpoint`); fsspec's
-packages have names of their own (`key`, `endpoint_url`). Both are understood:
+Other Lance clients name credentials and endpoints as the object_store library does
+(`aws_access_key_id`, `endpoint`). Packages of fsspec have other names (`key`, `endpoint_url`). Both
+are accepted:
 
-1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its value. Which table counts is told from the
-   scheme: `token` is a session token on S3 and a credential on Google Cloud Storage.
-2. Names with the prefix of another kind of store are passed over, so that one set of options serves tables of several kinds.
+1. A name of `option_setters`, with or without its prefix, in any case, is set where fsspec expects
+   its value. The scheme selects the table: `token` is a session token on S3 and a credential on
+   Google Cloud Storage.
+2. Names with the prefix of another kind of store are ignored, so that one set of options serves
+   tables on several kinds of store.
 3. Any other name reaches the file system as it is.
 
-Variables of the environment that other Lance clients read and fsspec's packages do not (`VARIABLES`) count where no option says the same.
-What comes out can be put in again and stays what it is.
+Environment variables of other Lance clients that packages of fsspec do not read (`VARIABLES`) apply
+where no option is given. The translation is idempotent.
 """
 
 from __future__ import annotations
@@ -22,24 +25,25 @@ from urllib.parse import SplitResult, urlsplit
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.options import option_setters as places
+from lance_spark.storage.options import option_setters as setters
 from lance_spark.storage.options.base_paths import is_of_base
 from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3, OptionSetter, parse_flag
 
 __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
 
-#: Storage option: a lock under which commits are made.
+#: Storage option: a lock that is held during commits.
 COMMIT_LOCK = "commit_lock"
-#: Storage option: read branches whose base paths name another place than that of the table.
+#: Storage option: read branches whose base paths are outside of the table.
 FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
-#: Options that are read by this package and never reach a file system.
+#: Options of this package, which are not passed to a file system.
 OWN = frozenset(
     {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
 )
-#: Options of other Lance clients that say how they retry and upload.
+#: Options of other Lance clients about retries and uploads.
 _OF_CLIENTS = frozenset(
     {
-        "client_max_retries", "client_retry_timeout", "download_retry_count", "lance_initial_upload_size",
+        "client_max_retries", "client_retry_timeout", "download_retry_count",
+        "lance_initial_upload_size",
         "lance_upload_concurrency",
     }
 )  # fmt: skip
@@ -49,40 +53,46 @@ _FAMILIES = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 _TABLES = {"s3": S3, "azure": AZURE, "google": GOOGLE}
-#: The longer one comes first.
+#: Longer prefixes come first.
 _PREFIXES = {"s3": ("aws_",), "azure": ("azure_storage_", "azure_"), "google": ("google_",)}
-#: Every name that is known with its prefixes, and those without one that are known for some kind of store.
+#: All known names, with and without prefix.
 KNOWN: frozenset[str] = frozenset(
     OWN
     | _OF_CLIENTS
     | {name for table in _TABLES.values() for name in table}
     | {f"{p}{name}" for kind, table in _TABLES.items() for p in _PREFIXES[kind] for name in table}
 )
-#: Options that are taken from the environment too, where fsspec's packages do not do so themselves.
+#: Options that are also read from the environment, as packages of fsspec do not.
 VARIABLES = {
     "s3": (
-        "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload", "request_payer", "allow_http",
-        "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64",
+        "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload",
+        "request_payer", "allow_http",
+        "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
+        "sse_customer_key_base64",
     ),
     "azure": (
-        "account_name", "account_key", "access_key", "master_key", "sas_token", "sas_key", "client_id", "client_secret", "tenant_id",
-        "authority_id", "endpoint", "use_emulator", "use_fabric_endpoint", "use_azure_cli", "skip_signature", "allow_http",
+        "account_name", "account_key", "access_key", "master_key", "sas_token", "sas_key",
+        "client_id", "client_secret", "tenant_id",
+        "authority_id", "endpoint", "use_emulator", "use_fabric_endpoint", "use_azure_cli",
+        "skip_signature", "allow_http",
     ),
     "google": (
-        "service_account", "service_account_path", "service_account_key", "base_url", "bearer_token", "skip_signature", "allow_http",
+        "service_account", "service_account_path", "service_account_key", "base_url",
+        "bearer_token", "skip_signature", "allow_http",
     ),
 }  # fmt: skip
-#: Arguments by which somebody says who asks. One of them, and the environment has no say in that.
+#: Arguments with credentials. If one of them is given, credentials of the environment are ignored.
 _CREDENTIALS = {
     "s3": ("key", "secret", "token", "anon", "profile"),
     "azure": (
-        "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string", "credential", "anon",
+        "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string",
+        "credential", "anon",
     ),
     "google": ("token",),
 }  # fmt: skip
 _CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 _EMULATOR_ACCOUNT = "devstoreaccount1"
-# Everybody knows it: https://learn.microsoft.com/azure/storage/common/storage-use-azurite
+# Public: https://learn.microsoft.com/azure/storage/common/storage-use-azurite
 _EMULATOR_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
@@ -90,97 +100,98 @@ _EMULATOR_URL = "http://127.0.0.1:10000/devstoreaccount1"
 
 
 def family_of(scheme: str) -> str | None:
-    """Return the kind of store that a scheme names: "s3", "azure", "google", or None for all others."""
+    """Return the family of a scheme: "s3", "azure", "google", or None for all others."""
     return _FAMILIES.get(scheme)
 
 
-#: Arguments of the packages that hold others.
+#: Arguments of the packages that are mappings of further arguments.
 _MAPPINGS = frozenset({"client_kwargs", "config_kwargs", "s3_additional_kwargs"})
 
 
 def to_fsspec(
     scheme: str, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a file system, and the options of this package among them.
+    """Return the arguments of a file system, together with the options of this package.
 
     Parameters
     ----------
     scheme : str
     options : mapping
-        What the user gave. Only texts are translated.
+        Options of the user. Only texts are translated.
     environment : mapping, optional
-        That of the process, if none is given.
+        Environment variables; by default those of the process.
 
     Raises
     ------
     InvalidOptionError
-        A value is none that the option can have, or the option cannot be honoured and ignoring it would not be safe.
+        A value is not valid for its option, or the option cannot be honoured and must not be
+        ignored.
     """
     family = family_of(scheme)
-    found = _translated(family, options)
+    arguments = _translated(family, options)
     if family is None:
-        return found
+        return arguments
     variables = _from_environment(family, os.environ if environment is None else environment)
-    if any(found.get(name) is not None for name in _CREDENTIALS[family]):
+    if any(arguments.get(name) is not None for name in _CREDENTIALS[family]):
         for name in _CREDENTIALS[family]:
             variables.pop(name, None)
-    if family == "azure" and "connection_string" in found:
+    if family == "azure" and "connection_string" in arguments:
         variables.clear()
-    found = _merged(variables, found)
+    arguments = _merged(variables, arguments)
     complete = {"s3": _complete_s3, "azure": _complete_azure, "google": _complete_google}
-    complete[family](found)
-    return found
+    complete[family](arguments)
+    return arguments
 
 
 def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    placed: list[tuple[OptionSetter, str]] = []
+    arguments: dict[str, Any] = {}
+    setter_values: list[tuple[OptionSetter, str]] = []
     for name, value in options.items():
         if not isinstance(name, str):
-            raise InvalidOptionError(f"storage option {name!r}: give a text as its name")
+            raise InvalidOptionError(f"storage option {name!r}: its name must be a text")
         lower = name.lower()
-        place = _place(family, lower)
+        setter = _setter_of(family, lower)
         if lower in _MAPPINGS and not isinstance(value, Mapping):
             raise InvalidOptionError(
-                f"storage option {name}: give a mapping, not {type(value).__name__}"
+                f"storage option {name} must be a mapping, not {type(value).__name__}"
             )
         text = str(value).lower() if isinstance(value, bool) else value
         if is_of_base(name):
             continue
         if lower in OWN:
-            found[lower] = value
+            arguments[lower] = value
         elif lower in _OF_CLIENTS:
             continue
-        elif place is not None and isinstance(text, str):
-            placed.append((place, text))
-        elif place is not places.nothing:
-            found[name] = value
-    # Into mappings that are given too, whatever comes first.
-    for place, text in placed:
-        place(found, text)
-    return found
+        elif setter is not None and isinstance(text, str):
+            setter_values.append((setter, text))
+        elif setter is not setters.nothing:
+            arguments[name] = value
+    # Last, as they also set items of mappings that are given.
+    for setter, text in setter_values:
+        setter(arguments, text)
+    return arguments
 
 
-def _place(family: str | None, name: str) -> OptionSetter | None:
+def _setter_of(family: str | None, name: str) -> OptionSetter | None:
     for kind, prefixes in _PREFIXES.items():
         for prefix in prefixes:
-            place = (
+            setter = (
                 _TABLES[kind].get(name.removeprefix(prefix)) if name.startswith(prefix) else None
             )
-            if place is not None:
-                return place if kind == family else places.nothing
+            if setter is not None:
+                return setter if kind == family else setters.nothing
     return _TABLES[family].get(name) if family is not None else None
 
 
 def _from_environment(family: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in VARIABLES[family]:
         for prefix in _PREFIXES[family]:
             value = environment.get(f"{prefix}{name}".upper())
             if value:
-                _TABLES[family][name](found, value)
+                _TABLES[family][name](arguments, value)
                 break
-    return found
+    return arguments
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -191,26 +202,27 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _check_http(found: dict[str, Any], endpoint: object) -> None:
-    allowed = found.pop(places.ALLOW_HTTP, True)
+def _check_http(arguments: dict[str, Any], endpoint: object) -> None:
+    allowed = arguments.pop(setters.ALLOW_HTTP, True)
     if not allowed and isinstance(endpoint, str) and endpoint.lower().startswith("http:"):
         raise InvalidOptionError(
-            "storage option allow_http is false, and the endpoint begins with http: give one with https, or allow_http=true"
+            "storage option allow_http is false, but the endpoint begins with http: give an "
+            "endpoint with https, or allow_http=true"
         )
 
 
-def _complete_s3(found: dict[str, Any]) -> None:
-    region = found.pop(places.REGION, None)
-    client = found.get("client_kwargs") or {}
+def _complete_s3(arguments: dict[str, Any]) -> None:
+    region = arguments.pop(setters.REGION, None)
+    client = arguments.get("client_kwargs") or {}
     if region is not None and "region_name" not in client:
-        found["client_kwargs"] = {**client, "region_name": region}
-    _check_http(found, found.get("endpoint_url") or client.get("endpoint_url"))
+        arguments["client_kwargs"] = {**client, "region_name": region}
+    _check_http(arguments, arguments.get("endpoint_url") or client.get("endpoint_url"))
 
 
-def _complete_google(found: dict[str, Any]) -> None:
-    token = found.get("token")
+def _complete_google(arguments: dict[str, Any]) -> None:
+    token = arguments.get("token")
     if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
-        # As other clients have it, the file can name the server, and say that this one asks nobody who he is.
+        # As in other clients, the file can name the server, and say that it needs no credentials.
         with translated(token), open(token, encoding="utf-8") as file:
             try:
                 token = json.load(file)
@@ -218,10 +230,10 @@ def _complete_google(found: dict[str, Any]) -> None:
                 token = None
     if isinstance(token, Mapping):
         if token.get("gcs_base_url"):
-            found.setdefault("endpoint_url", token["gcs_base_url"])
+            arguments.setdefault("endpoint_url", token["gcs_base_url"])
         if token.get("disable_oauth"):
-            found["token"] = "anon"  # noqa: S105 - how gcsfs spells it
-    _check_http(found, found.get("endpoint_url"))
+            arguments["token"] = "anon"  # noqa: S105 - how gcsfs spells it
+    _check_http(arguments, arguments.get("endpoint_url"))
 
 
 def _endpoint_parts(endpoint: str) -> SplitResult:
@@ -231,43 +243,45 @@ def _endpoint_parts(endpoint: str) -> SplitResult:
         parts = None
     if parts is None or "@" in parts.netloc:
         raise InvalidOptionError(
-            "storage option endpoint: give a URL with a host, and without user and password, which have options of their own"
+            "storage option endpoint must be a URL with a host, without user and password, which "
+            "have options of their own"
         )
     return parts
 
 
-def _complete_azure(found: dict[str, Any]) -> None:
-    endpoint = found.pop(places.AZURE_ENDPOINT, None)
-    if found.pop(places.AZURE_EMULATOR, False):
-        found.setdefault("account_name", _EMULATOR_ACCOUNT)
-        if found["account_name"] == _EMULATOR_ACCOUNT and not found.get("sas_token"):
-            found.setdefault("account_key", _EMULATOR_KEY)
+def _complete_azure(arguments: dict[str, Any]) -> None:
+    endpoint = arguments.pop(setters.AZURE_ENDPOINT, None)
+    if arguments.pop(setters.AZURE_EMULATOR, False):
+        arguments.setdefault("account_name", _EMULATOR_ACCOUNT)
+        if arguments["account_name"] == _EMULATOR_ACCOUNT and not arguments.get("sas_token"):
+            arguments.setdefault("account_key", _EMULATOR_KEY)
         endpoint = endpoint or os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR_URL
-    if found.pop(places.AZURE_FABRIC, False) and endpoint is None:
-        endpoint = f"https://{found.get('account_name', '')}.blob.fabric.microsoft.com"
-    _check_http(found, endpoint)
-    secret = found.get("account_key") or found.get("sas_token")
-    # adlfs would take one of the environment, for another account maybe, before what it is given.
-    other = "connection_string" not in found and bool(os.environ.get(_CONNECTION_STRING))
-    if endpoint is None and other and secret and found.get("account_name"):
-        endpoint = f"https://{found['account_name']}.blob.core.windows.net"
+    if arguments.pop(setters.AZURE_FABRIC, False) and endpoint is None:
+        endpoint = f"https://{arguments.get('account_name', '')}.blob.fabric.microsoft.com"
+    _check_http(arguments, endpoint)
+    secret = arguments.get("account_key") or arguments.get("sas_token")
+    # adlfs prefers the one of the environment, which may belong to another account.
+    other = "connection_string" not in arguments and bool(os.environ.get(_CONNECTION_STRING))
+    if endpoint is None and other and secret and arguments.get("account_name"):
+        endpoint = f"https://{arguments['account_name']}.blob.core.windows.net"
     if endpoint is None:
         return
     parts = _endpoint_parts(endpoint)
     if parts.scheme == "https" and parts.path in ("", "/") and not (parts.query or other):
-        found["account_host"] = parts.netloc
+        arguments["account_host"] = parts.netloc
         return
-    if secret is None or not found.get("account_name"):
+    if secret is None or not arguments.get("account_name"):
         raise InvalidOptionError(
-            f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs account_name and account_key or sas_token"
+            f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs "
+            "account_name and account_key or sas_token"
         )
     # The only way to tell adlfs of an endpoint without TLS, or with a path.
     base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     own = (
-        f"AccountName={found['account_name']};AccountKey={found['account_key']}"
-        if found.get("account_key")
-        else f"SharedAccessSignature={str(found['sas_token']).removeprefix('?')}"
+        f"AccountName={arguments['account_name']};AccountKey={arguments['account_key']}"
+        if arguments.get("account_key")
+        else f"SharedAccessSignature={str(arguments['sas_token']).removeprefix('?')}"
     )
-    found["connection_string"] = (
+    arguments["connection_string"] = (
         f"DefaultEndpointsProtocol={parts.scheme};{own};BlobEndpoint={base};"
     )

@@ -1,11 +1,12 @@
-"""Where each option of the object_store library goes in the arguments of an fsspec file system: one table for each kind of store.
+"""Maps each option of the object_store library to arguments of an fsspec file system.
 
-Names stand here without their prefix (`aws_`, `azure_storage_`, `google_` ...), in small letters. A place is called with the
-arguments that are being made and the value. Four kinds of options need no place of their own: what fsspec's packages do anyway (`nothing`), what
-only the environment can say (`from_environment`), and what cannot be honoured and would make a table less safe or less private without a
-word (`refused`).
+There is one table for each kind of store. Names have no prefix (`aws_`, `azure_storage_`,
+`google_`) and are in lower case. A setter receives the arguments and the value. Special setters:
+`nothing` for what packages of fsspec do anyway, `from_environment` for what only the environment
+can set, and `refused` for options that cannot be honoured, where silence would make a table less
+safe or less private.
 
-Values may be secrets: nothing here puts one in a message.
+Values may be secrets, so no error contains a value.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 _DURATION = re.compile(
     r"(?P<count>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s|sec|secs|seconds?|m|mins?|minutes?)?"
 )
-#: Names in the arguments that are for `complete` alone.
+#: Internal names in the arguments, resolved by `fsspec_options`.
 ALLOW_HTTP, AZURE_ENDPOINT, AZURE_EMULATOR, AZURE_FABRIC, REGION = (
     " allow_http", " azure endpoint", " azure emulator", " azure fabric", " default region",
 )  # fmt: skip
@@ -47,25 +48,25 @@ def parse_flag(name: str, value: str) -> bool:
 
 
 def into(*keys: str) -> OptionSetter:
-    """Return the place that is named by keys, one mapping inside the other."""
+    """Return a setter of the item at nested keys."""
 
-    def place(target: dict[str, Any], value: Any) -> None:
+    def set_item(target: dict[str, Any], value: Any) -> None:
         for key in keys[:-1]:
-            # What the caller gave stays as it is.
+            # A copy, as mappings of the caller must not change.
             target[key] = dict(target.get(key) or {})
             target = target[key]
         target[keys[-1]] = value
 
-    return place
+    return set_item
 
 
 def flag(name: str, *keys: str) -> OptionSetter:
-    """Return the place of a value that is true or false."""
+    """Return the setter of a value that is true or false."""
 
-    def place(target: dict[str, Any], value: str) -> None:
+    def set_item(target: dict[str, Any], value: str) -> None:
         into(*keys)(target, parse_flag(name, value))  # type: ignore[arg-type]
 
-    return place
+    return set_item
 
 
 def nothing(target: dict[str, Any], value: str) -> None:
@@ -74,27 +75,29 @@ def nothing(target: dict[str, Any], value: str) -> None:
 
 
 def refused(name: str, why: str, harmless: str = "") -> OptionSetter:
-    """Return the place of an option that cannot be honoured; a value that asks for nothing special is passed over."""
+    """Return the setter of an option that cannot be honoured; a value that asks for nothing special
+    is passed over.
+    """
 
-    def place(target: dict[str, Any], value: str) -> None:
+    def set_item(target: dict[str, Any], value: str) -> None:
         del target
         if value.strip().lower() not in (harmless, ""):
             raise InvalidOptionError(f"storage option {name} is not supported: {why}")
 
-    return place
+    return set_item
 
 
 def from_environment(name: str, variable: str) -> OptionSetter:
-    """Return the place of an option that the store's package takes from the environment only."""
+    """Return the setter of an option that the store's package reads from the environment only."""
     return refused(
         name, f"set the environment variable {variable} wherever tables are read or written"
     )
 
 
 def seconds(name: str, *keys: str) -> OptionSetter:
-    """Return the place of a time, as `30s`."""
+    """Return the setter of a duration such as `30s`."""
 
-    def place(target: dict[str, Any], value: str) -> None:
+    def set_item(target: dict[str, Any], value: str) -> None:
         match = _DURATION.fullmatch(value.strip().lower())
         if match is None:
             raise InvalidOptionError(f"storage option {name}: give a time such as 30s")
@@ -102,7 +105,7 @@ def seconds(name: str, *keys: str) -> OptionSetter:
         scale = 0.001 if unit == "ms" else 60 if unit.startswith("m") else 1
         into(*keys)(target, float(match["count"]) * scale)  # type: ignore[arg-type]
 
-    return place
+    return set_item
 
 
 def _virtual_hosted(target: dict[str, Any], value: str) -> None:
@@ -130,7 +133,8 @@ def _encryption(target: dict[str, Any], value: str) -> None:
     name = names.get(value.strip().lower())
     if name is None:
         raise InvalidOptionError(
-            "storage option server_side_encryption: AES256, aws:kms and aws:kms:dsse are supported; keys of the "
+            "storage option server_side_encryption: AES256, aws:kms and aws:kms:dsse are "
+            "supported; keys of the "
             "customer (SSE-C) are not"
         )
     into("s3_additional_kwargs", "ServerSideEncryption")(target, name)
@@ -159,7 +163,10 @@ def _azure_cli(target: dict[str, Any], value: str) -> None:
         target["anon"] = False
 
 
-_CONDITIONAL_PUT = "commits need the store's own conditional put; name a lock by the option commit_lock, or keep manifests in DynamoDB (s3+ddb://)"
+_CONDITIONAL_PUT = (
+    "commits need the conditional put of the store; name a lock by the option commit_lock, or keep "
+    "manifests in DynamoDB (s3+ddb://)"
+)
 _NO_PROXY = "set HTTPS_PROXY and NO_PROXY in the environment"
 
 _CLIENT: dict[str, OptionSetter] = {
@@ -174,8 +181,10 @@ _CLIENT: dict[str, OptionSetter] = {
     "proxy_excludes": refused("proxy_excludes", _NO_PROXY),
     **dict.fromkeys(
         (
-            "connect_timeout", "timeout", "read_timeout", "user_agent", "default_content_type", "http1_only", "http2_only",
-            "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size",
+            "connect_timeout", "timeout", "read_timeout", "user_agent", "default_content_type",
+            "http1_only", "http2_only",
+            "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
+            "http2_max_frame_size",
             "pool_idle_timeout", "pool_max_idle_per_host", "randomize_addresses",
         ),
         nothing,
@@ -273,7 +282,8 @@ AZURE: dict[str, OptionSetter] = {
     **{
         name: refused(name, "this credential is not known to adlfs")
         for name in (
-            "fabric_token_service_url", "fabric_workload_host", "fabric_session_token", "fabric_cluster_identifier",
+            "fabric_token_service_url", "fabric_workload_host", "fabric_session_token",
+            "fabric_cluster_identifier",
             "credential_type",
         )
     },

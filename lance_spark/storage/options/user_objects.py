@@ -1,4 +1,7 @@
-"""Things of users that options name: a text `package.module:name`, which also works where programs are not shared."""
+"""Imports objects of users that options name as `package.module:name`.
+
+Other processes, such as executors, can import them too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from lance_spark.errors import InvalidOptionError
 
 
 def import_object(option: str, text: str, used: str) -> Any:
-    """Return what an option names.
+    """Return the object that an option names.
 
     Parameters
     ----------
@@ -17,19 +20,20 @@ def import_object(option: str, text: str, used: str) -> Any:
     text : str
         ``package.module:name``.
     used : str
-        Where it has to be installed: "wherever tables are ...".
+        Completes "wherever tables are ..." in the error.
 
     Raises
     ------
     InvalidOptionError
-        There is no such thing.
+        The text is malformed, or the object cannot be imported.
     """
     module, colon, name = text.partition(":")
     if not (module and colon and name):
-        raise InvalidOptionError(f"{option} {text!r}: give package.module:name")
+        raise InvalidOptionError(f"{option} {text!r}: must be package.module:name")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
-            f"{option} {text!r} cannot be imported: {error}; it has to be installed wherever tables are {used}"
+            f"{option} {text!r} cannot be imported: {error}; it must be installed wherever "
+            f"tables are {used}"
         ) from error

@@ -1,4 +1,4 @@
-"""Several files as one: their bytes one after the other, each from a multiple of 64 bytes on, as buffers in them are aligned to."""
+"""Several files as one: concatenated, each aligned to 64 bytes like the buffers in them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class JoinedSource:
     sources : sequence of ByteSource
         At least one; closed with this one.
     contents : sequence of uint8 array or None
-        All bytes of each source, if they are in memory. What is, is copied to one place.
+        All bytes of each source, if they are in memory. If all are, they are copied together.
     at_once : int
-        How many sources are read at the same time.
+        Number of sources that are read in parallel.
 
     Attributes
     ----------
     starts : list of int
-        Where each source begins.
+        First byte of each source.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class JoinedSource:
         if len(sources) > 1:
             self.name += f" (and {len(sources) - 1} more)"
         self.starts: list[int] = []
-        at = 0
+        end = 0
         for source in sources:
-            self.starts.append(at)
-            at += source.size + -source.size % _ALIGNMENT
-        self.size = at
+            self.starts.append(end)
+            end += source.size + -source.size % _ALIGNMENT
+        self.size = end
         self._memory: Bytes | None = None
         held = [content for content in contents if content is not None]
         if len(held) == len(sources):
-            parts = [part for one in held for part in (one.data, _GAP[: -len(one) % _ALIGNMENT])]
+            parts = [part for data in held for part in (data.data, _GAP[: -len(data) % _ALIGNMENT])]
             self._memory = np.frombuffer(b"".join(parts), np.uint8)
 
     @property
     def counts(self) -> ReadCounts:
-        """What was read of all sources."""
+        """The counts of all sources together."""
         for source in self._sources:
             counts = getattr(source, "counts", None)
             if counts is not None:
@@ -77,31 +77,33 @@ class JoinedSource:
                 if offset < 0 or length < 0 or offset + length > self.size:
                     raise outside(self.name, self.size, offset, length)
             return [memory[offset : offset + length] for offset, length in ranges]
-        asked: dict[int, list[int]] = {}
+        indices_by_source: dict[int, list[int]] = {}
         for index, (offset, _) in enumerate(ranges):
-            asked.setdefault(bisect_right(self.starts, offset) - 1, []).append(index)
+            indices_by_source.setdefault(bisect_right(self.starts, offset) - 1, []).append(index)
 
         def answers(number: int) -> list[Bytes]:
             start = self.starts[number]
-            own = [ranges[index] for index in asked[number]]
-            return self._sources[number].read([ByteRange(at - start, size) for at, size in own])
+            local = [ranges[index] for index in indices_by_source[number]]
+            return self._sources[number].read(
+                [ByteRange(offset - start, size) for offset, size in local]
+            )
 
-        if self._at_once > 1 and len(asked) > 1:
-            with ThreadPoolExecutor(min(self._at_once, len(asked))) as pool:
-                found = list(pool.map(answers, asked))
+        if self._at_once > 1 and len(indices_by_source) > 1:
+            with ThreadPoolExecutor(min(self._at_once, len(indices_by_source))) as pool:
+                answered = list(pool.map(answers, indices_by_source))
         else:
-            found = [answers(number) for number in asked]
-        result: list[Bytes] = [_NOTHING] * len(ranges)
-        for indices, several in zip(asked.values(), found, strict=True):
-            for index, data in zip(indices, several, strict=True):
+            answered = [answers(number) for number in indices_by_source]
+        result: list[Bytes] = [_EMPTY] * len(ranges)
+        for indices, arrays in zip(indices_by_source.values(), answered, strict=True):
+            for index, data in zip(indices, arrays, strict=True):
                 result[index] = data
         return result
 
     def close(self) -> None:
-        """Close the sources; arrays handed out before stay valid."""
+        """Close the sources; arrays returned earlier stay valid."""
         self._memory = None
         for source in self._sources:
             source.close()
 
 
-_NOTHING = np.empty(0, np.uint8)
+_EMPTY = np.empty(0, np.uint8)

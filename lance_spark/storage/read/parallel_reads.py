@@ -1,6 +1,7 @@
-"""Many small files: read one after the other on local disks, several at once where each request takes its time.
+"""Reads many small files: in sequence on local disks, in parallel on other stores.
 
-Results come in the order asked for. The error of the first that fails is raised, and those not yet begun are left out.
+Results come in the order of the requests. The first error is raised, and reads that have not begun
+are cancelled.
 """
 
 from __future__ import annotations
@@ -9,38 +10,40 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-_Asked = TypeVar("_Asked")
-_Read = TypeVar("_Read")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 AT_ONCE = 16
 
 
 def read_all(
-    read: Callable[[_Asked], _Read], asked: Sequence[_Asked], *, local: bool
-) -> list[_Read]:
-    """Return what `read` makes of each.
+    read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
+) -> list[_Result]:
+    """Return the result of `read` for each item.
 
     Parameters
     ----------
     read : callable
         Called by several threads, unless `local`.
-    asked : sequence
+    items : sequence
     local : bool
         Whether the files are on a local disk.
     """
-    if local or len(asked) < 2:
-        return [read(one) for one in asked]
-    with ThreadPoolExecutor(min(len(asked), AT_ONCE)) as pool:
-        return list(pool.map(read, asked))
+    if local or len(items) < 2:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), AT_ONCE)) as pool:
+        return list(pool.map(read, items))
 
 
 def read_each(
-    read: Callable[[_Asked], _Read], asked: Sequence[_Asked], *, local: bool
-) -> Iterator[_Read]:
-    """Yield what `read` makes of each; whoever stops early has asked for less than `AT_ONCE` too many. Parameters as in `read_all`."""
+    read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
+) -> Iterator[_Result]:
+    """Yield what `read` makes of each; whoever stops early has items for less than `AT_ONCE` too
+    many. Parameters as in `read_all`.
+    """
     if local:
-        yield from map(read, asked)
+        yield from map(read, items)
         return
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for at in range(0, len(asked), AT_ONCE):
-            yield from pool.map(read, asked[at : at + AT_ONCE])
+        for start in range(0, len(items), AT_ONCE):
+            yield from pool.map(read, items[start : start + AT_ONCE])

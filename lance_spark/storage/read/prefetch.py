@@ -1,8 +1,8 @@
-"""A file behind fsspec of which parts are fetched before they are asked for.
+"""Prefetches parts of a file behind fsspec before readers request them.
 
-What will be asked for is told buffer by buffer and *step* by step, as rows are read: of each buffer that a step needs, from where to
-where. That need not be exact. What turns out to lack is fetched when it is asked for, and nothing is fetched twice as long as ranges are
-asked for in the order of the file.
+The caller announces the ranges of each *step*, buffer by buffer, as rows are read. The ranges need
+not be exact: missing bytes are fetched on request. No byte is fetched twice as long as requests
+follow the order of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lance_spark.storage.source import ByteRange, Bytes
 
 
 class Part(NamedTuple):
-    """Bytes `start` to `stop` of a file, which lie in a buffer of it."""
+    """Bytes `start` to `stop` of a buffer of a file."""
 
     buffer: ByteRange
     start: int
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Bytes `start` to `stop` of the file: one request."""
+    """Bytes `start` to `stop` of the file, fetched by one request."""
 
     start: int
     stop: int
@@ -40,7 +40,10 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Buffer:
-    """What is fetched of a buffer: all bytes from that of the first piece on up to `stop`; pieces can begin before it and end behind."""
+    """The fetched part of a buffer: from its first piece up to `stop`.
+
+    Pieces can begin before the buffer and end after it.
+    """
 
     place: ByteRange
     stop: int
@@ -48,43 +51,43 @@ class _Buffer:
     pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, pieces: Sequence[_Piece]) -> None:
-        """Add what was fetched of the bytes up to `stop`, and of those behind with a neighbour."""
+        """Add fetched pieces. Pieces that were merged with those of a neighbour extend `stop`."""
         self.pieces += pieces
         end = self.place.offset + self.place.length
         self.stop = max(self.stop, min(pieces[-1].stop, end))
 
 
 class AheadSource:
-    """A `Ranges` over a file; made, used and closed by one thread at a time.
+    """A `Ranges` over a file, for one thread at a time.
 
     Parameters
     ----------
     source : RemoteSource
-        It is not closed with this one. Counts what is read here too.
+        Not closed together with this object. It counts the reads of this object too.
     """
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
         self._threads = source.threads()
-        self._asked: list[Future[Bytes]] = []
+        self._requests: list[Future[Bytes]] = []
         self._buffers: dict[ByteRange, _Buffer] = {}
         self._places: list[ByteRange] = []
         self._steps: deque[list[_Buffer]] = deque()
         self._error: BaseException | None = None
 
     def expect(self, parts: Sequence[Part]) -> int:
-        """Begin to fetch what the next step will ask for, as far as that is not under way.
+        """Begin to fetch the ranges of the next step that are not being fetched yet.
 
         Returns
         -------
         int
-            How many bytes are fetched.
+            Bytes that this call fetches.
         """
         wanted: list[ByteRange] = []
         lacking: list[_Buffer] = []
         step: list[_Buffer] = []
         for place, first, last in parts:
-            # A little more than was said, as one more request would cost more.
+            # A little more than announced, as a further request would cost more.
             stop = min(last + MAX_GAP, place.offset + place.length)
             buffer = self._buffers.get(place)
             if buffer is None:
@@ -104,7 +107,7 @@ class AheadSource:
         return sum(size for _, size in wanted)
 
     def finish(self) -> None:
-        """Let go of what no step but the oldest needs: it has been read."""
+        """Release the buffers that only the oldest step needed: it has been read."""
         for buffer in self._steps.popleft():
             buffer.steps -= 1
             if not buffer.steps:
@@ -140,21 +143,21 @@ class AheadSource:
         ]
         for place, buffer in zip(ranges, buffers, strict=True):
             if buffer is not None:
-                # What begins where this ends may share a chunk with it.
+                # The next range may begin in the last chunk of this one.
                 kept = place.offset + place.length - MAX_GAP
                 buffer.pieces = [piece for piece in buffer.pieces if piece.stop > kept]
         return answer
 
     def close(self) -> None:
-        """Let go of everything, and wait for the requests that are under way; those that wait are not sent."""
-        wait([one for one in self._asked if not one.cancel()])
-        self._asked.clear()
+        """Cancel waiting requests, wait for running ones, and release all buffers."""
+        wait([request for request in self._requests if not request.cancel()])
+        self._requests.clear()
         self._buffers.clear()
         self._places.clear()
         self._steps.clear()
 
     def _buffer_at(self, place: ByteRange) -> _Buffer | None:
-        """Return the buffer of which a range, or its first part, is fetched; None if there is none."""
+        """Return the buffer that holds the beginning of a range; None if it is not fetched."""
         offset, length = place
         number = bisect_right(self._places, ByteRange(offset, self._source.size)) - 1
         if number < 0 or not length:
@@ -167,7 +170,7 @@ class AheadSource:
 
     def _read_expected(self, start: int, stop: int) -> Bytes:
         if self._error is not None:
-            # It would be tried as often as the one before it, while somebody waits to be told.
+            # This request would repeat as often as the failed one, while the reader waits.
             raise self._error
         try:
             return self._source.read_part(start, stop)
@@ -178,22 +181,22 @@ class AheadSource:
     def _fetch(
         self, ranges: Sequence[ByteRange], read_part: Callable[[int, int], Bytes]
     ) -> list[list[_Piece]]:
-        """Begin to fetch ranges, neighbours together; return the pieces that hold each."""
-        found: list[list[_Piece]] = [[] for _ in ranges]
-        self._asked = [one for one in self._asked if not one.done()]
+        """Begin to fetch ranges, merged with neighbours; return the pieces of each range."""
+        pieces_of: list[list[_Piece]] = [[] for _ in ranges]
+        self._requests = [request for request in self._requests if not request.done()]
         count = total = 0
         for read in coalesce(ranges):
             size = read.stop - read.start
             parts = max(size // PART, 1)
-            edges = [read.start + size * at // parts for at in range(parts + 1)]
+            edges = [read.start + size * index // parts for index in range(parts + 1)]
             pieces = [
                 _Piece(start, stop, self._threads.submit(read_part, start, stop))
                 for start, stop in pairwise(edges)
             ]
-            self._asked += [piece.data for piece in pieces]
+            self._requests += [piece.data for piece in pieces]
             for member in read.members:
                 offset, length = ranges[member]
-                found[member] = [
+                pieces_of[member] = [
                     piece
                     for piece in pieces
                     if piece.stop > offset and piece.start < offset + length
@@ -201,19 +204,19 @@ class AheadSource:
             count, total = count + parts, total + size
         if count:
             self._source.counts.add(count, total)
-        return found
+        return pieces_of
 
 
 def _cut(pieces: Sequence[_Piece], place: ByteRange) -> Bytes:
-    """Return a range that pieces hold: each begins in the one before it, or at its end."""
-    at, end = place.offset, place.offset + place.length
-    found: list[Bytes] = []
+    """Return a range from its pieces, which overlap or follow each other."""
+    position, end = place.offset, place.offset + place.length
+    cuts: list[Bytes] = []
     for start, stop, data in pieces:
-        if at < min(stop, end):
-            found.append(data.result()[at - start : end - start])
-            at = min(stop, end)
-    if len(found) < 2:
-        return found[0] if found else np.empty(0, np.uint8)
-    # Arrow's memory goes back to the system; of what the C library has, each thread's share stays.
+        if position < min(stop, end):
+            cuts.append(data.result()[position - start : end - start])
+            position = min(stop, end)
+    if len(cuts) < 2:
+        return cuts[0] if cuts else np.empty(0, np.uint8)
+    # Arrow returns this memory to the system; the C library would keep it for each thread.
     joined = np.frombuffer(pa.allocate_buffer(place.length), np.uint8)
-    return np.concatenate(found, out=joined)
+    return np.concatenate(cuts, out=joined)

@@ -1,15 +1,15 @@
-"""Uploads to Azure: blocks, several under way at the same time, and then a list of them that makes a blob.
+"""Uploads to Azure: blocks sent in parallel, then a block list that creates the blob.
 
-| what | size |
+| item | size |
 | --- | --- |
 | a file of up to one part | one put |
 | blocks 1 to 100 | `lance_initial_upload_size`, 5 MiB by default |
-| 100 blocks further on | 5 MiB more, so that 50,000 blocks, which is all that Azure takes, hold 60 TB |
-| blocks under way | `lance_upload_concurrency`, 10 by default, fewer of greater ones, one at least |
+| each further 100 blocks | 5 MiB more: 50,000 blocks, the most of Azure, hold 60 TB |
+| parallel blocks | `lance_upload_concurrency`, 10 by default; fewer if larger, at least one |
 
-adlfs by itself collects 50 MiB or whatever is written at a time, and stops its writer until they are sent.
+adlfs itself collects 50 MiB or one write, and blocks the writer until they are sent.
 
-A file that is given up is not visible. Its blocks are no blob; Azure removes them after a week, and there is no request that does.
+An aborted file is not visible. Azure removes its blocks after a week; no request can remove them.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ class AzureOutput(PartsOutput):
         super().__init__(*args, **kwargs)
         container, name, _ = self._fs.split_path(self._path)
         self._blob = self._fs.service_client.get_blob_client(container=container, blob=name)
-        # Names of blocks are as long as those of adlfs: all that a blob is made of, and what is left over, have to be of one length.
+        # All block names of a blob, also of blocks left behind, must have one length: that of
+        # adlfs.
         self._names = uuid.uuid4().hex[:24]
-        #: Azure's library does not repeat these requests, and waits for them as long as adlfs has been told.
+        #: Azure's library sends these requests once, with the timeouts of adlfs.
         self._once = {"retry_total": 0, **(getattr(self._fs, "_timeout_kwargs", None) or {})}
 
     def _put_whole(self, data: bytearray) -> None:
-        # Of other buffers than bytes, Azure's library makes an iterator over single bytes.
+        # Azure's library iterates over the single bytes of any buffer other than bytes.
         self._own.call(self._fs.pipe_file, self._path, bytes(data), retry_total=0)
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> str:
         block = f"{self._names}{number:08d}"
         stage = partial(self._blob.stage_block, block, part, length=len(part), **self._once)
-        await self._own.call_async(stage, self._is_given_up)
+        await self._own.call_async(stage, self._is_cancelled)
         return block
 
     def _complete(self) -> None:
@@ -63,11 +64,11 @@ class AzureOutput(PartsOutput):
         commit = partial(
             self._blob.commit_block_list,
             [BlobBlock(block) for block in sorted(self._parts)],
-            # As adlfs has it.
+            # The same metadata as adlfs writes.
             metadata={"is_directory": "false"},
             **self._once,
         )
-        self._started(self._own.call_async(commit, self._is_given_up)).result()
+        self._started(self._own.call_async(commit, self._is_cancelled)).result()
 
     def _discard(self) -> None:
-        """There is nothing that could be done."""
+        """Do nothing: Azure has no request to remove blocks."""

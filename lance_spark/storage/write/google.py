@@ -1,15 +1,16 @@
-"""Uploads to Google Cloud Storage: one session, whose parts are sent one after the other while the next one is being written.
+"""Uploads to Google Cloud Storage: one session, whose parts are sent in sequence.
 
-| what | size |
+| item | size |
 | --- | --- |
 | a file of up to one part | one put |
-| all parts but the last | `lance_initial_upload_size`, 8 MiB by default, always a multiple of 256 KiB |
-| parts under way | one: a session takes its bytes in their order |
+| all parts but the last | `lance_initial_upload_size`, 8 MiB by default; multiples of 256 KiB |
+| parallel parts | one: a session receives its bytes in order |
 
-A file that is written holds two parts. After a request without an answer the store is asked which bytes it has, and is sent the others; gcsfs by
-itself sends all of them again, and as often as it likes.
+An open file holds two parts in memory. After a lost answer, the store reports which bytes it has,
+and receives the others. (gcsfs itself would send all of them again.)
 
-A file that is given up is not visible, and its session is cancelled. One of a process that is killed ends by itself after a week.
+An aborted file is not visible, and its session is cancelled. The session of a killed process
+expires after a week.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Answer(NamedTuple):
 
 
 def sizes_of(options: Mapping[str, Any]) -> PartSizes:
-    """Return the sizes of parts. One that the store would not take is made greater, or brought down to 1 GiB.
+    """Return the sizes of parts, rounded up to 256 KiB and limited to 1 GiB.
 
     Raises
     ------
@@ -57,7 +58,7 @@ class GoogleOutput(PartsOutput):
         bucket, self._key, _ = self._fs.split_path(self._path)
         self._url = f"{self._fs._location}/upload/storage/v1/b/{bucket}/o"
         self._session: str | None = None
-        #: Bytes that the store has.
+        #: Bytes that the store has confirmed.
         self._stored = 0
 
     def _put_whole(self, data: bytearray) -> None:
@@ -70,13 +71,13 @@ class GoogleOutput(PartsOutput):
             uploadType="media",
             name=self._key,
         )
-        self._started(self._own.call_async(put, self._is_given_up)).result()
+        self._started(self._own.call_async(put, self._is_cancelled)).result()
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> None:
         if self._session is None:
-            self._session = await self._own.call_async(self._begin_session, self._is_given_up)
+            self._session = await self._own.call_async(self._begin_session, self._is_cancelled)
         sending = _Sending(self, self._session, memoryview(part), self._stored, last)
-        await self._own.call_async(sending.attempt, self._is_given_up)
+        await self._own.call_async(sending.attempt, self._is_cancelled)
         self._stored += len(part)
 
     async def _begin_session(self) -> str:
@@ -91,7 +92,7 @@ class GoogleOutput(PartsOutput):
         return begun.headers["Location"]
 
     def _complete(self) -> None:
-        """The last part has done that."""
+        """Do nothing: the last part completes the object."""
 
     def _discard(self) -> None:
         if self._session is None:
@@ -103,7 +104,7 @@ class GoogleOutput(PartsOutput):
     async def _ask(
         self, method: str, url: str, headers: dict[str, str], body: memoryview, **query: str
     ) -> _Answer:
-        """Send a request once, as gcsfs would, and raise what it would raise."""
+        """Send a request once, with the headers and errors of gcsfs."""
         from gcsfs.retry import validate_response
 
         fs = self._fs
@@ -113,7 +114,7 @@ class GoogleOutput(PartsOutput):
             url,
             params=fs._get_params(query),
             headers=fs._get_headers({"Content-Length": str(len(body)), **headers}),
-            # Of a file in memory aiohttp sends piece by piece, of bytes a copy as a whole.
+            # aiohttp sends a file in memory piece by piece, but copies bytes as a whole.
             data=io.BytesIO(body) if body else None,
             timeout=fs.requests_timeout,
         ) as answer:
@@ -121,14 +122,14 @@ class GoogleOutput(PartsOutput):
             try:
                 validate_response(answer.status, content, url.partition("?")[0])
             except Exception as error:
-                # gcsfs drops them; `Retry-After` is one.
+                # gcsfs drops the headers, `Retry-After` among them.
                 error.headers = answer.headers  # type: ignore[attr-defined]
                 raise
             return _Answer(answer.status, answer.headers)
 
 
 class _Sending:
-    """One part on its way.
+    """The upload of one part.
 
     Parameters
     ----------
@@ -136,9 +137,9 @@ class _Sending:
     session : str
     part : memoryview
     start : int
-        Bytes of the file before it.
+        Offset of the part in the file.
     last : bool
-        Whether it is the last part, with which the object comes to be.
+        Whether it is the last part, which completes the object.
     """
 
     def __init__(
@@ -151,13 +152,13 @@ class _Sending:
         self._end = start + len(part)
         self._last = last
         self._total = str(self._end) if last else "*"
-        #: Where the store goes on, as far as is known.
+        #: Offset that the store expects next, as far as is known.
         self._at = start
         self._in_doubt = False
         self._done = False
 
     async def attempt(self) -> None:
-        """Send what the store does not have yet, until it has the part or a request fails."""
+        """Send the bytes that the store lacks, until it has the part or a request fails."""
         if self._in_doubt:
             await self._ask(f"bytes */{self._total}", self._part[:0])
         while not self._done:
@@ -165,12 +166,12 @@ class _Sending:
             content = f"bytes {self._at}-{self._end - 1}/{self._total}"
             await self._ask(content, self._part[self._at - self._start :])
             if self._at == before and not self._done:
-                raise ConnectionError("the store has taken none of the bytes")
+                raise ConnectionError("the store has accepted none of the bytes")
 
     async def _ask(self, content: str, body: memoryview) -> None:
         self._in_doubt = True
         try:
-            # Not PUT: aiohttp would send that again by itself when a connection breaks. gcsfs sends POST, too.
+            # POST, as in gcsfs: aiohttp itself repeats a PUT when a connection breaks.
             answer = await self._output._ask(
                 "POST", self._session, {"Content-Range": content, "Content-Type": _TYPE}, body
             )
@@ -186,11 +187,12 @@ class _Sending:
         self._at = int(stored.rpartition("-")[2]) + 1 if stored else 0
         if not self._start <= self._at <= self._end:
             raise StorageError(
-                f"{self._output.name}: the store has {self._at} bytes, and not {self._start} to {self._end}"
+                f"{self._output.name}: the store reports {self._at} bytes, outside of "
+                f"{self._start} to {self._end}"
             )
         if self._at == self._end:
             self._done = not self._last
-            # The next try asks for the object that should have come of it.
+            # The next try asks whether the object exists.
             self._in_doubt = self._last
             if self._last:
-                raise ConnectionError("the store has all bytes, and made no object of them")
+                raise ConnectionError("the store has all bytes, but created no object")

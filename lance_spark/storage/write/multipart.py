@@ -1,11 +1,12 @@
-"""Files that are sent in parts while the next one is being written: what the uploads to S3, Google Cloud Storage and Azure share.
+"""Multipart uploads: parts are sent while the next one is filled. Base of all cloud uploads.
 
-Both options below are storage options, or variables of the environment in capitals, as other Lance clients have them. A file that is
-written holds the part that is being filled and those under way; what connections have taken over and not sent comes on top, up to as
-much again.
+Both options below are storage options, or environment variables in capitals, as in other Lance
+clients. An open file holds in memory the part that is being filled and the parts being sent.
+Buffers of connections can hold as much again.
 
-Whoever writes waits only if as many parts are under way as may be. A part that fails is sent again (`retry`), whatever the package of the
-store would do; if it fails for good, the next `write` or `close` says so. Nothing is visible before the last request of `close`.
+A writer waits only while the most parts are being sent. A part that fails is repeated (`retry`). If
+it fails for good, the next `write` or `close` raises the error. No object is visible before the
+last request of `close`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from lance_spark.storage.retry import Retries
 
 INITIAL_UPLOAD_SIZE = "lance_initial_upload_size"
 UPLOAD_CONCURRENCY = "lance_upload_concurrency"
-#: S3 takes no smaller parts, but for the last one.
+#: Least bytes of a part on S3, except the last one.
 STEP = 5 * 1024 * 1024
 _GREATEST = 4000 * 1024 * 1024
 _GROWS_AFTER = 100
-#: S3 takes no more.
+#: Most parts of an object on S3.
 _MOST_PARTS = 10_000
 _DEFAULT_CONCURRENCY = 10
 _MOST_AT_ONCE = 256
@@ -36,18 +37,18 @@ _MOST_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class PartSizes:
-    """How a file is cut into parts.
+    """The sizes of the parts of a file.
 
     Attributes
     ----------
     first : int
         Bytes of the first parts.
     at_once : int
-        How many of them may be under way.
+        Most parts of this size that are sent in parallel.
     constant : bool
-        Whether the store wants parts of one size.
+        Whether the store requires parts of one size.
     most : int
-        How many parts a file can have.
+        Most parts of a file.
     """
 
     first: int = STEP
@@ -57,7 +58,7 @@ class PartSizes:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
-        """Return what storage options and the environment say. A size outside of what stores take is brought inside.
+        """Return the sizes of storage options and the environment, limited to those of the stores.
 
         Raises
         ------
@@ -70,35 +71,37 @@ class PartSizes:
         return cls(min(max(size, STEP), _GREATEST), min(at_once, _MOST_AT_ONCE), constant)
 
     def size(self, number: int) -> int:
-        """Return the bytes of a part; they are counted from 0."""
+        """Return the bytes of a part, counted from 0."""
         if self.constant:
             return self.first
         return min(max(self.first, (number // _GROWS_AFTER + 1) * STEP), _GREATEST)
 
     def under_way(self, size: int) -> int:
-        """Return how many parts of a size may be under way."""
+        """Return how many parts of a size are sent in parallel at most."""
         most = (self.at_once + 1) * self.first
-        # One more is being filled meanwhile.
+        # A further part is being filled meanwhile.
         return min(self.at_once, max(1, most // size - 1))
 
 
 class PartsOutput:
-    """A new object; see `OutputFile`. What stores do differently is in the methods that raise NotImplementedError.
+    """A new object; see `OutputFile`.
+
+    Subclasses for each store implement the methods that raise NotImplementedError.
 
     Parameters
     ----------
     fs : fsspec file system
-        One with an event loop.
+        A file system with an event loop.
     path : str
-        Its path there.
+        Path of the object.
     name : str
-        What errors call it.
+        Name of the object in errors.
     sizes : PartSizes
     retries : Retries
     options : mapping, optional
         Storage options whose values no error shows.
     replace : bool
-        Whether there can be an object already, which `abort` leaves.
+        Whether an object can exist already; `abort` leaves it.
     """
 
     def __init__(
@@ -116,40 +119,40 @@ class PartsOutput:
         self._path = path
         self._sizes = sizes
         self._retries = retries
-        #: Those of requests that the package below sends once.
+        #: Retries of requests that the package below sends once.
         self._own = _alone(retries)
         self._options = options
         self._replace = replace
         self._written = 0
         self._buffer = bytearray()
-        #: Parts that were begun.
+        #: Number of parts begun.
         self._number = 0
         self._pending: dict[Future[Any], int] = {}
         self._parts: list[Any] = []
         self._open = True
         self._broken = False
-        self._given_up = False
+        self._cancelled = False
         self.name = name
 
     def write(self, buffer: Any) -> None:
         """Append the bytes of a buffer."""
         assert self._open, f"{self.name} is closed"
         view = memoryview(buffer).cast("B")
-        at = 0
-        while at < len(view):
+        start = 0
+        while start < len(view):
             size = self._sizes.size(self._number)
             if len(self._buffer) == size:
                 try:
                     with translated(self.name, self._options):
                         self._send()
                 except BaseException:
-                    # Whoever closes it all the same gets no file that lacks a part.
+                    # A later `close` must not create a file without this part.
                     self._broken = True
                     raise
                 continue
-            step = min(size - len(self._buffer), len(view) - at)
-            self._buffer += view[at : at + step]
-            at += step
+            step = min(size - len(self._buffer), len(view) - start)
+            self._buffer += view[start : start + step]
+            start += step
         self._written += len(view)
 
     def tell(self) -> int:
@@ -177,12 +180,13 @@ class PartsOutput:
         self._buffer = bytearray()
 
     def abort(self) -> None:
-        """Delete the object and its parts unless it is closed."""
+        """Delete the object and its parts, unless it is closed."""
         if not self._open:
             return
-        self._open, self._given_up = False, True
+        self._open, self._cancelled = False, True
         self._buffer = bytearray()
-        # What cannot be tidied up now is unreferenced, and cleanup, or a rule of the bucket, removes it.
+        # No version refers to what cannot be removed now: cleanup or a rule of the bucket removes
+        # it.
         wait(self._pending)
         self._pending.clear()
         if self._number:
@@ -196,23 +200,25 @@ class PartsOutput:
         raise NotImplementedError
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> Any:
-        """Send a part; they are counted from 1. What it returns is in `_parts` when the upload is completed."""
+        """Send a part, counted from 1. `_parts` collects the results."""
         raise NotImplementedError
 
     def _complete(self) -> None:
-        """Make an object of the parts, all of which are sent."""
+        """Create the object from its parts. All parts have been sent."""
         raise NotImplementedError
 
     def _discard(self) -> None:
-        """Remove parts that were sent, none of which is under way any more. Raises nothing."""
+        """Remove the parts that were sent. No part is being sent. Raises nothing."""
         raise NotImplementedError
 
     def _send(self, *, last: bool = False) -> None:
-        """Begin to send what is in the buffer as the next part."""
+        """Begin to send the buffer as the next part."""
         if self._number >= self._sizes.most:
             raise StorageError(
-                f"{self.name}: the file has more than {self._sizes.most} parts of {self._sizes.first} bytes; "
-                f"set the storage option {INITIAL_UPLOAD_SIZE} to more bytes, or write smaller files"
+                f"{self.name}: the file has more than {self._sizes.most} parts of "
+                f"{self._sizes.first} bytes; "
+                f"set the storage option {INITIAL_UPLOAD_SIZE} to more bytes, or write smaller "
+                "files"
             )
         part, self._buffer = self._buffer, bytearray()
         self._number += 1
@@ -221,23 +227,23 @@ class PartsOutput:
         self._pending[self._started(self._send_part(self._number, part, last))] = len(part)
 
     def _begin(self) -> None:
-        """Is called before each part."""
+        """Prepare the upload; called before each part."""
 
     def _started(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._fs.loop)
 
     def _wait_for(self, left: int) -> None:
-        """Wait until no more than some parts are under way. Raises what one of them has failed with."""
+        """Wait until at most `left` parts are being sent. Raises the error of a failed part."""
         while True:
-            for future in [one for one in self._pending if one.done()]:
+            for future in [part for part in self._pending if part.done()]:
                 del self._pending[future]
                 self._parts.append(future.result())
             if len(self._pending) <= left:
                 return
             wait(self._pending, return_when=FIRST_COMPLETED)
 
-    def _is_given_up(self) -> bool:
-        return self._given_up
+    def _is_cancelled(self) -> bool:
+        return self._cancelled
 
 
 def _alone(retries: Retries) -> Retries:
@@ -245,7 +251,7 @@ def _alone(retries: Retries) -> Retries:
 
 
 def whole(options: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a number from 1 on: a storage option, a variable of the environment, or the default.
+    """Return a positive number from a storage option, the environment, or the default.
 
     Raises
     ------
@@ -260,6 +266,7 @@ def whole(options: Mapping[str, Any], name: str, default: int) -> int:
         value = 0
     if value < 1:
         raise InvalidOptionError(
-            f"{name}, a storage option or a variable of the environment: a whole number from 1 on, not {given!r}"
+            f"{name}, a storage option or environment variable, must be a whole number of at least "
+            f"1, not {given!r}"
         )
     return value

@@ -1,4 +1,4 @@
-"""Files while they are written."""
+"""The contract of a file that is being written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 
 class OutputFile(Protocol):
-    """A file that is written from start to end.
+    """A file that is written sequentially.
 
-    `name` is what errors call the file. Nobody refers to the file before its writer says so: it may be visible half
-    written.
+    `name` is the name of the file in errors. The file may be visible while it is incomplete, as no
+    version refers to it before its writer commits.
     """
 
     name: str
@@ -29,7 +29,7 @@ class OutputFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Make the file durable; on failure it is removed.
+        """Make the file durable. After a failure it is removed.
 
         Raises
         ------
@@ -39,5 +39,5 @@ class OutputFile(Protocol):
         ...
 
     def abort(self) -> None:
-        """Delete the file; does nothing once it is closed."""
+        """Delete the file, unless it is closed."""
         ...

@@ -1,16 +1,17 @@
-"""Uploads to S3: several parts under way at the same time.
+"""Uploads to S3: parts sent in parallel.
 
-| what | size |
+| item | size |
 | --- | --- |
 | a file of up to one part | one put |
 | parts 1 to 100 | `lance_initial_upload_size`, 5 MiB by default |
-| 100 parts further on | 5 MiB more, unless the store wants parts of one size, so that 10,000 parts hold 2.5 TB |
-| parts under way | `lance_upload_concurrency`, 10 by default, fewer of greater ones, one at least |
+| each further 100 parts | 5 MiB more, unless the store requires one size: 10,000 hold 2.5 TB |
+| parallel parts | `lance_upload_concurrency`, 10 by default; fewer if larger, at least one |
 
-A file that is written holds no more than 11 parts of 5 MiB, or two parts of a very large file; see `parts` for what is on top.
+An open file holds at most 11 parts of 5 MiB, or two parts of a very large file, besides the buffers
+of connections (`multipart`).
 
-A file that is given up leaves no parts behind: the upload is aborted once none of them is under way. A process that is killed cannot do that;
-a lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) removes such parts.
+An aborted file leaves no parts behind: its upload is aborted after its last part. A killed process
+cannot abort; a lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) removes its parts.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class S3Output(PartsOutput):
     def _begin(self) -> None:
         if self._upload is None:
             self._upload = self._started(
-                self._retries.call_async(self._begin_upload, self._is_given_up)
+                self._retries.call_async(self._begin_upload, self._is_cancelled)
             )
 
     async def _begin_upload(self) -> str:
         try:
             begun = await self._fs._call_s3("create_multipart_upload", **self._object)
         except Exception:
-            # It may have been begun, and then nobody has told us its name.
+            # The upload may exist, under a name that this process does not know.
             self._uploads_unknown = True
             raise
         return str(begun["UploadId"])
@@ -56,9 +57,9 @@ class S3Output(PartsOutput):
     async def _send_part(self, number: int, part: bytearray, last: bool) -> dict[str, Any]:
         assert self._upload is not None
         upload = await asyncio.wrap_future(self._upload)
-        asked = {**self._object, "UploadId": upload, "PartNumber": number, "Body": part}
+        arguments = {**self._object, "UploadId": upload, "PartNumber": number, "Body": part}
         answer = await self._retries.call_async(
-            lambda: self._fs._call_s3("upload_part", **asked), self._is_given_up
+            lambda: self._fs._call_s3("upload_part", **arguments), self._is_cancelled
         )
         sent = {"PartNumber": number, "ETag": answer["ETag"]}
         algorithm = (self._fs.s3_additional_kwargs or {}).get("ChecksumAlgorithm")
@@ -69,14 +70,14 @@ class S3Output(PartsOutput):
     def _complete(self) -> None:
         assert self._upload is not None
         self._parts.sort(key=lambda part: int(part["PartNumber"]))
-        asked = {"UploadId": self._upload.result(), "MultipartUpload": {"Parts": self._parts}}
+        arguments = {"UploadId": self._upload.result(), "MultipartUpload": {"Parts": self._parts}}
         tries = self._retries.tries()
         while True:
             try:
-                self._fs.call_s3("complete_multipart_upload", **self._object, **asked)
+                self._fs.call_s3("complete_multipart_upload", **self._object, **arguments)
                 return
             except FileNotFoundError:
-                # There is no such upload any more: an earlier request, whose answer was lost, has completed it.
+                # An earlier request, whose answer was lost, has completed the upload.
                 if self._retries.call(size_of, self._fs, self._path) != self._written:
                     raise
                 return
@@ -94,20 +95,20 @@ class S3Output(PartsOutput):
             self._abort_unknown()
 
     def _abort_upload(self, upload: str) -> None:
-        # One that is not there any more was aborted by an earlier request.
+        # A missing upload was aborted by an earlier request.
         with suppress(FileNotFoundError):
             self._retries.call(
                 self._fs.call_s3, "abort_multipart_upload", **self._object, UploadId=upload
             )
 
     def _abort_unknown(self) -> None:
-        """Abort the uploads of this object that were begun by requests without an answer."""
+        """Abort the uploads of this object whose names were lost with an answer."""
         if not self._uploads_unknown:
             return
         key = self._object["Key"]
         answer = self._retries.call(
             self._fs.call_s3, "list_multipart_uploads", Bucket=self._object["Bucket"], Prefix=key
         )
-        for found in answer.get("Uploads", ()):
-            if found["Key"] == key:
-                self._abort_upload(found["UploadId"])
+        for upload in answer.get("Uploads", ()):
+            if upload["Key"] == key:
+                self._abort_upload(upload["UploadId"])

@@ -1,4 +1,4 @@
-"""Which way files are written on a store that is no local disk."""
+"""Selects how files are written on a store that is not a local disk."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def start(
     *,
     replace: bool,
 ) -> OutputFile:
-    """Start a new file.
+    """Open a new file.
 
     Parameters
     ----------
     scheme : str
     fs : fsspec file system
     path : str
-        Its path there.
+        Path of the file.
     name : str
-        What errors call it.
+        Name of the file in errors.
     options : mapping
         Storage options.
     retries : Retries
     secrets : mapping
         Options whose values no error shows.
     replace : bool
-        Whether it takes the place of one that is there, once it is whole.
+        Whether `close` replaces an existing file.
 
     Raises
     ------

@@ -1,17 +1,22 @@
-"""Cleanup after commits, as the configuration of a table asks for it.
+"""Automatic cleanup after commits, controlled by the table's configuration.
 
-| key | value | meaning |
+| key `lance.auto_cleanup.` | value | meaning |
 | --- | --- | --- |
-| `lance.auto_cleanup.interval` | number | clean up after each version that it divides; 0: after every one; no key: never |
-| `lance.auto_cleanup.older_than` | `14d`, `1h 30m`, ... | only versions that were committed so long ago |
-| `lance.auto_cleanup.retain_versions` | number > 0 | all but so many of the newest |
-| `lance.auto_cleanup.referenced_branch` | `true`, `false` | first, the branches made from versions that could go, each as its own configuration says |
-| `lance.auto_cleanup.delete_rate_limit` | number > 0 | files deleted per second |
-| `lance.auto_cleanup.delete_concurrency` | number > 0 | requests at once |
+| `interval` | number | clean up after versions divisible by it; 0: after all; no key: never |
+| `older_than` | `14d`, `1h 30m`, ... | remove only versions that were committed so long ago |
+| `retain_versions` | number > 0 | keep so many of the newest versions |
+| `referenced_branch` | `true`, `false` | clean up branches first, see below |
+| `delete_rate_limit` | number > 0 | limit of files deleted per second |
+| `delete_concurrency` | number > 0 | limit of concurrent requests |
 
-As pylance does it: the configuration is that of the new version; the version before it stays too; without age and number
-every older version goes; a tag on a version that could go prevents the whole cleanup, and so does a value that cannot be
-read. The commit that creates a table is not followed by one. What goes wrong is logged: the commit has happened.
+With `referenced_branch`, branches that were made from removable versions are cleaned up first, each
+by its own configuration.
+
+The rules are those of pylance: the configuration of the new version counts; the version before it
+stays as well; without `older_than` and `retain_versions` every older version goes; a tag on a
+removable version, or a value that cannot be parsed, prevents the whole cleanup. The commit that
+creates a table triggers no cleanup. Errors are logged and not raised, since the commit has
+happened.
 """
 
 from __future__ import annotations
@@ -24,14 +29,13 @@ from dataclasses import dataclass, replace
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.branches import origin
 from lance_spark.table.cleanup.plan import CleanupPolicy
 from lance_spark.table.cleanup.run import CleanupStats, cleanup
 from lance_spark.table.manifest.codec import find_manifest
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import read_latest
-from lance_spark.table.refs.branch_store import read_branches
+from lance_spark.table.refs.branch_store import origin_version, read_branches
 from lance_spark.table.refs.names import branch_store, main_store
 
 PREFIX = "lance.auto_cleanup."
@@ -59,7 +63,7 @@ _NANOSECONDS = {name: length for length, names in _UNITS.items() for name in nam
 
 @dataclass(frozen=True, slots=True)
 class AutoCleanup:
-    """What a configuration asks for.
+    """The cleanup that a table's configuration requests after one version.
 
     Attributes
     ----------
@@ -67,6 +71,7 @@ class AutoCleanup:
     branches : bool
         Whether branches are cleaned up first.
     delete_rate_limit, delete_concurrency : int, optional
+        As for `cleanup`.
     """
 
     policy: CleanupPolicy
@@ -75,8 +80,8 @@ class AutoCleanup:
     delete_concurrency: int | None = None
 
 
-def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
-    """Clean up after a commit, if the configuration asks for it. Whatever goes wrong is logged.
+def clean_up_after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
+    """Clean up after a commit, if the configuration requests it. Errors are logged, not raised.
 
     Parameters
     ----------
@@ -87,7 +92,7 @@ def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
     """
     try:
         return _clean_up(store, manifest)
-    # Nothing at all may look as if the commit had failed: the caller would delete its files.
+    # An error would look as if the commit had failed: the caller would delete its files.
     except Exception as error:
         _LOG.warning(
             "version %d is committed; cleanup after it failed: %s", manifest.version, error
@@ -95,13 +100,13 @@ def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
         return None
 
 
-def wanted(config: Mapping[str, str], version: int) -> AutoCleanup | None:
-    """Return the cleanup that a configuration asks for after a version; None if it asks for none.
+def requested_cleanup(config: Mapping[str, str], version: int) -> AutoCleanup | None:
+    """Return the cleanup that a configuration requests after a version, or None.
 
     Raises
     ------
     InvalidInputError
-        A value cannot be read.
+        A value cannot be parsed.
     """
     if INTERVAL not in config:
         return None
@@ -111,7 +116,9 @@ def wanted(config: Mapping[str, str], version: int) -> AutoCleanup | None:
     age = config.get(f"{PREFIX}older_than")
     branches = config.get(f"{PREFIX}referenced_branch", "false")
     if branches not in ("true", "false"):
-        raise InvalidInputError(f"{PREFIX}referenced_branch={branches!r}: give true or false")
+        raise InvalidInputError(
+            f"{PREFIX}referenced_branch must be 'true' or 'false', not {branches!r}"
+        )
     policy = CleanupPolicy(
         before_ns=None if age is None else time.time_ns() - parse_duration(age),
         retain_versions=_number(config, "retain_versions", 1),
@@ -125,17 +132,17 @@ def wanted(config: Mapping[str, str], version: int) -> AutoCleanup | None:
 
 
 def parse_duration(text: str) -> int:
-    """Return the nanoseconds of a duration such as ``14d``, ``1h 30m`` or ``0``.
+    """Return a duration such as ``14d``, ``1h 30m`` or ``0`` in nanoseconds.
 
     Raises
     ------
     InvalidInputError
-        It has no number, or no unit that is known.
+        The text is not a sequence of numbers with known units.
     """
     if text.strip() == "0":
         return 0
-    at, total = 0, 0
-    while part := _DURATION.match(text, at):
+    position, total = 0, 0
+    while part := _DURATION.match(text, position):
         whole, fraction, unit = part.groups()
         if unit not in _NANOSECONDS or len(whole) > len(str(_MAX_U64)):
             break
@@ -143,10 +150,10 @@ def parse_duration(text: str) -> int:
         total += int(whole) * length
         if fraction:
             total += int(fraction[:9]) * length // 10 ** len(fraction[:9])
-        at = part.end()
-    if not text.strip() or at < len(text):
+        position = part.end()
+    if not text.strip() or position < len(text):
         raise InvalidInputError(
-            f"{PREFIX}older_than={text!r} is no duration: give a number and a unit, for example 14d or 1h 30m"
+            f"{PREFIX}older_than must be a duration such as '14d' or '1h 30m', not {text!r}"
         )
     return total
 
@@ -156,12 +163,14 @@ def _number(config: Mapping[str, str], key: str, least: int) -> int | None:
     if text is None:
         return None
     if not _NUMBER.fullmatch(text) or not least <= int(text) <= _MAX_U64:
-        raise InvalidInputError(f"{PREFIX}{key}={text!r}: give a whole number from {least} on")
+        raise InvalidInputError(
+            f"{PREFIX}{key} must be a whole number of at least {least}, not {text!r}"
+        )
     return int(text)
 
 
 def _clean_up(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
-    auto = wanted(manifest.config, manifest.version)
+    auto = requested_cleanup(manifest.config, manifest.version)
     if auto is None:
         return None
     if auto.branches:
@@ -177,12 +186,12 @@ def _clean_up(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
 
 
 def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoCleanup) -> None:
-    """Clean up the branches that were made from versions that could go, those that others were made from last."""
+    """Clean up the branches that were made from removable versions, descendants first."""
     main = main_store(store, manifest.branch)
     branches = read_branches(main)
     located = {location.version: location for location in list_manifests(store)}
     for name, _ in sorted(branches.items(), key=lambda item: -len(item[1].identifier or ())):
-        number = origin(name, manifest.branch, branches)
+        number = origin_version(name, manifest.branch, branches)
         if number is None or name == manifest.branch:
             continue
         location = located.get(number)
@@ -191,14 +200,14 @@ def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoClean
             continue
         root = branch_store(main, name)
         newest = read_latest(root)
-        auto = wanted(newest.config, newest.version)
+        auto = requested_cleanup(newest.config, newest.version)
         if auto is not None:
             cleanup(
                 root,
                 replace(auto.policy, error_if_tagged_old_versions=False),
                 read_version=newest.version,
                 branch=name,
-                # All share the limits of the cleanup that they are a part of.
+                # All branches share the limits of the cleanup that they are a part of.
                 delete_rate_limit=parent.delete_rate_limit,
                 delete_concurrency=parent.delete_concurrency,
             )

@@ -1,18 +1,21 @@
-"""What is there: the files below a table's root that cleanup may remove.
+"""Listing of the files below a table's root that cleanup may remove.
 
-| path | kind | whose it is |
+| path | kind | owner: the name by which manifests refer to it |
 | --- | --- | --- |
-| `data/**/*.lance` | data | its own |
+| `data/**/*.lance` | data | the path |
 | `data/<stem>/*.blob` | data | the data file `data/<stem>.lance` |
-| `_deletions/*.arrow`, `*.bin` | deletion | its own |
-| `_indices/<uuid>/**` | index | the index |
-| `_transactions/*.txn` | transaction | its own |
-| `.<name>.<32 hex digits>.tmp`, `.tmp*`, `<name>#<n>` | temporary | the owner of its folder; a writer that was killed left it |
-| `_versions/<manifest>-<uuid>` | temporary | nobody's, if it is older than the newest version: a commit by an external manifest store left it |
+| `_deletions/*.arrow`, `*.bin` | deletion | the path |
+| `_indices/<uuid>/**` | index | the uuid of the index |
+| `_transactions/*.txn` | transaction | the path |
+| `.<name>.<32 hex digits>.tmp`, `.tmp*`, `<name>#<n>` | temporary | the owner of its folder |
+| `_versions/<manifest>-<uuid>` | temporary | none |
 
-Anything else is not ours to remove: it is never listed as a candidate, whatever a manifest says; nor are files of other tables
-that lie in these folders. Manifests are not found
-here but by their versions. The first form of a temporary name is this package's, the others are pylance's.
+Temporary files are left by writers that were killed: the first form of their names is this
+package's, the others are pylance's. The last row is the staging file of a commit by an external
+manifest store.
+
+Files of any other name are never candidates, even if a manifest names them; neither are files of
+other tables inside these folders. Manifests are listed by their versions.
 """
 
 from __future__ import annotations
@@ -30,14 +33,15 @@ from lance_spark.table.paths import DATA, DELETIONS
 from lance_spark.table.refs.names import RESERVED
 
 INDICES = "_indices"
-#: The folders that writers leave temporary files in.
+#: The folders that may hold candidates.
 _FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
 _TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _STAGING = re.compile(rf"([0-9]{{1,20}}\.manifest)-{UUID}")
-#: Not in the folder of an index: whatever is there belongs to the index.
+#: A manifest of another table inside a folder of this one. Any file in the folder of an index
+#: belongs to the index.
 _INNER_MANIFEST = re.compile(
     rf"(?!_indices/{UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
 )
@@ -47,7 +51,7 @@ _DEPTH_OF_INDEX_FILES = 3
 
 
 class FileKind(Enum):
-    """What a file is for."""
+    """The purpose of a file."""
 
     MANIFEST = "manifest"
     DATA = "data"
@@ -59,17 +63,18 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that goes if no version that stays refers to it.
+    """A file that cleanup removes unless a remaining version refers to it.
 
     Attributes
     ----------
     info : FileInfo
     kind : FileKind
     owner : str
-        What manifests would refer to: the path of the data, deletion or transaction file, the uuid of the index. Of a
-        temporary file the one that its folder belongs to, empty if to none.
+        The name by which manifests refer to it: path of the data, deletion or transaction file, or
+        uuid of the index. For a temporary file the owner of its folder; empty if the folder has no
+        owner.
     version : int
-        Of a staging file: the version that it is, or was to become; else 0.
+        Version of a staging file; 0 for any other file.
     """
 
     info: FileInfo
@@ -79,12 +84,12 @@ class Candidate:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether a writer did not finish the file, so that nothing can refer to it."""
+        """Whether the file is the unfinished output of a writer."""
         return self.kind is FileKind.TEMPORARY
 
     @property
     def name(self) -> str:
-        """The owner without its folders."""
+        """The owner's name without folders."""
         return self.owner.rsplit("/", 1)[-1]
 
 
@@ -95,9 +100,10 @@ class Listing:
     Attributes
     ----------
     candidates : list of Candidate
-        All but the manifests.
+        All files except manifests.
     manifests : dict of int to list of FileInfo
-        Manifests by their version.
+        Manifests by version. A version has two files after an interrupted migration of manifest
+        names.
     """
 
     candidates: list[Candidate]
@@ -129,13 +135,14 @@ def list_files(store: ObjectStore) -> Listing:
 
 
 def _inner_tables(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders of other tables that somebody keeps in those of this one, as a branch `x/data` lies in `x`."""
-    roots = {found[1] for path in paths if (found := _INNER_MANIFEST.fullmatch(path)) is not None}
+    """Return the folders of other tables inside this table's folders."""
+    # For example the folders of a branch `x/data` inside those of the branch `x`.
+    roots = {match[1] for path in paths if (match := _INNER_MANIFEST.fullmatch(path)) is not None}
     return tuple(f"{root}/{folder}/" for root in roots for folder in RESERVED)
 
 
 def classify(info: FileInfo) -> Candidate | None:
-    """Tell what a file is; None if cleanup leaves it alone."""
+    """Return the candidate for a file; None if cleanup never removes files of that name."""
     steps = info.path.split("/")
     folder, name = steps[0], steps[-1]
     if _TEMPORARY.fullmatch(name):
@@ -145,7 +152,7 @@ def classify(info: FileInfo) -> Candidate | None:
         and len(steps) == _DEPTH_OF_RENAMED
         and _TEMPORARY.fullmatch(steps[1])
     ):
-        # As commits on HDFS leave it that were cut short.
+        # Left by an interrupted commit on HDFS.
         return Candidate(info, FileKind.TEMPORARY, "")
     if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
         location = versions.parse_name(staging[1])
@@ -165,7 +172,7 @@ def classify(info: FileInfo) -> Candidate | None:
 
 
 def owner_of(path: str) -> str:
-    """Return what manifests would refer to for cleanup to keep a file; empty if it is none that cleanup removes."""
+    """Return the owner of a file (see `Candidate`); empty if no cleanup removes such files."""
     candidate = classify(FileInfo(path, 0, None))
     return "" if candidate is None else candidate.owner
 

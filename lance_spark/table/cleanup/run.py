@@ -1,17 +1,22 @@
-"""Removes old versions of a table, and the files that only they refer to.
+"""Cleanup: removes old versions of a table, and the files that only they refer to.
 
-Order of deletion: transaction files of versions that go first, as a sign; after another look, data, deletion and index files; then folders
-that are empty now; the manifests of the versions last, oldest first. Whoever is stopped in the middle leaves
+`lance_spark.table.cleanup.plan` determines the files. They are deleted in this order: transaction
+files of the versions to remove, which marks these versions; after a second look at tags and
+branches, data, deletion and index files; folders that are empty now; manifests, oldest first. An
+interrupted cleanup leaves
 
-- every version that stays untouched, so that the table opens as before,
-- old versions whose manifest is there and whose files are not: reading them fails with the name of the file that is missing,
-- the proof that no job is writing these files: their manifests. The next cleanup needs no grace period to go on.
+- all remaining versions untouched,
+- old versions with a manifest but without some files: reading them fails with the name of a missing
+  file,
+- the manifests of these versions, which prove that no job is writing their files. The next cleanup
+  needs no grace period to continue.
 
-Manifests first would leave files behind that nobody can tell from those of a running job. A file that cannot be deleted is
-counted, and keeps the manifests of this run, for the same reason.
+If the manifests went first, the rest could not be told from files of a running job. For the same
+reason, a failed deletion of a file keeps all manifests of the run.
 
-Only files that were listed below the table's own root are deleted (`cleanup_files`): names in manifests are compared with
-the list and never lead anywhere. What base paths point to belongs to others. See `cleanup_plan` for what goes.
+Only files listed below the table's own root are deleted (`lance_spark.table.cleanup.files`). Paths
+in manifests are compared with the list; they are never deleted directly. Files below base paths are
+never removed.
 """
 
 from __future__ import annotations
@@ -24,10 +29,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import FileKind
-from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPolicy, Planner
+from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy
 
 DEFAULT_AGE = datetime.timedelta(days=14)
 DEFAULT_DELETE_CONCURRENCY = 16
@@ -37,17 +43,18 @@ _BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file that cleanup removed, or would.
+    """A file that a cleanup removed, or would remove in a dry run.
 
     Attributes
     ----------
     path : str
-        Below the root that was cleaned up.
+        Path relative to the root that was cleaned up.
     kind : str
-        "manifest", "data" (files of blobs too), "transaction", "index", "deletion" or "temporary".
+        "manifest", "data" (blob files as well), "transaction", "index", "deletion" or "temporary".
     size_bytes : int
     unverified : bool
-        Whether no version referred to it: it went by its age, or by `delete_unverified`.
+        Whether no version referred to the file: it was removed because of its age or of
+        `delete_unverified`.
     """
 
     path: str
@@ -58,23 +65,25 @@ class RemovedFile:
 
 @dataclass(frozen=True, slots=True)
 class CleanupStats:
-    """What cleanup removed, or would.
+    """The versions and files that a cleanup removed, or would remove in a dry run.
 
     Attributes
     ----------
     bytes_removed : int
+        Size of all removed files.
     old_versions : int
-        Manifests removed.
+        Number of removed manifests.
     data_files_removed, transaction_files_removed, index_files_removed, deletion_files_removed : int
-        Files of blobs count as data files.
+        Numbers of removed files. Blob files count as data files.
     failed_deletes : int
-        Files that the store did not delete. They are not counted as removed; clean up again.
+        Number of files that the store did not delete. They are not counted as removed; clean up
+        again.
     first_failure : str, optional
-        Why the first of them was not.
+        The error of the first failed deletion.
     versions : tuple of int
-        The versions removed, oldest first.
+        The removed versions, oldest first.
     files : tuple of RemovedFile
-        All files removed, in the order of their deletion.
+        All removed files, in the order of deletion.
     """
 
     bytes_removed: int = 0
@@ -98,46 +107,48 @@ def policy_for(
     delete_unverified: bool = False,
     error_if_tagged_old_versions: bool = True,
 ) -> CleanupPolicy:
-    """Return a policy by age, counted from now. Without any limit versions have to be two weeks old.
+    """Return the policy for arguments of `Dataset.cleanup_old_versions`; default age: two weeks.
 
     Raises
     ------
     InvalidInputError
-        `older_than` is negative, `retain_versions` not positive, or `versions` empty.
+        `older_than` is negative, `retain_versions` is not positive, or `versions` is empty.
     """
     if older_than is None and (retain_versions, versions, before_version) == (None, None, None):
         older_than = DEFAULT_AGE
     if older_than is not None and not isinstance(older_than, datetime.timedelta):
         raise InvalidInputError(f"older_than must be a timedelta, not {type(older_than).__name__}")
-    if older_than is not None and older_than < datetime.timedelta():
-        raise InvalidInputError(f"older_than={older_than}: an age cannot be negative")
-    if retain_versions is not None and retain_versions < 1:
-        raise InvalidInputError(f"retain_versions={retain_versions}: give a positive number")
-    wanted = None if versions is None else frozenset(versions)
-    if wanted is not None and not wanted:
-        raise InvalidInputError("versions: name at least one version, or leave the argument out")
+    if retain_versions is not None:
+        check_least("retain_versions", retain_versions, 1)
+    chosen = None if versions is None else frozenset(versions)
+    if chosen is not None and not chosen:
+        raise InvalidInputError("versions must have at least one version, or be left out")
     return CleanupPolicy(
-        None if older_than is None else time.time_ns() - older_than // _MICROSECOND * 1000,
+        None if older_than is None else _time_before(older_than),
         retain_versions,
         before_version,
-        wanted,
+        chosen,
         delete_unverified,
         error_if_tagged_old_versions,
     )
 
 
 def policy_for_failed_jobs(older_than: datetime.timedelta) -> CleanupPolicy:
-    """Return a policy by which no version goes, only files of such an age that no version refers to.
+    """Return the policy that removes no version, only unreferenced files of at least this age.
 
     Raises
     ------
     InvalidInputError
         `older_than` is negative.
     """
-    if older_than < datetime.timedelta():
-        raise InvalidInputError(f"older_than={older_than}: an age cannot be negative")
-    before = time.time_ns() - older_than // _MICROSECOND * 1000
-    return CleanupPolicy(unverified_before_ns=before, keep_versions=True)
+    return CleanupPolicy(unverified_before_ns=_time_before(older_than), keep_versions=True)
+
+
+def _time_before(age: datetime.timedelta) -> int:
+    """Return the time that long ago, in nanoseconds since 1970."""
+    if age < datetime.timedelta():
+        raise InvalidInputError(f"older_than must not be negative, not {age}")
+    return time.time_ns() - age // _MICROSECOND * 1000
 
 
 def cleanup(
@@ -158,45 +169,46 @@ def cleanup(
         Root of the table, or of one of its branches.
     policy : CleanupPolicy
     read_version : int, optional
-        This version and newer ones stay; the newest does anyway.
+        This version and newer versions stay. The newest version always stays.
     branch : str, optional
-        The branch that `store` is the root of; none for the main one.
+        The branch that `store` is the root of; None for the main branch.
     dry_run : bool
-        Only tell what would be removed.
+        Remove nothing; only return what would be removed.
     delete_rate_limit : int, optional
-        Files deleted per second at most.
+        Maximum number of files deleted per second.
     delete_concurrency : int, optional
-        Requests under way at once, 16 by default; on local disks one file is deleted after the other.
+        Maximum number of concurrent requests, 16 by default. Local files are deleted one by one.
 
     Raises
     ------
     TableNotFoundError
     InvalidInputError
-        A limit is not positive, or versions with tags could go, and that is an error. Nothing is removed.
+        A limit is not positive, or a tag is on a removable version, and that is an error. Nothing
+        is removed.
     CorruptTableError, UnsupportedFeatureError
-        A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
+        A version cannot be read, so its references are unknown. Nothing is removed.
     StorageError
     """
     for option, value in (
         ("delete_rate_limit", delete_rate_limit),
         ("delete_concurrency", delete_concurrency),
     ):
-        if value is not None and value < 1:
-            raise InvalidInputError(f"{option}={value}: give a positive number")
-    planner = Planner(store, policy, branch)
+        if value is not None:
+            check_least(option, value, 1)
+    planner = CleanupPlanner(store, policy, branch)
     plan = planner.plan(read_version)
-    files, manifests = _listed(plan)
+    files, manifests = _files_of(plan)
     if dry_run:
         return _stats([*files, *manifests], manifests)
     deletion = _Deletion(store, delete_rate_limit, delete_concurrency)
-    marks = [file for file in files if _is_mark(file)]
-    removed = deletion.delete(marks)
+    transactions = [file for file in files if _is_transaction_of_version(file)]
+    removed = deletion.delete(transactions)
     plan = planner.look_again(
-        is_marked=bool(marks),
-        unmarked={file.path for file in marks} - {one.path for one in removed},
+        is_marked=bool(transactions),
+        unmarked={file.path for file in transactions} - {file.path for file in removed},
     )
-    files, manifests = _listed(plan)
-    removed += deletion.delete([file for file in files if not _is_mark(file)])
+    files, manifests = _files_of(plan)
+    removed += deletion.delete([file for file in files if not _is_transaction_of_version(file)])
     for folder in plan.folders:
         store.remove_folder(folder)
     if not deletion.failures:
@@ -204,13 +216,13 @@ def cleanup(
     return _stats(removed, manifests, deletion.failures)
 
 
-def _listed(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, int]]:
-    """Return the files that go, in the order of their deletion, and the manifests with their versions."""
+def _files_of(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, int]]:
+    """Return the files of a plan in the order of deletion, and the versions by manifest file."""
     files = [
         RemovedFile(candidate.info.path, candidate.kind.value, candidate.info.size, unverified)
         for candidate, unverified in plan.files
     ]
-    files.sort(key=lambda file: not _is_mark(file))
+    files.sort(key=lambda file: not _is_transaction_of_version(file))
     manifests = {
         RemovedFile(info.path, FileKind.MANIFEST.value, info.size, False): version
         for version, info in plan.manifests
@@ -218,8 +230,8 @@ def _listed(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, int
     return files, manifests
 
 
-def _is_mark(file: RemovedFile) -> bool:
-    """Tell whether a file stands for a version that goes; see `marks`."""
+def _is_transaction_of_version(file: RemovedFile) -> bool:
+    """Return whether a file is the transaction file of a version to remove; see `removal_guard`."""
     return file.kind == FileKind.TRANSACTION.value and not file.unverified
 
 
@@ -244,12 +256,12 @@ def _stats(
 
 
 class _Deletion:
-    """Deletes files, several at once where a request takes its time.
+    """Deletes files within limits of rate and concurrency.
 
     Attributes
     ----------
     failures : list of str
-        Why files could not be deleted.
+        Errors of failed deletions.
     """
 
     def __init__(self, store: ObjectStore, rate: int | None, concurrency: int | None) -> None:
@@ -257,20 +269,21 @@ class _Deletion:
         self._interval = 1 / rate if rate else 0.0
         self._next = time.monotonic()
         self._lock = threading.Lock()
-        self._at_once = 1 if store.is_local else concurrency or DEFAULT_DELETE_CONCURRENCY
+        self._concurrency = 1 if store.is_local else concurrency or DEFAULT_DELETE_CONCURRENCY
         self.failures: list[str] = []
 
     def delete(self, files: Sequence[RemovedFile]) -> list[RemovedFile]:
-        """Delete files, or find them gone; return those."""
-        if self._at_once == 1:
+        """Delete files; return those that no longer exist."""
+        if self._concurrency == 1:
             return [file for file in files if self._delete(file)]
         removed: list[RemovedFile] = []
-        with ThreadPoolExecutor(self._at_once) as pool:
-            # In batches: an error that is not the store's ends the run before all is under way.
-            for at in range(0, len(files), _BATCH):
-                batch = files[at : at + _BATCH]
-                done = pool.map(self._delete, batch)
-                removed += [file for file, is_gone in zip(batch, done, strict=True) if is_gone]
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            # In batches, so that an unexpected error ends the run before all requests are under
+            # way.
+            for start in range(0, len(files), _BATCH):
+                batch = files[start : start + _BATCH]
+                results = pool.map(self._delete, batch)
+                removed += [file for file, is_gone in zip(batch, results, strict=True) if is_gone]
         return removed
 
     def _delete(self, file: RemovedFile) -> bool:

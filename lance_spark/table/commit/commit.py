@@ -1,17 +1,18 @@
-"""Commits: the only place that writes a manifest.
+"""Commits: the only code that writes manifests of the history.
 
-1. List the versions. Every one after the version that the change was planned on, or last checked against, has a
-   transaction; ask the operation whether it holds on top of it (`operations/`). If it says that it has to be rebased, let it:
-   the transaction then says that it was planned on the newest version.
-2. Write the transaction to `_transactions/`, build the manifest on the newest version.
-3. Create the manifest, only if there is none of that version. This is the commit.
-4. If another writer was faster, wait a moment of random length and start again.
+1. List the versions. Each version after the one that the change was planned on, or last checked
+   against, has a transaction. The operation decides whether it conflicts (`operations/`). If it
+   must be rebased, it is, and its transaction then names the newest version as the planned one.
+2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
+3. Create the manifest only if that version is absent. This is the commit.
+4. If another writer was faster, wait a random time and start again.
 
-A store that fails in step 3 may have created the file. The next round tells: a version with our transaction's uuid is our
-own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
-that a store gives to its own repeated request.
+A store that fails in step 3 may have created the file. The next round decides: a version with the
+UUID of the transaction is the own one; a version of another client in its place means that the own
+one will never exist. The same holds for the answer "exists already" to a repeated request.
 
-Nothing refuses a version that others have committed and cleaned up again: a commit that took longer than that looks, after step 3 (`place`).
+The store cannot reject a version number that was committed and then removed by cleanup. So a slow
+commit verifies its version after step 3 (`version_check`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from lance_spark.table.refs.removal_guard import check_stays
 
 DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
-#: A version that was read in the last so many seconds is not looked at again, where that is a request.
+#: Seconds during which a version that was read is not read again, if that takes a request.
 _KNOWN_SECONDS = 10.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
@@ -83,15 +84,16 @@ def commit(
         The table's root.
     transaction : Transaction
     base : Manifest, optional
-        The version that the change was planned on; none to create the table.
+        The version that the change was planned on; None to create the table.
     max_retries : int
-        How often to start again after other writers were faster.
+        Maximum number of retries after other clients committed first.
     enable_stable_row_ids : bool
         For a new table.
     detached : bool
-        Make a version outside of the history; see `commit_detached`. There is nothing that it could conflict with.
+        Commit a version outside of the history, which has no conflicts; see `commit_detached`.
     once : Once, optional
-        The change must not be made if it has been before. Its properties become those of the transaction.
+        Token of a change that must happen only once. Its properties become those of the
+        transaction.
 
     Returns
     -------
@@ -101,30 +103,32 @@ def commit(
     Raises
     ------
     CommitConflictError
-        Another change was committed that this one does not hold on top of, or `max_retries` were not enough.
+        Another client committed a conflicting change, or `max_retries` were exceeded.
     AlreadyCommittedError
-        `once` is in the history, or somebody else has committed it meanwhile.
+        The change of `once` is in the history already, or another client committed it meanwhile.
     TableExistsError
-        The table was to be created, and somebody else has.
+        Another client created the table first.
     UnsupportedFeatureError
-        The table needs more than this release does.
+        The table needs features that this release does not support.
     InvalidInputError
-        The change was planned on a detached version, or does not fit the table.
+        The change was planned on a detached version, or does not match the table.
     UncertainCommitError
-        The store failed, and nobody knows whether the change was made.
+        The store failed, and it is unknown whether the change was committed.
     StorageError
-        The store failed, and the change was not made.
+        The store failed, and the change was not committed.
     """
     with naming(store.display):
         if detached:
             if once is not None:
                 raise InvalidInputError(
-                    f"{store.display}: a detached version is in no history, so that nobody can tell whether it was made before"
+                    f"{store.display}: a detached version is in no history, so that nobody can "
+                    "tell whether it was made before"
                 )
             return commit_detached(store, transaction, base)
         if base is not None and versions.is_detached(base.version):
             raise InvalidInputError(
-                f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
+                f"{store.display}: version {base.version} is detached: nothing but detached "
+                "versions can be based on it"
             )
         if once is not None:
             transaction = replace(
@@ -140,13 +144,15 @@ def commit(
                 attempts.clean_up()
                 raise
             raise UncertainCommitError(
-                f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
-                f"look whether a version with the transaction {transaction.uuid} appears before writing again"
+                f"{store.display}: the store failed while version {attempts.tried} was committed "
+                f"({attempts.uncertain}); "
+                f"look whether a version with the transaction {transaction.uuid} appears before "
+                "writing again"
             ) from error
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
-            from lance_spark.table.cleanup.automatic import after_commit
+            from lance_spark.table.cleanup.automatic import clean_up_after_commit
 
-            after_commit(store, manifest)
+            clean_up_after_commit(store, manifest)
         return manifest
 
 
@@ -157,14 +163,14 @@ def _check_once(store: ObjectStore, manifest: Manifest, once: WriteToken) -> Non
 
 
 class _Attempts:
-    """One commit, until it is done or has to be given up.
+    """The attempts of one commit, until it succeeds or fails.
 
     Attributes
     ----------
     tried : int
         The version that was tried last.
     uncertain : StorageError or None
-        Why nobody knows whether that version was created by us.
+        The error that left it unknown whether this commit created that version.
     """
 
     def __init__(
@@ -190,7 +196,7 @@ class _Attempts:
         self.uncertain: StorageError | None = None
 
     def run(self, max_retries: int) -> Manifest:
-        """Try until it is done; see `commit` for what is raised."""
+        """Try until the commit succeeds; raises as `commit`."""
         failures = 0
         wait = _FIRST_WAIT
         check_least("max_retries", max_retries, 0)
@@ -213,20 +219,21 @@ class _Attempts:
                 self._made(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
-            # A round's own length is the measure of how many writers can take turns in a while.
+            # The duration of a round indicates how many writers can take turns.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         own = self._catch_up(self._manifests())
         if own is not None:
             return self._made(own)
         raise CommitConflictError(
-            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with version {self.tried}; "
+            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with "
+            f"version {self.tried}; "
             "commit again, or allow more retries",
             retryable=True,
         )
 
     def _made(self, own: Manifest, seconds: float = math.inf) -> Manifest:
-        """Make sure of the version that was made, and delete the files of attempts that came to nothing."""
+        """Verify the new version, and delete the files of failed attempts."""
         self._check_place(own, seconds)
         used = frozenset(self._transaction.operation.deletion_files)
         self._delete([path for path in self._written if path not in used])
@@ -241,7 +248,8 @@ class _Attempts:
         if place is VersionSlot.OWN:
             return
         if place is VersionSlot.ANOTHERS and self._transaction_file is not None:
-            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be gone.
+            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be
+            # gone.
             self._delete([self._transaction_file])
         self.uncertain = StorageError(
             f"version {own.version} may have been there before, and cleaned up"
@@ -249,15 +257,15 @@ class _Attempts:
         raise self.uncertain
 
     def clean_up(self) -> None:
-        """Delete what was written on the way; the change was not made."""
+        """Delete the files of all attempts; the change was not committed."""
         written = list(self._written)
         if self._transaction_file is not None:
             written.append(self._transaction_file)
         self._delete(written)
 
     def _delete(self, paths: list[str]) -> None:
-        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may look as if a commit
-        # that is done had failed.
+        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may
+        # look as if a commit that is done had failed.
         with suppress(LanceError):
             self._store.delete(paths)
 
@@ -267,7 +275,7 @@ class _Attempts:
         return versions.list_since(self._store, self._newest.version)
 
     def _check_same(self, manifests: list[ManifestLocation]) -> None:
-        """Make sure that the version that is built on is the one that was read: the table can have been made anew, with the same number."""
+        """Verify that the base is still the version that was read: the table can be recreated."""
         newest = self._newest
         if newest is None:
             return
@@ -284,7 +292,7 @@ class _Attempts:
             newest.read_at = there.read_at
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
-        """Go on to the newest version; return the one that is ours, if there is."""
+        """Advance to the newest version; return the own version, if it exists."""
         newest = self._newest
         if newest is None:
             return self._created(manifests)
@@ -304,9 +312,10 @@ class _Attempts:
             if location.version == self.tried:
                 self._rule_out(location.version)
             if committed is not None and isinstance(committed.operation, Clone):
-                # Two make a table in one place: one of them is about to give way.
+                # Two writers create one table: one of them is about to fail.
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} is the first one of a clone that somebody is making there",
+                    f"{self._store.display}: version {manifest.version} is the first one of a "
+                    "clone that somebody is making there",
                     retryable=True,
                 )
             if self._once is not None and self._once.is_met_by(committed):
@@ -316,7 +325,8 @@ class _Attempts:
             newest = manifest
         if not manifests or manifests[-1].version < newest.version:
             raise TableNotFoundError(
-                f"{self._store.display}: version {newest.version}, which the change was planned on, is gone; "
+                f"{self._store.display}: version {newest.version}, which the change was planned "
+                "on, is gone; "
                 "the table was deleted"
             )
         self._newest = newest
@@ -335,18 +345,19 @@ class _Attempts:
         if self._once is not None:
             _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
         raise TableExistsError(
-            f"{self._store.display}: there is a table already, with {versions.describe(manifests)}; "
+            f"{self._store.display}: there is a table already, with "
+            f"{versions.describe(manifests)}; "
             "append to it, overwrite it, or choose another path"
         )
 
     def _rule_out(self, version: int) -> None:
-        """Take it that the version that was tried is not ours, since there is one of somebody else."""
+        """Record that the tried version belongs to another client."""
         if self.uncertain is None:
             return
-        # Theirs can have been made whenever, up to now.
+        # The other client can have committed at any time up to now.
         seconds = time.monotonic() - self._started
         if slot_of(self._store, version, seconds) is not VersionSlot.OWN:
-            # The one that was cleaned up can have been ours.
+            # The version that was removed can have been the own one.
             raise self.uncertain
         self.uncertain = None
 
@@ -360,7 +371,8 @@ class _Attempts:
         other = "transaction that it does not name" if committed is None else committed.kind
         retryable = conflict is Conflict.RETRYABLE
         what = (
-            f"this {own.kind} was overtaken by version {manifest.version} ({other or 'unknown operation'})"
+            f"this {own.kind} was overtaken by version {manifest.version} "
+            f"({other or 'unknown operation'})"
             if retryable
             else f"this {own.kind} contradicts version {manifest.version} ({other})"
         )
@@ -368,13 +380,14 @@ class _Attempts:
             "plan it again on the newest version" if retryable else "look at what changed meanwhile"
         )
         raise CommitConflictError(
-            f"{self._store.display}: {what}, committed after version {self._transaction.read_version}, "
+            f"{self._store.display}: {what}, committed after version "
+            f"{self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
         )
 
     def _check_bases(self, manifest: Manifest) -> None:
-        """Refuse to go on if base paths lead elsewhere: the change may have written files where they led before."""
+        """Refuse to continue if base paths changed: files may be at the previous ones."""
         if self._base is None or not self._base.base_paths:
             return
         now = manifest.base_paths
@@ -385,20 +398,24 @@ class _Attempts:
                 base.is_dataset_root,
             ):
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} gave the base path {number} another path after this "
-                    f"{self._transaction.operation.kind} was planned; plan it again on the newest version",
+                    f"{self._store.display}: version {manifest.version} gave the base path "
+                    f"{number} another path after this "
+                    f"{self._transaction.operation.kind} was planned; plan it again on the newest "
+                    "version",
                     retryable=True,
                 )
 
     def _cleaned_up(self, version: int) -> CommitConflictError:
         return CommitConflictError(
-            f"{self._store.display}: version {version}, committed since this {self._transaction.operation.kind} was "
-            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again on the newest version",
+            f"{self._store.display}: version {version}, committed since this "
+            f"{self._transaction.operation.kind} was "
+            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again "
+            "on the newest version",
             retryable=True,
         )
 
     def _attempt(self, scheme: versions.NamingScheme) -> Manifest | None:
-        """Create the next version; None if somebody else has."""
+        """Create the next version; None if another client created it."""
         store, newest = self._store, self._newest
         if self._needs_rebase:
             self._rebase()
@@ -427,7 +444,8 @@ class _Attempts:
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
         for manifest in called_back:
-            # A cleanup that does not see the file that was just written has taken that of this version.
+            # A cleanup that does not see the file that was just written has taken that of this
+            # version.
             check_stays(store, manifest)
         self.tried = location.version
         try:
@@ -438,7 +456,8 @@ class _Attempts:
             self.uncertain = error
             raise _PutFailedError(error) from error
         if not created:
-            # Object stores answer so to their own repeated requests: nobody knows whose it is before somebody has looked.
+            # Object stores answer so to their own repeated requests: nobody knows whose it is
+            # before somebody has looked.
             if not store.is_local:
                 self.uncertain = StorageError(f"{store.name(location.path)} is there already")
             return None
@@ -476,9 +495,9 @@ class _Attempts:
             return
         if self._transaction_file is not None:
             self._delete([self._transaction_file])
-        # If the answer alone is lost, the file is there.
+        # If only the answer was lost, the file exists.
         self._transaction_file = path
-        # The manifest has a copy: what a crash takes away here is not missed.
+        # The manifest has a copy, so this file may be lost in a crash.
         self._store.write_bytes(path, message, durable=False)
 
 

@@ -1,9 +1,9 @@
 """Detached versions: manifests beside the history, `_versions/d{version}.manifest`.
 
-Their numbers are random, with bit 63 set. They are built like the next version of the one that the change was planned on,
-which may itself be detached, but they follow no others and nothing follows them: there is nothing to conflict with, no newest
-version changes, and no listing shows them. Who wants to open one has to know its number. Only tables with names of scheme V2
-can have any.
+Their numbers are random, with bit 63 set. A detached version is built on the version that the
+change was planned on, which can be detached as well. It is not part of the history: it has no
+conflicts, listings do not show it, and a reader needs its number to open it. Only tables with the
+naming scheme V2 can have detached versions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DETACHED = 1 << 63
 def commit_detached(
     store: ObjectStore, transaction: Transaction, base: Manifest | None
 ) -> Manifest:
-    """Make a change a detached version.
+    """Commit a change as a detached version.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def commit_detached(
         The table's root.
     transaction : Transaction
     base : Manifest, optional
-        The version that the change was planned on; there has to be one.
+        The version that the change was planned on; required.
 
     Returns
     -------
@@ -47,13 +47,13 @@ def commit_detached(
     Raises
     ------
     InvalidInputError
-        The change does not fit the table, or its manifests have names of scheme V1.
+        The change does not match the table, or its manifests have names of scheme V1.
     UnsupportedFeatureError
         The table needs more than this release does.
     VersionNotFoundError
-        A cleanup is removing the version that it is built on.
+        Cleanup is removing the version that the change was planned on.
     UncertainCommitError
-        The store failed, and the version may or may not be there.
+        The store failed, and the version may exist or not.
     StorageError
     """
     if base is None:
@@ -63,7 +63,8 @@ def commit_detached(
     manifests = versions.list_manifests(store)
     if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
         raise InvalidInputError(
-            f"{store.display}: its manifests have names of scheme V1, beside which there are no detached versions; "
+            f"{store.display}: its manifests have names of scheme V1, beside which there are no "
+            "detached versions; "
             "call Dataset.migrate_manifest_paths_v2 first"
         )
     called_back: list[Manifest] = []
@@ -96,7 +97,8 @@ def commit_detached(
             raise
         raise _uncertain(store, proto.version, error) from error
     try:
-        # No number comes twice: what is there already is a request that was repeated because its answer was lost.
+        # No number comes twice: what is there already is a request that was repeated because its
+        # answer was lost.
         created = created or store.read_bytes(location.path) == data
     except LanceError as error:
         raise _uncertain(store, proto.version, error) from error
@@ -119,5 +121,6 @@ def commit_detached(
 
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:
     return UncertainCommitError(
-        f"{store.display}: the store failed while detached version {version} was written ({error}); look whether it is there"
+        f"{store.display}: the store failed while detached version {version} was written "
+        f"({error}); look whether it is there"
     )

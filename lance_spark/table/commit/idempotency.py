@@ -1,20 +1,21 @@
-"""Changes that must be made once only, whoever tries them and however often: the batch of a stream, the run of a job.
+"""Commits a change only once, also if it is attempted repeatedly: a batch of a stream, a job.
 
-A writer has an id, and numbers its changes in increasing order. Both are properties of the transaction, so that they are
-committed with the change, or not at all.
+A writer has an id, and numbers its changes in increasing order. Both are properties of the
+transaction, so they are committed together with the change.
 
 | property | value |
 | --- | --- |
-| `id_key` | who writes: a query of a stream, an application |
-| `number_key` | which of its changes, as a decimal number |
+| `id_key` | the writer: a query of a stream, an application |
+| `number_key` | the change, as a decimal number |
 
-A change is there already if one of the same id and of its number, or a higher one, is in the history. The search goes back from the
-version that the change is planned on, and ends at the newest transaction of that id: one manifest, if nobody else writes; for the first
-change of an id it is all that may be looked at, in remote stores sixteen at a time. The versions that others commit meanwhile are
-looked at by `commit` itself, in the loop that it tries in: of two that try the same change at the same time, one finds that of the
-other.
+A change was committed before if the history has a change of the same id with the same or a higher
+number. The search goes back from the version that the change is planned on to the newest
+transaction of that id. That is one manifest if no other client writes; for the first change of an
+id it is the whole lookback, on remote stores sixteen versions in parallel. `commit` itself checks
+the versions committed meanwhile: if two writers attempt the same change at once, the later one sees
+the earlier one's commit.
 
-History that has been cleaned up, and the history of the branch that a branch was made from, is not looked at.
+Removed versions, and the history before a branch was created, are not searched.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from lance_spark.table.manifest.versions import ManifestLocation
 
 #: The properties of writes that an application numbers itself.
 APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
-#: How many versions are looked at for the newest transaction of an id.
+#: Most versions that are searched for the newest transaction of an id.
 DEFAULT_LOOKBACK = 1_000
 _INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class WriteToken:
-    """Which change of which writer this is.
+    """Identifies one change of one writer.
 
     Attributes
     ----------
     id_key : str
-        The property of a transaction that has the id.
+        The transaction property with the id.
     id : str
     number_key : str
-        The property that has the number.
+        The transaction property with the number.
     number : int
-        0 or more; later changes of the same id have higher ones.
+        At least 0; later changes of the same id have higher numbers.
     lookback : int
-        How many versions are searched for a transaction of the id, at most.
+        Most versions that are searched for a transaction of the id.
 
     Raises
     ------
@@ -74,17 +75,18 @@ class WriteToken:
             )
         if not 0 <= self.number <= _INT64_MAX:
             raise InvalidInputError(
-                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, not {self.number}"
+                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, not "
+                f"{self.number}"
             )
         if self.lookback < 1:
             raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
 
     def properties(self) -> dict[str, str]:
-        """Return what the transaction says about it."""
+        """Return the transaction properties of the change."""
         return {self.id_key: self.id, self.number_key: str(self.number)}
 
     def number_in(self, transaction: Transaction | None) -> int | None:
-        """Return the number of a transaction of the same id; None for those of others."""
+        """Return the number of a transaction of the same id; None for other ids."""
         if transaction is None or transaction.properties.get(self.id_key) != self.id:
             return None
         text = transaction.properties.get(self.number_key, "")
@@ -96,25 +98,27 @@ class WriteToken:
         return number is not None and number >= self.number
 
     def error(self, store: ObjectStore, version: int) -> AlreadyCommittedError:
-        """Return what is raised if the change is there already."""
+        """Return the error for a change that was committed before."""
         return AlreadyCommittedError(
-            f"{store.display}: version {version} has change {self.number} of {self.id!r} ({self.id_key}) or a later one "
+            f"{store.display}: version {version} has change {self.number} of {self.id!r} "
+            f"({self.id_key}) or a later one "
             "already: nothing was committed",
             version=version,
         )
 
 
 def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
-    """Return which write of which application this is; None if nothing is said of it.
+    """Return the token of a write of an application; None if none is given.
 
     Raises
     ------
     InvalidInputError
-        Only one of both is given, or one cannot be used.
+        Only one of both is given, or a value is not valid.
     """
     if (app_id is None) != (version is None):
         raise InvalidInputError(
-            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and which of "
+            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and "
+            "which of "
             "its writes this is"
         )
     if app_id is None or version is None:
@@ -123,14 +127,14 @@ def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
 
 
 def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -> int | None:
-    """Return the version that has a change already; None if none of those that are looked at does.
+    """Return the version that has a change; None if no searched version has it.
 
     Parameters
     ----------
     store : ObjectStore
         The table's root.
     manifest : Manifest
-        The newest version that is looked at.
+        The newest version to search.
     once : Once
 
     Raises
@@ -140,7 +144,7 @@ def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -
     transaction = read_transaction(store, manifest)
     if once.number_in(transaction) is not None:
         return manifest.version if once.is_met_by(transaction) else None
-    older = [one for one in versions.list_manifests(store) if one.version < manifest.version]
+    older = [item for item in versions.list_manifests(store) if item.version < manifest.version]
     searched = older[: -once.lookback : -1] if once.lookback > 1 else []
     for version, transaction in _transactions(store, searched):
         if once.number_in(transaction) is not None:
@@ -151,12 +155,12 @@ def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -
 def _transactions(
     store: ObjectStore, located: Sequence[ManifestLocation]
 ) -> Iterator[tuple[int, Transaction | None]]:
-    """Yield versions and what made them, in the order given, up to one that has been cleaned up: so has what is older."""
+    """Yield versions and their transactions in the given order, up to the first removed one."""
 
     def read(location: ManifestLocation) -> Transaction | None:
         return read_transaction(store, read_manifest(store, location))
 
     with suppress(MissingFileError):
         made = read_each(read, located, local=store.is_local)
-        for location, found in zip(located, made, strict=True):
-            yield location.version, found
+        for location, result in zip(located, made, strict=True):
+            yield location.version, result

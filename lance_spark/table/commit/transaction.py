@@ -1,7 +1,8 @@
-"""Transactions: what a commit changed, kept so that others can tell whether their changes fit.
+"""Transactions: the record of a change, by which other clients detect conflicts.
 
-A transaction is written twice, byte for byte the same: to `_transactions/{read_version}-{uuid}.txn`, and into the
-manifest that it made. Tables with writer flag 32 leave the file away, early writers the copy.
+A transaction is written twice with the same bytes: to
+`_transactions/{read_version}-{uuid}.txn`, and into the manifest of the commit. Tables with writer
+flag 32 omit the file, early writers omit the copy.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
-    # Who only reads a table needs none of the operations.
+    # Imported here, as readers do not need the operations.
     from lance_spark.table.operations.base import Operation
 
 FOLDER = "_transactions"
 
-#: The property that has the message of a commit.
+#: The property with the message of a commit.
 MESSAGE = "__lance_commit_message"
 
 
@@ -33,12 +34,12 @@ def with_message(properties: Mapping[str, str] | None, message: str | None) -> d
     Raises
     ------
     InvalidInputError
-        A key or a value is no string.
+        A key or a value is not a string.
     """
     merged = {**(properties or {}), **({} if message is None else {MESSAGE: message})}
     for key, value in merged.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(f"transaction property {key!r}: {value!r} is no string")
+            raise InvalidInputError(f"transaction property {key!r}: {value!r} is not a string")
     return merged
 
 
@@ -51,7 +52,7 @@ class Transaction:
     read_version : int
         0 for the creation of a table.
     uuid : str
-        Tells this transaction from all others.
+        Unique id of the transaction.
     operation : Operation
     properties : mapping of str to str
         Free for the writer, for example ``__lance_commit_message``.
@@ -68,7 +69,7 @@ class Transaction:
     def new(
         cls, read_version: int, operation: Operation, properties: Mapping[str, str] | None = None
     ) -> Transaction:
-        """Return a transaction with an id of its own."""
+        """Return a transaction with a new id."""
         return cls(read_version, str(uuid_module.uuid4()), operation, dict(properties or {}))
 
     @property
@@ -98,7 +99,7 @@ def decode(data: bytes, name: str) -> Transaction:
     ----------
     data : bytes
     name : str
-        What errors call the file.
+        Name of the file in errors.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def decode(data: bytes, name: str) -> Transaction:
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
-    """Return the transaction that made a version; None if its writer left none behind.
+    """Return the transaction of a version; None if its writer did not store it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Commits of operations that somebody put together without the methods of `Dataset`."""
+"""Commits operations that a user built without the methods of `Dataset`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
 
-#: Operations that need no version to be planned on.
+#: Operations that do not need a read version.
 _FREE = ("overwrite", "restore")
 
 
@@ -66,8 +66,9 @@ def _transaction(
     if planned_on is None:
         if change.kind not in _FREE:
             raise InvalidInputError(
-                f"{store.display}: a change of the kind {change.kind} needs read_version, the version that it was planned on"
+                f"{store.display}: a change of the kind {change.kind} needs read_version, the "
+                "version that it was planned on"
             )
-        found = versions.newest(store)
-        planned_on = 0 if found is None else read_latest(store, found).version
+        result = versions.newest(store)
+        planned_on = 0 if result is None else read_latest(store, result).version
     return Transaction.new(planned_on, change)

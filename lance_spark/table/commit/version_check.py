@@ -1,7 +1,9 @@
-"""Whether a version is where it belongs: right after the one that it is built on, and before those that are built on it.
+"""Whether a version is where it belongs: right after the one that it is built on, and before those
+that are built on it.
 
-Nothing refuses a version that others have committed and cleaned up again. A commit that was held up for that long makes it once more: it is part
-of the history then, and no newer version has its change. So who was slow looks, after the commit, at the versions that there are:
+Nothing refuses a version that others have committed and cleaned up again. A commit that was held up
+for that long makes it once more: it is part of the history then, and no newer version has its
+change. So who was slow looks, after the commit, at the versions that there are:
 
 | found | meaning |
 | --- | --- |
@@ -11,9 +13,10 @@ of the history then, and no newer version has its change. So who was slow looks,
 | neither, and the one before is there | it is: a cleanup that removes a version removes those before it, too, unless a name keeps them |
 | anything else | nobody knows |
 
-The times are those of the store, as writers have clocks of their own. Object stores tell when an object came, S3 and Azure in whole seconds. Of a
-local disk `LocalCommit` makes it the time at which the file got its name. HDFS tells when it was written, under another name, which can be
-before others have committed; so there the one before has to be there.
+The times are those of the store, as writers have clocks of their own. Object stores tell when an
+object came, S3 and Azure in whole seconds. Of a local disk `LocalCommit` makes it the time at which
+the file got its name. HDFS tells when it was written, under another name, which can be before
+others have committed; so there the one before has to be there.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from lance_spark.errors import MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 
-#: Seconds that two commits and a cleanup, some twenty requests one after the other, take longer than, where there is a network.
+#: Seconds that two commits and a cleanup, some twenty requests one after the other, take longer
+#: than, where there is a network.
 _SHORT = 0.5
 #: The same on a local disk.
 _SHORT_LOCAL = 0.002
@@ -40,7 +44,8 @@ class VersionSlot(Enum):
 
 
 def slot_of(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
-    """Tell whether a version that there is, or was a moment ago, is in the place of one that has been cleaned up.
+    """Tell whether a version that there is, or was a moment ago, is in the place of one that has
+    been cleaned up.
 
     Parameters
     ----------
@@ -56,13 +61,13 @@ def slot_of(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
     # A manifest store has an entry of each version that ever was.
     if store.manifest_store is not None or seconds < (_SHORT_LOCAL if store.is_local else _SHORT):
         return VersionSlot.OWN
-    found = {one.version: one.path for one in versions.list_since(store, max(version - 1, 1))}
-    if found and max(found) == version:
+    result = {item.version: item.path for item in versions.list_since(store, max(version - 1, 1))}
+    if result and max(result) == version:
         return VersionSlot.OWN
-    if version not in found or version + 1 not in found:
+    if version not in result or version + 1 not in result:
         return VersionSlot.UNKNOWN
     try:
-        own, following = store.modified(found[version]), store.modified(found[version + 1])
+        own, following = store.modified(result[version]), store.modified(result[version + 1])
     except MissingFileError:
         return VersionSlot.UNKNOWN
     if own is not None and following is not None:
@@ -70,4 +75,4 @@ def slot_of(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
             return VersionSlot.ANOTHERS
         if following > own and store.scheme not in _WRITTEN_UNNAMED:
             return VersionSlot.OWN
-    return VersionSlot.OWN if version == 1 or version - 1 in found else VersionSlot.UNKNOWN
+    return VersionSlot.OWN if version == 1 or version - 1 in result else VersionSlot.UNKNOWN

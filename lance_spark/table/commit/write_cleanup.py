@@ -1,4 +1,6 @@
-"""Commits of writes that leave no data files behind: what is not part of a version is deleted, unless nobody knows whether it is."""
+"""Commits of writes that leave no data files behind: what is not part of a version is deleted,
+unless nobody knows whether it is.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,13 @@ def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
 
 
 def _not_in(job: WriteJob, fragments: Sequence[Fragment], version: int) -> list[Fragment]:
-    """Return the fragments that a version has no file of: an earlier commit of the same ones may have had no answer."""
+    """Return the fragments that a version has no file of: an earlier commit of the same ones may
+    have had no answer.
+    """
     store = ObjectStore.from_uri(job.uri, job.storage_options)
     manifest = read_version(store, version)
     used = {file.path for fragment in manifest.fragments for file in fragment.files}
-    return [one for one in fragments if used.isdisjoint(file.path for file in one.files)]
+    return [item for item in fragments if used.isdisjoint(file.path for file in item.files)]
 
 
 def commit_or_clean_up(
@@ -52,7 +56,8 @@ def commit_or_clean_up(
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> OpenTable:
-    """Commit the fragments, and delete their files if it is sure that no version refers to them; return the new version.
+    """Commit the fragments, and delete their files if it is sure that no version refers to them;
+    return the new version.
 
     Raises
     ------

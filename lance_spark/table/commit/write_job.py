@@ -1,4 +1,5 @@
-"""A write from start to end: planned on the driver, carried out by any number of writers, committed on the driver.
+"""A write from start to end: planned on the driver, carried out by any number of writers, committed
+on the driver.
 
 | step | where | what |
 | --- | --- | --- |
@@ -7,8 +8,8 @@
 | `WriteJob.commit` | driver | one manifest with all fragments |
 | `WriteJob.abort`, `abort_all` | driver | deletes the data files of a write that was not committed |
 
-An append to a table that is not there creates it. If somebody else creates it meanwhile with the same columns, the rows
-are appended to theirs.
+An append to a table that is not there creates it. If somebody else creates it meanwhile with the
+same columns, the rows are appended to theirs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.file.writer import check_types
+from lance_spark.storage.options.base_paths import check_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.append_schema import filled_by
@@ -74,7 +76,8 @@ from lance_spark.table.rows.ids import check_names
 
 Mode = Literal["create", "append", "overwrite"]
 _Job = TypeVar("_Job", bound="WriteJob")
-#: Gets a version, what is appended to it, and the table's name; returns the fields of the data files.
+#: Gets a version, what is appended to it, and the table's name; returns the fields of the data
+#: files.
 Fit = Callable[[Manifest, Schema, str], Schema] | None
 
 
@@ -89,7 +92,8 @@ class WriteJob:
     mode : str
         "create", "append" or "overwrite".
     schema : Schema
-        The columns of the data files, with their field ids. An append may have fewer than the table.
+        The columns of the data files, with their field ids. An append may have fewer than the
+        table.
     file_version : tuple of int
         Version of the data files.
     read_version : int
@@ -103,7 +107,8 @@ class WriteJob:
         Set on a table that is created or overwritten.
     storage_options : mapping, not shown by `repr`
     tag : bytes
-        Random; ends the names of the job's data files, so that those of writers that were never heard of can be found.
+        Random; ends the names of the job's data files, so that those of writers that were never
+        heard of can be found.
     blobs : BlobOptions
         How values of blob columns are written.
     commit_retries : int
@@ -160,7 +165,9 @@ class WriteJob:
     def commit(
         self, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
     ) -> int:
-        """Make the fragments part of the table; return the new version as a number. See `commit_manifest`."""
+        """Make the fragments part of the table; return the new version as a number. See
+        `commit_manifest`.
+        """
         return self.commit_manifest(fragments, properties).version
 
     def commit_manifest(
@@ -188,9 +195,11 @@ class WriteJob:
         Raises
         ------
         CommitConflictError
-            Another change was committed since the write was planned, and this one does not hold on top of it.
+            Another change was committed since the write was planned, and this one does not hold on
+            top of it.
         AlreadyCommittedError
-            `once` has been committed, and the table has its rows: `abort` the fragments, unless they are those that were.
+            `once` has been committed, and the table has its rows: `abort` the fragments, unless
+            they are those that were.
         TableExistsError
             The table was to be created, and somebody else has.
         UncertainCommitError
@@ -221,7 +230,7 @@ class WriteJob:
 
     def become(self, kind: type[_Job], **more: Any) -> _Job:
         """Return the same write as one of a kind that has more fields."""
-        return kind(**{one.name: getattr(self, one.name) for one in fields(self)}, **more)
+        return kind(**{item.name: getattr(self, item.name) for item in fields(self)}, **more)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
         """Delete the data files of fragments that are not committed.
@@ -233,7 +242,8 @@ class WriteJob:
         delete_fragments(self.paths(), fragments)
 
     def abort_all(self) -> None:
-        """Delete every data file that a writer of this job has written, of a job that was not committed.
+        """Delete every data file that a writer of this job has written, of a job that was not
+        committed.
 
         Lists the table's data files.
 
@@ -271,7 +281,8 @@ class WriteJob:
             ).manifest
         except VersionNotFoundError:
             raise CommitConflictError(
-                f"{store.display}: version {self.read_version}, which this {self.mode} was planned on, has been "
+                f"{store.display}: version {self.read_version}, which this {self.mode} was planned "
+                "on, has been "
                 "cleaned up; write again",
                 retryable=True,
             ) from None
@@ -287,7 +298,7 @@ class WriteJob:
         dictionaries = b""
         if self.file_version == (0, 1) and has_dictionaries(self.schema):
             values = common_dictionaries(self.paths(), fragments, self.schema)
-            dictionaries = b"".join(bytes(one) for one in encode_dictionaries(protos, values, 0))
+            dictionaries = b"".join(bytes(item) for item in encode_dictionaries(protos, values, 0))
         return Overwrite(
             fragments=tuple(fragments),
             schema=tuple(protos),
@@ -314,7 +325,8 @@ class WriteJob:
         if same:
             return newest
         raise CommitConflictError(
-            f"{store.display}: somebody else created the table while this {self.mode} was under way; write again",
+            f"{store.display}: somebody else created the table while this {self.mode} was under "
+            "way; write again",
             retryable=True,
         )
 
@@ -348,15 +360,18 @@ def begin_write(
     schema : pyarrow.Schema
         Of the data.
     mode : str
-        "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema and rows or makes it.
+        "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema
+        and rows or makes it.
     data_storage_version : str, optional
-        Version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". The table's if none is given, "stable" for a new one.
+        Version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". The
+        table's if none is given, "stable" for a new one.
     max_rows_per_file, max_bytes_per_file : int
         A file is closed once it holds that many rows (exactly), or at least that many bytes.
     enable_stable_row_ids : bool
         For a table that is created: rows keep their ids when they move.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see
+        docs/reference/stores.md.
     config, table_metadata : mapping of str to str, optional
         Set on a table that is created or overwritten.
     blobs : BlobOptions, optional
@@ -364,13 +379,15 @@ def begin_write(
     commit_retries : int
         How often a commit starts again after other writers were faster.
     branch : str, optional
-        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
+        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the
+        root of, if none is given.
     initial_bases : sequence of BasePath, optional
         Other places where files of a new table can lie. A table that exists must have them already.
     target_bases : sequence of str, optional
         Names or paths of the base paths that new data files go to, one after the other.
     target_all_bases : bool, optional
-        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+        True: new data files go to the table itself and all base paths, one after the other; False:
+        to all base paths.
     fit : callable, optional
         Chooses the fields of appended data: by default those of the table that the data has.
 
@@ -409,7 +426,8 @@ def begin_write(
         newest = manifests[-1] if manifests else None
         if newest is not None and mode == "create":
             raise TableExistsError(
-                f"{store.display}: there is a table already, with {versions.describe(versions.list_manifests(store))}; "
+                f"{store.display}: there is a table already, with "
+                f"{versions.describe(versions.list_manifests(store))}; "
                 "append to it, overwrite it, or choose another path"
             )
         if newest is not None:
@@ -438,10 +456,13 @@ def begin_write(
             check_branch_bases(store, base)
             if not same_bases(initial_bases or (), base.base_paths.values()):
                 raise InvalidOptionError(
-                    f"{store.display}: initial_bases are for a new table, and this one exists and does not have all of them; add base "
+                    f"{store.display}: initial_bases are for a new table, and this one exists and "
+                    "does not have all of them; add base "
                     "paths to it by Dataset.add_bases or LanceTable.addBases"
                 )
             job = replace(job, base_paths=dict(base.base_paths))
+        bases = [base_path.path for base_path in job.base_paths.values()]
+        check_base_params(job.storage_options, bases, store.display)
         job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
         job = replace(job, targets=targets(job.base_paths, target_bases, target_all_bases, store))
         check_targets(job.paths(), job.base_paths, job.targets)
@@ -455,7 +476,8 @@ def begin_write(
             job = replace(job, schema=data)
         if job.file_version not in file_versions.WRITABLE:
             raise UnsupportedFeatureError(
-                f"{store.display}: data files of version {file_versions.text(job.file_version)} are not written, only "
+                f"{store.display}: data files of version {file_versions.text(job.file_version)} "
+                "are not written, only "
                 f"{file_versions.writable()}; {_way_out(job, base)}"
             )
         check_types(job.schema, job.file_version)
@@ -469,19 +491,22 @@ def _planned_on(
     base.check_writable(store.display)
     if job.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
-            f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"
+            f"{store.display}: stable row ids can be enabled for a new table only, and there is "
+            "one already"
         )
     if replaces:
         return replace(job, file_version=wanted or base.data_storage_version)
     check_unique(base.message.fragments, base.name)
     if wanted is not None and wanted != base.data_storage_version:
         raise InvalidOptionError(
-            f"{store.display}: its data files are of version {file_versions.text(base.data_storage_version)}, which an append keeps; "
+            f"{store.display}: its data files are of version "
+            f"{file_versions.text(base.data_storage_version)}, which an append keeps; "
             f"leave data storage version {file_versions.text(wanted)} away, or overwrite the table"
         )
     if job.config or job.table_metadata:
         raise InvalidOptionError(
-            f"{store.display}: configuration and metadata are set when a table is created or overwritten, "
+            f"{store.display}: configuration and metadata are set when a table is created or "
+            "overwritten, "
             "not by an append"
         )
     schema = (fit or filled_by_base)(base, job.schema, store.display)
@@ -497,12 +522,14 @@ def filled_by_base(base: Manifest, data: Schema, name: str) -> Schema:
 
 def _check_complete(schema: Schema, table: Schema, name: str) -> None:
     """Refuse rows that lack columns, or bring new ones: files of version 0.1 must have all."""
-    own, wanted = ({node.id: node.name for node in one.walk()} for one in (schema, table))
+    own, wanted = ({node.id: node.name for node in item.walk()} for item in (schema, table))
     different = {**own, **wanted}
     for field_id in own.keys() ^ wanted.keys():
         raise SchemaMismatchError(
-            f"{name}: column {different[field_id]!r} is not in {'the data' if field_id in wanted else 'the table'}, and data "
-            "files of version 0.1 must have all columns of a table; give all, or overwrite the table with data storage "
+            f"{name}: column {different[field_id]!r} is not in "
+            f"{'the data' if field_id in wanted else 'the table'}, and data "
+            "files of version 0.1 must have all columns of a table; give all, or overwrite the "
+            "table with data storage "
             "version 2.2"
         )
 

@@ -1,12 +1,15 @@
-"""Commits of writes whose rows hold on top of whatever became of the table, if their data files fit it.
+"""Commits of writes whose rows hold on top of whatever became of the table, if their data files fit
+it.
 
 | a write, overtaken by | is committed on top of it if |
 | --- | --- |
 | an append, by an overwrite or a restored version | the columns are stored as its data files have them: ids, names, types, metadata; and the version of the files, and the base paths that there were |
 | an overwrite, by an overwrite | the base paths that there were are the same |
 
-A commit alone refuses both, as the format's table of conflicts has it (table/commit/transaction.md): it cannot know what was meant. Who writes by
-Spark means the table that there is when the write is done; the rows are written, and writing them again would make the same files.
+A commit alone refuses both, as the format's table of conflicts has it
+(table/commit/transaction.md): it cannot know what was meant. Who writes by Spark means the table
+that there is when the write is done; the rows are written, and writing them again would make the
+same files.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ def commit_again(
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> Manifest:
-    """Commit a write, and once more on top of what it conflicts with; delete its files if no version refers to them.
+    """Commit a write, and once more on top of what it conflicts with; delete its files if no
+    version refers to them.
 
     Parameters
     ----------
@@ -78,7 +82,8 @@ def commit_again(
 def on_newest(job: WriteJob) -> WriteJob | None:
     """Return a write as if it had been planned on the newest version.
 
-    None if it was, if that version does not fit the data files, or if it is of a kind that looks for itself.
+    None if it was, if that version does not fit the data files, or if it is of a kind that looks
+    for itself.
 
     Raises
     ------
@@ -98,7 +103,9 @@ def on_newest(job: WriteJob) -> WriteJob | None:
 
 
 def fits(job: WriteJob, manifest: Manifest) -> bool:
-    """Tell whether the columns of a version are stored as an append's data files, written for another one, have them."""
+    """Tell whether the columns of a version are stored as an append's data files, written for
+    another one, have them.
+    """
     if manifest.data_storage_version != job.file_version:
         return False
     try:
@@ -106,11 +113,11 @@ def fits(job: WriteJob, manifest: Manifest) -> bool:
     except SchemaMismatchError:
         return False
     return all(
-        one is not None
+        item is not None
         and other is not None
-        and _stored(one) == _stored(other)
-        and (one.nullable or not other.nullable)
-        for one, other in zip_longest(wanted.walk(), job.schema.walk())
+        and _stored(item) == _stored(other)
+        and (item.nullable or not other.nullable)
+        for item, other in zip_longest(wanted.walk(), job.schema.walk())
     )
 
 

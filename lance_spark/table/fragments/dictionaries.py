@@ -1,4 +1,4 @@
-"""The dictionaries of a table of version 0.1 that is created: those of its data files, which must be alike."""
+"""Reads the dictionaries of a new table of version 0.1 from its data files, which must agree."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def common_dictionaries(
     ----------
     paths : TablePaths
     fragments : iterable of Fragment
-        Of one file of version 0.1 each.
+        Fragments of one file of version 0.1 each.
     schema : Schema
 
     Returns
     -------
     dict of int to pyarrow.Array
-        The values, by the ids of the fields.
+        The dictionary values by field id.
 
     Raises
     ------
     InvalidInputError
-        There are no files, or their dictionaries differ.
+        No files are given, or their dictionaries differ.
     """
     nodes = [node for node in schema.walk() if node.logical_type.startswith("dict:")]
     values: dict[int, pa.Array] = {}
@@ -42,17 +42,20 @@ def common_dictionaries(
             reader = LegacyFileReader.open(paths.open_data_file(file), file.fields)
             try:
                 for node in nodes:
-                    found = reader.dictionary(node)
-                    if not values.setdefault(node.id, found).equals(found):
+                    result = reader.dictionary(node)
+                    if not values.setdefault(node.id, result).equals(result):
                         raise InvalidInputError(
-                            f"column {node.name!r} has different dictionaries in two data files, and files of version 0.1 "
-                            "share one; give all rows the same dictionary, or use data storage version 2.2"
+                            f"column {node.name!r} has different dictionaries in two data files, "
+                            "and files of version 0.1 "
+                            "share one; give all rows the same dictionary, or use data storage "
+                            "version 2.2"
                         )
             finally:
                 reader.close()
     if not values:
         raise InvalidInputError(
-            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first rows, and there are none; "
+            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first "
+            "rows, and there are none; "
             "use data storage version 2.2"
         )
     return values

@@ -1,15 +1,15 @@
-"""Versions of data files, as options and errors name them."""
+"""File versions: names in options and errors, and numbers in data files."""
 
 from __future__ import annotations
 
 from lance_spark.errors import InvalidOptionError
 
-#: What manifests call the format of their data files.
+#: Name of the format of data files in manifests.
 FILE_FORMAT = "lance"
 WRITABLE = ((0, 1), (2, 0), (2, 1), (2, 2))
 DEFAULT = (2, 2)
 LEGACY = (0, 1)
-# What early files of version 2.0 say of themselves.
+# The numbers in early files of version 2.0.
 _FIRST_VERSION_2 = (0, 3)
 _VERSIONS = {
     "stable": DEFAULT,
@@ -30,7 +30,7 @@ def parse_version(name: str) -> tuple[int, int]:
     Raises
     ------
     InvalidOptionError
-        There is no such version, or files of it are not written.
+        The version is unknown, or this release does not write it.
     """
     version = _VERSIONS.get(name.strip().lower())
     if version in WRITABLE:
@@ -44,9 +44,9 @@ def parse_version(name: str) -> tuple[int, int]:
 
 
 def canonical(version: tuple[int, int]) -> tuple[int, int]:
-    """Return the version that a data file has, from the numbers that its message has.
+    """Return the file version for the numbers in a message.
 
-    Files of version 0.1 say 0.0, 0.1 or 0.2, and early files of version 2.0 say 0.3.
+    Files of version 0.1 have 0.0, 0.1 or 0.2; early files of version 2.0 have 0.3.
     """
     if version == _FIRST_VERSION_2:
         return 2, 0
@@ -54,11 +54,11 @@ def canonical(version: tuple[int, int]) -> tuple[int, int]:
 
 
 def text(version: tuple[int, int]) -> str:
-    """Return a file version as options name it."""
+    """Return the name of a file version."""
     return f"{version[0]}.{version[1]}"
 
 
 def writable() -> str:
-    """Return the versions of files that are written, for errors."""
+    """Return the writable file versions, for errors."""
     *others, last = (text(version) for version in WRITABLE)
     return f"{', '.join(others)} or {last}"

@@ -1,4 +1,4 @@
-"""What fragments consist of: data files, deletion files, overlays, and where the ids and versions of their rows stand."""
+"""The parts of fragments: data files, deletion files, overlays, row ids and row versions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
 from lance_spark.table.fragments.file_versions import canonical
 
-#: What a field has before it gets an id.
+#: Id of a field before one is assigned.
 _UNSET = -1
 
 
 class DeletionFileType(Enum):
-    """How a deletion file is written; the value is the file's suffix."""
+    """Type of a deletion file; the value is the suffix of the file."""
 
     ARROW = "arrow"
     BITMAP = "bin"
@@ -28,12 +28,13 @@ class DataFile:
     Attributes
     ----------
     path : str
-        Below data/, or below the base path.
+        Path below data/, or below the base path.
     fields : tuple of int
-        Field ids in the file: every field in version 2.0, leaves from 2.1 on. Negative ids are no fields of the schema:
-        -2 stands for a column that another file replaced, -3 to -5 for row ids and versions of rows.
+        Field ids in the file: all fields in version 2.0, leaves from 2.1 on. Negative ids are not
+        fields of the schema: -2 is a column that another file replaced, -3 to -5 are row ids and
+        row versions.
     column_indices : tuple of int
-        Column of each entry of `fields`, -1 for none; empty in version 0.1.
+        Column of each entry of `fields`, -1 without a column; empty in version 0.1.
     file_major_version, file_minor_version : int
     file_size_bytes : int
         0 = unknown.
@@ -51,7 +52,7 @@ class DataFile:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Version of the file: files of 0.1 are marked 0.0 to 0.2, those of 2.0 as 0.3 too."""
+        """File version; the numbers 0.0 to 0.2 mean 0.1, and 0.3 means 2.0."""
         return canonical((self.file_major_version, self.file_minor_version))
 
     def to_proto(self) -> table_pb2.DataFile:
@@ -73,8 +74,8 @@ class DataFile:
         Raises
         ------
         CorruptTableError
-            The path leads outside of its folder, or the columns do not match the fields, or a field has the id -1, or two fields have
-            one id or one column.
+            The path leads outside of its folder, or the columns do not match the fields, or a field
+            has the id -1, or two fields have one id or one column.
         """
         try:
             check_relative(proto.path)
@@ -98,10 +99,11 @@ class DataFile:
 
 
 def _check_fields(path: str, fields: tuple[int, ...], columns: tuple[int, ...]) -> None:
-    """Refuse what no writer may store: pylance reads nulls for the one, and refuses or misreads the others."""
+    """Refuse invalid field ids and columns, which pylance refuses or misreads."""
     if _UNSET in fields:
         raise CorruptTableError(
-            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must not be stored; "
+            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must "
+            "not be stored; "
             "go back to an older version"
         )
     for what, numbers in (("field id", fields), ("column", columns)):
@@ -119,7 +121,7 @@ def _check_fields(path: str, fields: tuple[int, ...], columns: tuple[int, ...]) 
 
 @dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """The file with the deleted row offsets of a fragment, all of them.
+    """The file with all deleted row offsets of a fragment.
 
     Attributes
     ----------
@@ -141,7 +143,7 @@ class DeletionFile:
     base_id: int | None = None
 
     def name(self, fragment_id: int) -> str:
-        """Return the file's name below _deletions/."""
+        """Return the name of the file below _deletions/."""
         return f"{fragment_id}-{self.read_version}-{self.id}.{self.file_type.value}"
 
     def to_proto(self) -> table_pb2.DeletionFile:
@@ -180,10 +182,11 @@ class DeletionFile:
 
 
 class Lineage(Enum):
-    """What is known of each row of a fragment in tables with stable row ids.
+    """A value of each row in tables with stable row ids: its id or one of its versions.
 
-    The value: name in the `DataFragment` message, field that holds a serialised sequence, and id of the field that data files
-    name if the values are a column of one of them. A third place is a range of another file.
+    The value of a member: name in the `DataFragment` message, field with a serialised sequence, and
+    field id if the values are a column of a data file. A sequence can also be a range of another
+    file.
     """
 
     ROW_IDS = ("row_id_sequence", "inline_row_ids", -3)
@@ -197,18 +200,18 @@ class Lineage(Enum):
 
     @property
     def external(self) -> str:
-        """Field that names the range of a file which holds a serialised sequence."""
+        """Field with the range of a file that holds a serialised sequence."""
         return f"external_{self.value[1].removeprefix('inline_')}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRange:
-    """Bytes that stand in a file instead of the manifest.
+    """Bytes in a file instead of the manifest.
 
     Attributes
     ----------
     path : str
-        Below the table's root.
+        Path below the root of the table.
     offset, size : int
     """
 
@@ -239,7 +242,7 @@ class Overlay:
     Attributes
     ----------
     data_file : DataFile
-        Holds the values.
+        File with the values.
     bitmaps : tuple of bytes
         Roaring bitmaps of the rows: one for all fields of the file, or one for each.
     """
@@ -254,7 +257,7 @@ class Overlay:
         Raises
         ------
         CorruptTableError
-            Its file cannot be one, or the sets of rows do not match the fields.
+            The file is not valid for an overlay, or the sets of rows do not match the fields.
         """
         file = DataFile.from_proto(proto.data_file)
         kind = proto.WhichOneof("coverage")

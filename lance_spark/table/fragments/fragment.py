@@ -1,7 +1,7 @@
-"""Fragments, as manifests and transactions name them; `fragment_files` has what they consist of.
+"""Fragments of manifests and transactions; `files` has their parts.
 
-A `Fragment` stands on its protobuf message and parses what is asked for: a manifest of 100,000 fragments opens without
-touching them, and what this release does not know about a fragment survives every commit.
+A `Fragment` wraps its protobuf message and parses parts on first use: a manifest of 100,000
+fragments opens without touching them, and unknown fields of a fragment survive every commit.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lance_spark.table.fragments.files import (
 MAX_PHYSICAL_ROWS = 2**32
 #: Row addresses have 32 bits for the fragment.
 MAX_ID = 2**32 - 1
-#: Bytes of sequences that it costs less to carry along than to leave out.
+#: Bytes of sequences that are cheaper to keep than to remove.
 _SMALL_LINEAGE = 1024
 
 
 class Fragment:
-    """Some rows of a table: data files with the same rows, minus the deleted ones. Immutable.
+    """A horizontal part of a table: data files with the same rows, and deleted rows. Immutable.
 
     Parameters
     ----------
     id : int
-        0 for a new fragment; the commit assigns one.
+        0 for a new fragment; the commit assigns an id.
     files : iterable of DataFile
     physical_rows : int
-        Rows of the files, deleted ones included.
+        Rows of the files, including deleted rows.
     deletion_file : DeletionFile, optional
     """
 
@@ -61,13 +61,13 @@ class Fragment:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.DataFragment, source: str) -> Fragment:
-        """Stand on a message that nobody changes any more.
+        """Wrap a message, which must not be changed any more.
 
         Parameters
         ----------
         proto : table_pb2.DataFragment
         source : str
-            What errors call the file that the message is from.
+            Name in errors of the file with the message.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Fragment:
 
     @classmethod
     def from_protos(cls, protos: Iterable[table_pb2.DataFragment], source: str) -> list[Fragment]:
-        """Stand on messages that nobody changes any more; see `from_proto`.
+        """Wrap messages, which must not be changed any more; see `from_proto`.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Fragment:
         fragments = []
         for proto in protos:
             if proto.id > MAX_ID:
-                raise CorruptTableError(f"{source}: {proto.id} is no id of a fragment")
+                raise CorruptTableError(f"{source}: {proto.id} is not a valid fragment id")
             one = new(cls)
             one._files = None
             one._proto = proto
@@ -99,17 +99,17 @@ class Fragment:
 
     @property
     def id(self) -> int:
-        """Unique within the table, never used again."""
+        """Fragment id; unique within the table, never reused."""
         return self._proto.id
 
     @property
     def physical_rows(self) -> int:
-        """Rows of the files, deleted ones included; 0 if an early writer did not note them (see `row_counts`).
+        """Rows of the files, including deleted rows; 0 if not recorded (see `row_counts`).
 
         Raises
         ------
         CorruptTableError
-            More than a fragment can have.
+            The number exceeds the limit of a fragment.
         """
         rows = self._proto.physical_rows
         if rows > MAX_PHYSICAL_ROWS:
@@ -118,12 +118,12 @@ class Fragment:
 
     @property
     def num_deleted_rows(self) -> int:
-        """Rows that are deleted.
+        """Number of deleted rows.
 
         Raises
         ------
         CorruptTableError
-            More than there are.
+            The number exceeds the rows of the files.
         """
         deleted = self._proto.deletion_file.num_deleted_rows
         if deleted > self.physical_rows:
@@ -136,7 +136,7 @@ class Fragment:
         return self.physical_rows - self.num_deleted_rows
 
     def with_counts(self, physical_rows: int, num_deleted_rows: int) -> Fragment:
-        """Return the fragment with other numbers of rows, and of rows that its deletion file deletes."""
+        """Return the fragment with other counts of rows and of deleted rows."""
         proto = self.to_proto()
         proto.physical_rows = physical_rows
         if proto.HasField("deletion_file"):
@@ -161,7 +161,7 @@ class Fragment:
 
     @property
     def deletion_file(self) -> DeletionFile | None:
-        """The file with the deleted rows, if any are."""
+        """The deletion file; None without deleted rows."""
         if not self._proto.HasField("deletion_file"):
             return None
         try:
@@ -170,26 +170,26 @@ class Fragment:
             raise self._corrupt(str(error)) from None
 
     def has_lineage(self, kind: Lineage) -> bool:
-        """Whether ids or versions of the rows are noted, wherever."""
+        """Whether row ids or row versions are stored, in any form."""
         return self._proto.WhichOneof(kind.value[0]) is not None
 
     def has_lineage_column(self, kind: Lineage) -> bool:
-        """Whether ids or versions of the rows are a column of a data file."""
+        """Whether row ids or row versions are a column of a data file."""
         group, inline, _ = kind.value
         return self._proto.WhichOneof(group) not in (None, inline, kind.external)
 
     def inline_lineage(self, kind: Lineage) -> bytes | None:
-        """Return a serialised sequence; None if there is none, or if it stands in a file."""
+        """Return a serialised sequence; None if absent or in a file."""
         group, inline, _ = kind.value
         return getattr(self._proto, inline) if self._proto.WhichOneof(group) == inline else None
 
     def external_lineage(self, kind: Lineage) -> ExternalRange | None:
-        """Return where the serialised sequence stands in a file of its own; None if it does not.
+        """Return the range of a file with the serialised sequence; None if it is not in a file.
 
         Raises
         ------
         CorruptTableError
-            The file's path leads outside of the table.
+            The path of the file leads outside of the table.
         """
         if self._proto.WhichOneof(kind.value[0]) != kind.external:
             return None
@@ -199,7 +199,7 @@ class Fragment:
             raise self._corrupt(str(error)) from None
 
     def without_lineage(self, kinds: Iterable[Lineage]) -> Fragment:
-        """Return the fragment for readers that do not look at some of its sequences: itself, if they are small."""
+        """Return the fragment without some sequences; itself if they are small."""
         # One call for 100,000 fragments whose sequences are ranges.
         if self._proto.ByteSize() < _SMALL_LINEAGE:
             return self
@@ -210,35 +210,35 @@ class Fragment:
 
     @property
     def source(self) -> str:
-        """What errors call the file that the fragment is from."""
+        """Name in errors of the file with the fragment."""
         return self._source
 
     @property
     def name(self) -> str:
-        """What errors call the fragment."""
+        """Name of the fragment in errors."""
         return f"{self._source}: fragment {self.id}"
 
     @property
     def has_overlays(self) -> bool:
-        """Whether some cells have new values."""
+        """Whether the fragment has overlays."""
         return bool(self._proto.overlays)
 
     @property
     def overlays(self) -> tuple[Overlay, ...]:
-        """New values for some cells, oldest first.
+        """The overlays, oldest first.
 
         Raises
         ------
         CorruptTableError
         """
         try:
-            return tuple(Overlay.from_proto(one) for one in self._proto.overlays)
+            return tuple(Overlay.from_proto(overlay) for overlay in self._proto.overlays)
         except CorruptTableError as error:
             raise self._corrupt(str(error)) from None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the data files, as far as they are known."""
+        """Recorded bytes of the data files."""
         files = self._proto.files
         if len(files) == 1:
             size: int = files[0].file_size_bytes
@@ -247,14 +247,14 @@ class Fragment:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the message says how many rows there are, and how many of them are deleted."""
+        """Whether the message has the counts of rows and of deleted rows."""
         proto = self._proto
         if not proto.physical_rows:
             return False
         return bool(not proto.HasField("deletion_file") or proto.deletion_file.num_deleted_rows)
 
     def to_proto(self) -> table_pb2.DataFragment:
-        """Return a copy of the message, with all that this release does not know."""
+        """Return a copy of the message, including unknown fields."""
         copy = table_pb2.DataFragment()
         copy.CopyFrom(self._proto)
         return copy
@@ -280,52 +280,55 @@ class Fragment:
 def check_unique(
     fragments: Iterable[table_pb2.DataFragment] | Iterable[Fragment], source: str
 ) -> None:
-    """Refuse fragments of which two have one id: a change of one of them would change the other.
+    """Refuse two fragments with one id: a change of one would change the other.
 
-    Releases of pylance around 0.16 wrote such tables. They can be scanned; a row address or a row offset stands for two rows.
+    Releases of pylance around 0.16 wrote such tables. They can be scanned, but a row address means
+    two rows.
 
     Parameters
     ----------
     fragments : iterable of table_pb2.DataFragment or Fragment
     source : str
-        What errors call the file that they are from.
+        Name in errors of the file with the fragments.
 
     Raises
     ------
     CorruptTableError
-        Names the first such id.
+        Names the first repeated id.
     """
     seen: set[int] = set()
     for fragment in fragments:
         if fragment.id in seen:
             raise CorruptTableError(
-                f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, but not changed or read by row "
-                "address; restore a version from before, or read its rows and overwrite the table with them"
+                f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, "
+                "but not changed or read by row "
+                "address; restore a version from before, or read its rows and overwrite the table "
+                "with them"
             )
         seen.add(fragment.id)
 
 
 def packed(fragments: Sequence[Fragment]) -> tuple[list[str], list[int], list[bytes]]:
-    """Return fragments as what is pickled at once: 100,000 objects take some seconds.
+    """Convert fragments to a few objects that pickle fast: 100,000 fragments take seconds.
 
     Returns
     -------
     list of str
-        The sources that there are.
+        The distinct sources.
     list of int
-        Number of each fragment's source; empty if there is one source for all.
+        Index of the source of each fragment; empty if all have one source.
     list of bytes
         The messages.
     """
-    sources = {one._source: 0 for one in fragments}
+    sources = {fragment._source: 0 for fragment in fragments}
     for number, source in enumerate(sources):
         sources[source] = number
-    numbers = [sources[one._source] for one in fragments] if len(sources) > 1 else []
-    return list(sources), numbers, [one._proto.SerializeToString() for one in fragments]
+    numbers = [sources[fragment._source] for fragment in fragments] if len(sources) > 1 else []
+    return list(sources), numbers, [fragment._proto.SerializeToString() for fragment in fragments]
 
 
 def unpacked(sources: list[str], numbers: list[int], messages: list[bytes]) -> list[Fragment]:
-    """Return the fragments that `packed` took apart."""
+    """Restore the fragments from the result of `packed`."""
     parse = table_pb2.DataFragment.FromString
     protos = [parse(message) for message in messages]
     if not numbers:

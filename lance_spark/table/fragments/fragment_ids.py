@@ -1,4 +1,4 @@
-"""Sets of fragments as indexes have them: some kilobytes can stand for millions, so they stay bitmaps."""
+"""Sets of fragment ids, as Roaring bitmaps: some kilobytes for millions of fragments."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SHOWN = 20
 
 
 class FragmentIds(Set[int]):
-    """Ids of fragments, which cannot be changed: equal to a set of the same numbers, in the memory of a Roaring bitmap.
+    """An immutable set of fragment ids in a Roaring bitmap; equal to a set of the same numbers.
 
-    Iteration is in increasing order. What is made of two sets by ``&``, ``|``, ``-`` and ``^`` is a `frozenset`.
+    Iteration is in increasing order. ``&``, ``|``, ``-`` and ``^`` return a `frozenset`.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class FragmentIds(Set[int]):
 
     @classmethod
     def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
-        # The other set may hold what is no id.
+        # The other set may contain other objects.
         return frozenset(it)
 
     def __contains__(self, value: object) -> bool:
@@ -49,10 +49,10 @@ class FragmentIds(Set[int]):
         return len(self._ids)
 
     def __hash__(self) -> int:
-        # That of a frozenset of the same numbers.
+        # The hash of a frozenset of the same numbers.
         return self._hash()
 
     def __repr__(self) -> str:
-        shown = ", ".join(str(one) for one in itertools.islice(self._ids, _SHOWN))
+        shown = ", ".join(str(item) for item in itertools.islice(self._ids, _SHOWN))
         more = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
         return f"{{{shown}{more}}}" if self else "FragmentIds()"

@@ -1,11 +1,11 @@
-"""How many rows a fragment has, where its manifest does not say.
+"""Counts the rows of fragments whose manifest does not record them.
 
 | manifest | rows of a fragment | deleted rows |
 | --- | --- | --- |
-| without `writer_version` | those of its first file: what is noted may be wrong | those in the deletion file |
-| `physical_rows` is 0 | those of its first file | |
-| `num_deleted_rows` is 0, but there is a deletion file | | those in the deletion file |
-| any other | those noted | those noted |
+| without `writer_version` | rows of its first file, as the record may be wrong | rows of the deletion file |
+| `physical_rows` is 0 | rows of its first file | |
+| `num_deleted_rows` is 0 with a deletion file | | rows of the deletion file |
+| any other | as recorded | as recorded |
 
 pylance has the same rules.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
-    """Return the fragments of a version with their numbers of rows; opens the files that are needed to tell.
+    """Return the fragments of a version with their counts of rows. Opens files as needed.
 
     Raises
     ------
@@ -35,26 +35,27 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
     """
     fragments = manifest.fragments
     open_all = not manifest.has_writer_version
-    unknown = [i for i, one in enumerate(fragments) if open_all or not one.is_counted]
+    unknown = [i for i, item in enumerate(fragments) if open_all or not item.is_counted]
     if not unknown:
         return fragments
     counted = dict(
         zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
     )
-    return tuple(counted.get(i, one) for i, one in enumerate(fragments))
+    return tuple(counted.get(i, item) for i, item in enumerate(fragments))
 
 
 def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
-    """Refuse an open data file that has another number of rows than its fragment.
+    """Refuse an open data file whose number of rows differs from its fragment.
 
     Raises
     ------
     CorruptTableError
     """
-    # Early writers left 0.
+    # Early writers recorded 0.
     if fragment.physical_rows not in (0, reader.num_rows):
         raise CorruptTableError(
-            f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that "
+            f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says "
+            "that "
             f"fragment {fragment.id} has {fragment.physical_rows}"
         )
 
@@ -75,7 +76,7 @@ def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> 
 
 
 def _rows_of(paths: TablePaths, fragment: Fragment) -> int:
-    # Only tables of early releases get here.
+    # Imported here, for tables of early releases only.
     from lance_spark.file.open import open_file
 
     file = fragment.files[0]

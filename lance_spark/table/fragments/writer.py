@@ -1,7 +1,7 @@
-"""Record batches in, new fragments of one data file each out.
+"""Writes record batches to new fragments of one data file each.
 
-Files are named by a random UUID before anything is known of the table's next version, so that any number of writers can
-write at once; nothing refers to them until a manifest does. A writer that fails deletes what it wrote.
+Names of files contain a random UUID, so any number of writers can write at once. No version refers
+to the files until a commit. A writer that fails deletes its files.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
-#: What pylance and the Java connector cut files at.
+#: Limits of a data file in pylance and the Java connector.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
 DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
 
 
-#: Bytes at the end of a file's UUID that tell the write it belongs to.
+#: Bytes at the end of the UUID of a file that identify its write.
 TAG_BYTES = 6
 
 
 def new_data_file_name(tag: bytes = b"") -> str:
-    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix.
+    """Return a new file name: a UUID with its first three bytes in binary, to spread the prefixes.
 
     Parameters
     ----------
     tag : bytes
-        Takes the place of as many bytes at the UUID's end, which are random otherwise. See `written_by`.
+        Replaces the last bytes of the UUID, which are random otherwise. See `written_by`.
     """
     raw = uuid.uuid4().bytes
     raw = raw[: len(raw) - len(tag)] + tag
@@ -47,7 +47,7 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
 
 def written_by(names: Iterable[str], tag: bytes) -> list[str]:
-    """Return those of some names of files, or of folders of their blobs, that carry the tag of a write."""
+    """Return the names of files and of folders of blobs that have the tag of a write."""
     return [name for name in names if name.removesuffix(".lance").endswith(tag.hex())]
 
 
@@ -57,22 +57,21 @@ class FragmentWriter:
     Parameters
     ----------
     paths : TablePaths
-        Of the table.
+        Paths of the table.
     schema : Schema
-        The table's columns with their field ids; batches have its columns.
+        Columns of the table with field ids; batches have these columns.
     version : tuple of int
         File version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
-        A file is closed once it holds that many rows (exactly), or at least that many bytes.
+        A file is closed at exactly that many rows, or at least that many bytes.
     tag : bytes
-        Ends the names of the files; see `new_data_file_name`.
+        End of the names of the files; see `new_data_file_name`.
     blobs : BlobOptions
-        How values of blob columns are written.
+        Options for values of blob columns.
     targets : sequence of int or None
-        Ids of the base paths that files go to in turns; None for the table itself.
+        Targets of files, used in turn: ids of base paths, None for the root of the table.
     first : int
-        Which of them, counted from 0 and beyond the last one, comes first: writers of one job that each write a single file do not all
-        begin with the same.
+        Index of the first target, modulo their number: so writers of single files spread.
     """
 
     def __init__(
@@ -108,38 +107,38 @@ class FragmentWriter:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of `batch`, brought to the table's schema by `align`.
+        """Add the rows of a batch, aligned with the schema of the table.
 
         Raises
         ------
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         InvalidInputError
-            A column that must not be null has nulls.
+            A non-nullable column has nulls.
         """
         with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
-            at = 0
-            while at < batch.num_rows:
+            position = 0
+            while position < batch.num_rows:
                 writer = self._writer or self._start()
                 piece = batch
-                if at or batch.num_rows > self._max_rows - self._rows:
-                    piece = batch.slice(at, self._max_rows - self._rows)
+                if position or batch.num_rows > self._max_rows - self._rows:
+                    piece = batch.slice(position, self._max_rows - self._rows)
                 writer.write(piece)
-                at += piece.num_rows
+                position += piece.num_rows
                 self._rows += piece.num_rows
                 if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
                     self._finish_file()
 
     def finish(self) -> list[Fragment]:
-        """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
+        """Close the last file and return the fragments in the order of rows, without ids."""
         if self._writer is not None:
             with naming(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 
     def abort(self) -> None:
-        """Delete everything this writer wrote; what cannot be deleted is left to cleanup: why it is given up is what counts."""
+        """Delete all files of this writer. Errors are ignored: cleanup removes the rest."""
         output, self._output, self._writer = self._output, None, None
         blobs, self._blob_writer = self._blob_writer, None
         if blobs is not None:
@@ -196,7 +195,7 @@ class FragmentWriter:
 
 
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
-    """Delete the data files of fragments that no manifest refers to, and their blobs.
+    """Delete the data files and blobs of fragments that no manifest refers to.
 
     Raises
     ------
@@ -207,13 +206,13 @@ def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
 
 
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
-    """Delete all data files that carry the tag of a write, and their blobs. Lists the data files.
+    """Delete all data files and blobs with the tag of a write. Lists the data files.
 
     Parameters
     ----------
     paths : TablePaths
     target : int, optional
-        The base path to look below; None for the table itself.
+        Id of the base path; None for the root of the table.
     tag : bytes
     """
     store, folder = _folder(paths, target)
@@ -227,22 +226,22 @@ def _delete_files(paths: TablePaths, names: Iterable[tuple[int | None, str]]) ->
     by_store: dict[int | None, list[str]] = {}
     for target, name in names:
         by_store.setdefault(target, []).append(name)
-    for target, found in by_store.items():
+    for target, result in by_store.items():
         store, folder = _folder(paths, target)
         try:
-            store.delete([join(folder, name) for name in found])
+            store.delete([join(folder, name) for name in result])
         finally:
-            for name in found:
+            for name in result:
                 _delete_folder(store, join(folder, name.removesuffix(".lance")))
 
 
 def _delete_folder(store: ObjectStore, folder: str) -> None:
-    """Delete a folder of blobs, named like its data file without the suffix."""
+    """Delete the folder of blobs of a data file."""
     store.delete([f"{folder}/{blob}" for blob in store.list_names(folder)])
     store.remove_folder(folder)
 
 
 def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
-    """Return the store of data files, and their folder there."""
+    """Return the store of data files and their folder."""
     store, path = paths.locate(target, DATA, "x")
     return store, path.rpartition("/")[0]

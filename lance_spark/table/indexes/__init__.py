@@ -1,1 +1,1 @@
-"""Index sections of a manifest, and how operations keep them right."""
+"""Index sections of manifests, and their updates by operations."""

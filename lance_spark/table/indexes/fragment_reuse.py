@@ -1,24 +1,26 @@
-"""The fragment reuse index: where rows went that a compaction moved, for indexes that still hold their old addresses.
+"""The fragment reuse index: it maps old row addresses to new ones after a compaction.
 
-It is an entry `__lance_frag_reuse` of the index section, without fields and files. Its details are a message
+Indexes that were not remapped still hold the old addresses. The fragment reuse index is an entry
+`__lance_frag_reuse` of the index section, without fields and files. Its details are a message
 `FragmentReuseIndexDetails`:
 
 | field | content |
 | --- | --- |
 | `inline` | an `InlineContent`, or |
-| `external` | a file below _indices/{uuid of the entry}/ with the bytes of one, when it has more than 200 KiB |
+| `external` | if longer than 200 KiB: a file below _indices/{uuid of the entry}/ with its bytes |
 
-An `InlineContent` has a version for each rewrite (`legacy_versions`), oldest first:
+An `InlineContent` has one entry per compaction (`legacy_versions`), oldest first:
 
 | field | content |
 | --- | --- |
 | `dataset_version` | indexes built before this version hold the old addresses |
-| `groups.changed_row_addrs` | old addresses of the rows that live on, a 64-bit Roaring bitmap |
-| `groups.old_fragments`, `groups.new_fragments` | id, rows, deleted rows of each |
+| `groups.changed_row_addrs` | old addresses of the moved rows, a 64-bit Roaring bitmap |
+| `groups.old_fragments`, `groups.new_fragments` | id, rows, deleted rows of each fragment |
 
-The n-th address of `changed_row_addrs` is the n-th row of the group's new fragments now; rows of old fragments that are not in it are
-gone. A fragment bitmap that names old fragments of a group stands for its new ones. Entries of index version 1 or later ("tagged") hold
-other transitions besides, and are not changed here.
+The row at the n-th address of `changed_row_addrs` is now the n-th row of the group's new fragments.
+Rows of old fragments whose address is missing are deleted. In the fragment bitmap of an index, the
+old fragments of a group stand for its new fragments. Entries of index version 1 or later ("tagged")
+also hold other transitions; this release does not change them.
 
 Specification: table/index/system/frag_reuse.md.
 """
@@ -41,7 +43,7 @@ from lance_spark.table.paths import INDICES, TablePaths
 
 NAME = "__lance_frag_reuse"
 TYPE_URL = "/lance.table.FragmentReuseIndexDetails"
-#: Content of more bytes goes to a file of its own.
+#: Longer content goes to a separate file.
 INLINE_BYTES = 200 * 1024
 DETAILS_FILE = "details.binpb"
 
@@ -50,14 +52,14 @@ _Content = table_pb2.FragmentReuseIndexDetails.InlineContent
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """Rows of some fragments that are in others now.
+    """Rows that a compaction moved from old fragments to new ones.
 
     Attributes
     ----------
     addresses : bytes
-        Their old addresses, a 64-bit Roaring bitmap.
+        The old row addresses, a 64-bit Roaring bitmap.
     old, new : tuple of Fragment
-        The new ones with their ids.
+        The new fragments have ids already.
     """
 
     addresses: bytes
@@ -65,18 +67,18 @@ class RemappedRows:
     new: tuple[Fragment, ...]
 
 
-def find(section: table_pb2.IndexSection) -> table_pb2.IndexMetadata | None:
-    """Return the entry, if there is one."""
-    return next((one for one in section.indices if one.name == NAME), None)
+def find_entry(section: table_pb2.IndexSection) -> table_pb2.IndexMetadata | None:
+    """Return the fragment reuse entry of an index section, or None."""
+    return next((entry for entry in section.indices if entry.name == NAME), None)
 
 
 def is_tagged(entry: table_pb2.IndexMetadata) -> bool:
-    """Tell whether it holds transitions that this release only carries along."""
+    """Return whether an entry holds transitions that this release keeps but cannot extend."""
     return entry.index_version > 0
 
 
-def check_plain(entry: table_pb2.IndexMetadata, table: str) -> None:
-    """Refuse an entry that this release cannot follow; `table` is what errors call the table.
+def check_untagged(entry: table_pb2.IndexMetadata, table: str) -> None:
+    """Raise an error if an entry is tagged; `table` is the name of the table in errors.
 
     Raises
     ------
@@ -84,13 +86,13 @@ def check_plain(entry: table_pb2.IndexMetadata, table: str) -> None:
     """
     if is_tagged(entry):
         raise UnsupportedFeatureError(
-            f"{table}: its fragment reuse index is of version {entry.index_version}, which this release keeps but does not "
-            "extend; compact the table with pylance"
+            f"{table}: this release cannot extend version {entry.index_version} of the fragment "
+            "reuse index; compact the table with pylance"
         )
 
 
 def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
-    """Return the content of an entry; None if it stands in a file.
+    """Return the inline content of an entry; None if the content is in a file.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
 
 
 def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
-    """Return the content of an entry, wherever it stands.
+    """Return the content of an entry, inline or from its file.
 
     Raises
     ------
@@ -122,59 +124,62 @@ def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
     data, name = paths.read_index_file(f"{folder}/{file.path}", base)
     if file.offset + file.size > len(data):
         raise CorruptTableError(
-            f"{name}: {len(data)} bytes, but the fragment reuse index has {file.size} at {file.offset}"
+            f"{name}: the file has {len(data)} bytes, but the content of the fragment reuse index "
+            f"ends at byte {file.offset + file.size}"
         )
     return _parse(data[file.offset : file.offset + file.size], name)
 
 
-def translate(bitmap: BitMap, content: _Content) -> BitMap:
-    """Return the fragments that a fragment bitmap stands for.
+def remap_fragments(bitmap: BitMap, content: _Content) -> BitMap:
+    """Replace the old fragments in a fragment bitmap by the new fragments that hold their rows.
 
-    Fragments of a group that the bitmap does not have all of are left out.
+    A group of which the bitmap has only some old fragments is left out: the index covers only a
+    part of the new fragments.
     """
-    found = bitmap.copy()
+    covered = bitmap.copy()
     for version in content.legacy_versions:
         for group in version.groups:
             old = BitMap(digest.id for digest in group.old_fragments)
-            if found.isdisjoint(old):
+            if covered.isdisjoint(old):
                 continue
-            if old.issubset(found):
-                found |= BitMap(digest.id for digest in group.new_fragments)
-            found -= old
-    return found
+            if old.issubset(covered):
+                covered |= BitMap(digest.id for digest in group.new_fragments)
+            covered -= old
+    return covered
 
 
-def build(
+def build_entry(
     paths: TablePaths, section: table_pb2.IndexSection, moves: Sequence[RemappedRows], version: int
 ) -> tuple[table_pb2.IndexMetadata, str | None]:
-    """Make the entry of a version in which rows have moved; what the entry before holds is kept.
+    """Build the entry of a new version from the previous entry and the rows that moved.
 
     Parameters
     ----------
     paths : TablePaths
-        Of the newest version.
+        Paths of the newest version.
     section : table_pb2.IndexSection
-        The newest version's.
-    moves : sequence of MovedRows
+        Index section of the newest version.
+    moves : sequence of RemappedRows
     version : int
         Number of the newest version.
 
     Returns
     -------
     (table_pb2.IndexMetadata, str or None)
-        The entry, and the file that was written for it, below the table's root.
+        The entry, and the path of the file that was written for it, if any, relative to the table's
+        root.
 
     Raises
     ------
     UnsupportedFeatureError
-        The entry is tagged.
+        The previous entry is tagged.
     CorruptTableError, StorageError
     """
-    before = find(section)
+    previous = find_entry(section)
     content = _Content()
-    if before is not None:
-        check_plain(before, paths.store.display)
-        content.CopyFrom(read_content(paths, before))
+    if previous is not None:
+        check_untagged(previous, paths.store.display)
+        content.CopyFrom(read_content(paths, previous))
     added = content.legacy_versions.add(dataset_version=version + 1)
     for move in moves:
         group = added.groups.add(changed_row_addrs=move.addresses)
@@ -182,8 +187,8 @@ def build(
         group.new_fragments.extend(_digests(move.new))
     covered = BitMap(
         digest.id
-        for one in content.legacy_versions
-        for group in one.groups
+        for rewrite in content.legacy_versions
+        for group in rewrite.groups
         for digest in group.new_fragments
     )
     identity = uuid.uuid4()
@@ -215,9 +220,11 @@ def _digests(
 ) -> list[table_pb2.FragmentReuseIndexDetails.FragmentDigest]:
     return [
         table_pb2.FragmentReuseIndexDetails.FragmentDigest(
-            id=one.id, physical_rows=one.physical_rows, num_deleted_rows=one.num_deleted_rows
+            id=fragment.id,
+            physical_rows=fragment.physical_rows,
+            num_deleted_rows=fragment.num_deleted_rows,
         )
-        for one in fragments
+        for fragment in fragments
     ]
 
 
@@ -226,7 +233,7 @@ def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDeta
     try:
         details.ParseFromString(entry.index_details.value)
     except DecodeError as error:
-        raise CorruptTableError(f"the fragment reuse index cannot be read: {error}") from None
+        raise CorruptTableError(f"the fragment reuse index cannot be parsed: {error}") from None
     return details
 
 
@@ -235,7 +242,9 @@ def _parse(data: bytes, name: str) -> _Content:
     try:
         content.ParseFromString(data)
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no content of a fragment reuse index: {error}") from None
+        raise CorruptTableError(
+            f"{name}: the content of the fragment reuse index cannot be parsed: {error}"
+        ) from None
     return _checked(content, name)
 
 
@@ -244,5 +253,7 @@ def _checked(content: _Content, name: str) -> _Content:
         for group in version.groups:
             for digest in (*group.old_fragments, *group.new_fragments):
                 if digest.id > MAX_ID:
-                    raise CorruptTableError(f"{name}: {digest.id} is no id of a fragment")
+                    raise CorruptTableError(
+                        f"{name}: fragment id {digest.id} is out of range, the maximum is {MAX_ID}"
+                    )
     return content

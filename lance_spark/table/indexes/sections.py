@@ -1,21 +1,23 @@
-"""Index sections: which indexes a version has, and what they cover.
+"""Index sections: the indexes of a version and the fragments that they cover.
 
-An index section is the `IndexSection` message of a manifest (`Draft.indices`). One index is one or more segments, messages
-`IndexMetadata` of the same name. What matters to other operations:
+An index section is the `IndexSection` message of a manifest (`ManifestBuilder.indices`). An index
+consists of one or more segments, which are messages `IndexMetadata` with the same name. The fields
+that operations use:
 
 | field | content |
 | --- | --- |
-| `uuid` | the segment, and its folder below _indices/ |
-| `fields` | ids of the fields whose values it holds |
-| `fragment_bitmap` | ids of the fragments that it was built from, a 32-bit Roaring bitmap; empty bytes = unknown |
-| `dataset_version` | the version that it was built on |
-| `index_details` | `Any`; the last part of its type URL says what kind of index it is |
+| `uuid` | id of the segment, and name of its folder below _indices/ |
+| `fields` | ids of the indexed fields |
+| `fragment_bitmap` | ids of the covered fragments, a 32-bit Roaring bitmap; empty bytes: unknown |
+| `dataset_version` | the version on which the segment was built |
+| `index_details` | `Any`; the last part of its type URL is the type of the index |
 
-Readers search fragments that are not in the bitmap without the index, and pass over answers of the index about fragments that are
-not in the table (any more). So a bitmap that says too little costs time, and one that says too much gives wrong answers. Where there
-is a fragment reuse index (`fragment_reuse`), fragments that are gone stand for those that their rows are in now.
+Readers search fragments outside of the bitmap without the index, and ignore index results about
+fragments that are not in the table. A bitmap with too few fragments therefore costs time, and one
+with too many gives wrong results. If the table has a fragment reuse index (`fragment_reuse`),
+removed fragments in a bitmap stand for the fragments that their rows moved to.
 
-What operations do to them stands in `index_updates`.
+`lance_spark.table.indexes.updates` has the changes that operations make.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ from lance_spark.table.manifest.manifest import Manifest
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
+#: A bitmap of some hundred kilobytes can hold four billion numbers: this bound keeps loops over
+#: fragments short.
 _MAX_FRAGMENTS = 2**23
-#: Names of segments that are no index of a column.
+#: Names of segments that hold records of the table instead of an index of a column.
 SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
 
-_KINDS = {
+_TYPES = {
     "BTreeIndexDetails": "BTREE",
     "BitmapIndexDetails": "BITMAP",
     "LabelListIndexDetails": "LABEL_LIST",
@@ -53,27 +57,30 @@ _KINDS = {
     "FragmentReuseIndexDetails": "FRAGMENT_REUSE",
     "MemWalIndexDetails": "MEM_WAL",
 }
-#: Kinds that hold row addresses even in tables with stable row ids, and cannot be remapped.
+#: Index types that hold row addresses even in tables with stable row ids, and cannot be remapped.
 _ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
-#: From this version on, a BTREE index of a table with stable row ids holds row addresses besides.
+#: From this index version on, a BTREE index of a table with stable row ids also holds row
+#: addresses.
 _BTREE_WITH_ADDRESSES = 1
 
 
 def section_of(manifest: Manifest) -> table_pb2.IndexSection:
-    """Parse the index section of a version; it is empty if there are no indexes.
+    """Parse and check the index section of a version; it is empty if the version has no indexes.
 
     Raises
     ------
     CorruptTableError
-        It cannot be read, or segments of one index are of different columns.
+        The section cannot be parsed, or segments of one index have different fields.
     """
-    section = section_for_reading(manifest)
+    section = read_section(manifest)
     check_names(section, manifest.name)
     return section
 
 
-def section_for_reading(manifest: Manifest) -> table_pb2.IndexSection:
-    """Parse the index section of a version for a reader, which looks at single segments and does not need their names.
+def read_section(manifest: Manifest) -> table_pb2.IndexSection:
+    """Parse the index section of a version, without the check of names (`check_names`).
+
+    Readers use single segments, so they need no consistent names.
 
     Raises
     ------
@@ -83,19 +90,21 @@ def section_for_reading(manifest: Manifest) -> table_pb2.IndexSection:
     try:
         section.ParseFromString(manifest.index_section or b"")
     except DecodeError as error:
-        raise CorruptTableError(f"{manifest.name}: no readable index section: {error}") from None
+        raise CorruptTableError(
+            f"{manifest.name}: the index section cannot be parsed: {error}"
+        ) from None
     check_section(section, manifest.name)
     return section
 
 
 def check_names(section: table_pb2.IndexSection, name: str) -> None:
-    """Refuse segments of one name that are of different columns: they are one index, which has one list of columns.
+    """Raise an error if segments of the same name, which form one index, have different fields.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
     name : str
-        What errors call the manifest.
+        Name of the manifest, for errors.
 
     Raises
     ------
@@ -106,19 +115,20 @@ def check_names(section: table_pb2.IndexSection, name: str) -> None:
         fields = list(index.fields)
         if fields_of.setdefault(index.name, fields) != fields and not is_system(index):
             raise CorruptTableError(
-                f"{name}: index {index.name!r} has a segment of the fields {fields_of[index.name]} and one of the fields {fields}; "
-                "restore a version from before, or overwrite the table"
+                f"{name}: index {index.name!r} has segments of different fields: "
+                f"{fields_of[index.name]} and {fields}; restore an older version, or overwrite "
+                "the table"
             )
 
 
 def check_section(section: table_pb2.IndexSection, name: str) -> None:
-    """Refuse indexes whose ids or bitmaps cannot be read, or cover more fragments than any table has.
+    """Raise an error if a uuid or bitmap cannot be parsed, or covers too many fragments.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
     name : str
-        What errors call the manifest.
+        Name of the manifest, for errors.
 
     Raises
     ------
@@ -130,15 +140,15 @@ def check_section(section: table_pb2.IndexSection, name: str) -> None:
             bitmap = fragment_bitmap(index)
         except CorruptTableError as error:
             raise CorruptTableError(f"{name}: {error}") from None
-        # Some hundred kilobytes can stand for four billion numbers, which nobody must list.
         if bitmap is not None and len(bitmap) > _MAX_FRAGMENTS:
             raise CorruptTableError(
-                f"{name}: index {index.name!r}: it covers {len(bitmap)} fragments, {_MAX_FRAGMENTS} are the limit"
+                f"{name}: index {index.name!r} covers {len(bitmap)} fragments, the maximum is "
+                f"{_MAX_FRAGMENTS}"
             )
 
 
 def uuid_of(index: table_pb2.IndexMetadata) -> str:
-    """Return the id of a segment as text, which is the name of its folder below _indices/.
+    """Return the uuid of a segment as text, which is the name of its folder below _indices/.
 
     Raises
     ------
@@ -146,28 +156,34 @@ def uuid_of(index: table_pb2.IndexMetadata) -> str:
     """
     data = index.uuid.uuid
     if len(data) != 16:
-        raise CorruptTableError(f"index {index.name!r}: an id of {len(data)} bytes, not 16")
+        raise CorruptTableError(f"the uuid of index {index.name!r} has {len(data)} bytes, not 16")
     return str(uuid.UUID(bytes=data))
 
 
-def kind(index: table_pb2.IndexMetadata) -> str:
-    """Return what kind of index it is, for example ``BTREE`` or ``VECTOR``; the type's own name, if it is not known."""
+def type_of_index(index: table_pb2.IndexMetadata) -> str:
+    """Return the type of an index, such as ``BTREE``; the name in its type URL, if unknown."""
     name = index.index_details.type_url.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
-    return _KINDS.get(name, name or "UNKNOWN")
+    return _TYPES.get(name, name or "UNKNOWN")
 
 
-def is_of_column(index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]) -> bool:
-    """Tell whether it is of one column, of a kind, and of one of some versions."""
-    return kind(index) == wanted and len(index.fields) == 1 and index.index_version in versions
+def is_single_column_index(
+    index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]
+) -> bool:
+    """Return whether an index has one column, a certain type, and one of some index versions."""
+    return (
+        type_of_index(index) == wanted
+        and len(index.fields) == 1
+        and index.index_version in versions
+    )
 
 
 def is_system(index: table_pb2.IndexMetadata) -> bool:
-    """Tell whether it is no index of a column, but a record of the table's own."""
+    """Return whether a segment holds records of the table instead of an index of a column."""
     return index.name in SYSTEM_NAMES
 
 
 def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
-    """Return the ids of the fragments that a segment was built from; None if nobody knows.
+    """Return the ids of the fragments that a segment covers; None if they are unknown.
 
     Raises
     ------
@@ -180,43 +196,45 @@ def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
         return BitMap.deserialize(data)
     except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(
-            f"index {index.name!r}: no readable fragment bitmap: {error}"
+            f"the fragment bitmap of index {index.name!r} cannot be parsed: {error}"
         ) from None
 
 
 def set_fragment_bitmap(index: table_pb2.IndexMetadata, bitmap: BitMap | None) -> None:
-    """Set the ids of the fragments that a segment was built from."""
+    """Set the ids of the fragments that a segment covers; None if they are unknown."""
     index.fragment_bitmap = b"" if bitmap is None else bitmap.serialize()
 
 
 def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> bool:
-    """Tell whether a segment finds rows by their address, so that it cannot follow them when they move.
+    """Return whether a segment holds row addresses, which become wrong when rows move.
 
-    Without stable row ids all do, but those that hold zones are never remapped. With them, these and the newer BTREE do.
+    Without stable row ids, all segments do. With stable row ids, zone maps, Bloom filters and newer
+    BTREE indexes do.
     """
-    name = kind(index)
-    if name in _ZONED or not stable_row_ids:
+    index_type = type_of_index(index)
+    if index_type in _ZONED or not stable_row_ids:
         return True
-    return name == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
+    return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
 
 
 def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> frozenset[int]:
-    """Return ids of fields with those of all fields below and above them.
+    """Return the ids of fields together with the ids of all their ancestors and descendants.
 
-    A packed struct is one column whose file names the struct alone, an index on a child names the child.
+    A data file names a packed struct by the struct alone, whereas an index on a child names the
+    child.
     """
     parents = {field.id: field.parent_id for field in fields}
-    wanted = set(ids)
-    found = set(ids)
+    ancestors: set[int] = set()
     for number in ids:
         seen: set[int] = set()
         parent = parents.get(number, -1)
         while parent >= 0 and parent not in seen:
             seen.add(parent)
             parent = parents.get(parent, -1)
-        found |= seen
-    # Parents come before their children.
+        ancestors |= seen
+    # Fields are ordered so that parents come before their children.
+    descendants = set(ids)
     for number, parent in parents.items():
-        if parent in wanted:
-            wanted.add(number)
-    return frozenset(found | wanted)
+        if parent in descendants:
+            descendants.add(number)
+    return frozenset(ancestors | descendants)

@@ -1,20 +1,20 @@
-"""What each operation does to the indexes of a table whose rows or columns it changes.
+"""Updates of the index section by operations that change rows or columns.
 
-| operation | what it calls |
+| operation | functions that it calls |
 | --- | --- |
-| Append, ReserveFragments, UpdateConfig, UpdateBases | nothing |
+| Append, ReserveFragments, UpdateConfig, UpdateBases | none |
 | Delete | `retain_relevant` |
-| Update | `prune_fields` with the updated fragments and `fields_modified`; with stable row ids and rewritten rows \
-`extend_to_moved_rows`; `retain_relevant` |
+| Update | `prune_fields` with the updated fragments and `fields_modified`; `retain_relevant` |
+| Update that moves rows, with stable row ids | `extend_to_moved_rows`, `retain_relevant` |
 | Merge | `prune_rewritten_columns`, `retain_relevant` |
 | Project | `retain_relevant` |
 | DataReplacement | `prune_fields` with each fragment and the fields of its new file |
-| DataOverlay | nothing: readers compare the overlay's version with the index's |
-| Overwrite | `Draft.drop_content` |
-| Rewrite | `follow_rewrite`, `prune_stale_overlays` |
+| DataOverlay | none: readers compare the version of the overlay with that of the index |
+| Overwrite | `ManifestBuilder.drop_content` |
+| Rewrite | `follow_compaction`, `prune_stale_overlays` |
 
-All of them change the section in place; a caller that finds `Draft.has_indices` false can skip them. Fields are the messages of a
-manifest (`Draft.proto.fields`).
+The functions change the section in place. If `ManifestBuilder.has_indices` is false, they need not
+be called. Their `fields` are the field messages of a manifest (`ManifestBuilder.proto.fields`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from lance_spark.table.indexes.sections import (
 
 @dataclass(frozen=True, slots=True)
 class FragmentGroup:
-    """Fragments whose live rows, in order, are those of other fragments now.
+    """Old fragments, and the new fragments that hold their live rows in the same order.
 
     Attributes
     ----------
     old, new : tuple of int
-        Ids of fragments.
+        Fragment ids.
     """
 
     old: tuple[int, ...]
@@ -54,14 +54,14 @@ class FragmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenIndex:
-    """A segment whose files were written anew with the addresses that rows have now.
+    """A segment that was rewritten with the new row addresses.
 
     Attributes
     ----------
     old_id, new_id : bytes
-        UUIDs of the segment before and now.
+        UUIDs of the old and of the new segment.
     details : table_pb2.IndexMetadata
-        Its `index_details`, `index_version` and `files`; nobody changes it any more.
+        `index_details`, `index_version` and `files` of the new segment. Must not be modified.
     """
 
     old_id: bytes
@@ -75,18 +75,18 @@ def prune_fields(
     modified: Collection[int],
     fields: Iterable[file_pb2.Field],
 ) -> None:
-    """Take fragments out of the bitmaps of indexes that depend on fields whose values changed there.
+    """Remove fragments in which values changed from the bitmaps of the indexes on these fields.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
+        Modified in place; the same in the other functions.
     fragment_ids : iterable of int
-        Fragments that keep their rows, some of whose columns have new values.
+        Fragments with the same rows as before, but new values of some fields.
     modified : collection of int
         Ids of these fields.
     fields : iterable of Field
-        All fields of the table.
+        All fields of the table; the same in the other functions.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def prune_fields(
     """
     if not modified:
         return
-    gone = BitMap(fragment_ids)
+    stale = BitMap(fragment_ids)
     changed = related_fields(fields, modified)
     for index in section.indices:
         if is_system(index) or changed.isdisjoint(index.fields):
@@ -102,12 +102,12 @@ def prune_fields(
         bitmap = fragment_bitmap(index)
         if bitmap is None:
             continue
-        live = _translated(section, bitmap)
-        if live is None:
-            # The fragments could have any of the rows that it has under addresses of before.
+        covered = _covered_fragments(section, bitmap)
+        if covered is None:
+            # Any of the rows that the index has under old addresses may be in these fragments.
             set_fragment_bitmap(index, BitMap())
-        elif not live.isdisjoint(gone):
-            set_fragment_bitmap(index, live - gone)
+        elif not covered.isdisjoint(stale):
+            set_fragment_bitmap(index, covered - stale)
 
 
 def prune_rewritten_columns(
@@ -116,16 +116,14 @@ def prune_rewritten_columns(
     after: Iterable[table_pb2.DataFragment],
     fields: Sequence[file_pb2.Field],
 ) -> None:
-    """Take fragments out of the bitmaps of indexes on fields whose data file is another one now.
+    """Remove fragments from the bitmaps of indexes on fields that have another data file now.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
     before, after : iterable of DataFragment
-        All fragments of the table.
+        All fragments of the table, before and after the change.
     fields : sequence of Field
-        All fields of the table.
 
     Raises
     ------
@@ -135,14 +133,14 @@ def prune_rewritten_columns(
     if not indexed:
         return
     wanted = related_fields(fields, indexed)
-    known = {one.id: _paths(one, wanted) for one in before}
+    old_paths = {fragment.id: _paths_by_field(fragment, wanted) for fragment in before}
     changes: dict[frozenset[int], list[int]] = {}
     for fragment in after:
-        old = known.get(fragment.id)
+        old = old_paths.get(fragment.id)
         if old is None:
             continue
-        new = _paths(fragment, wanted)
-        # A column that no file had, all null, gets its first values, too.
+        new = _paths_by_field(fragment, wanted)
+        # An all-null column had no file before: its first file counts as a change.
         changed = frozenset(number for number, path in new.items() if old.get(number) != path)
         if changed:
             changes.setdefault(changed, []).append(fragment.id)
@@ -157,23 +155,21 @@ def extend_to_moved_rows(
     modified: Collection[int],
     fields: Iterable[file_pb2.Field],
 ) -> None:
-    """Let indexes cover the new fragments of rows that moved and kept their row ids and the indexed values.
+    """Add fragments of moved rows to the bitmaps of indexes that are still right for them.
 
-    For tables with stable row ids only. An index stays away if it holds addresses, depends on a field that changed, or was not
-    built from all the fragments that the rows are from.
+    For tables with stable row ids only. An index is not extended if it holds addresses, if one of
+    its fields changed, or if it does not cover all fragments that the rows come from.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
     new_fragment_ids : iterable of int
-        New fragments that have nothing but such rows.
+        New fragments that contain only moved rows.
     original_fragment_ids : iterable of int
-        Fragments that the rows were in; none of them with data overlays.
+        Fragments that the rows come from; none has data overlays.
     modified : collection of int
-        Ids of the fields that got new values (`Update.fields_for_preserving_frag_bitmap`).
+        Ids of the fields with new values (`Update.fields_for_preserving_frag_bitmap`).
     fields : iterable of Field
-        All fields of the table.
 
     Raises
     ------
@@ -196,99 +192,103 @@ def retain_relevant(
     fields: Iterable[file_pb2.Field],
     fragment_ids: Iterable[int],
 ) -> None:
-    """Drop indexes on fields that are gone, and segments that cover nothing any more while another of the same name does.
+    """Drop indexes on removed fields, and segments that cover no fragment of the table any more.
 
-    The last segment of an index stays even if it covers nothing: it says what there is to be built.
+    One segment of each index stays even if it covers no fragment, as the definition of the index.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
     fields : iterable of Field
-        All fields of the table as they are now.
+        All fields of the table after the change.
     fragment_ids : iterable of int
-        All fragments of the table as they are now.
+        All fragments of the table after the change.
 
     Raises
     ------
     CorruptTableError
     """
     present = {field.id for field in fields}
-    kept = [one for one in section.indices if is_system(one) or present.issuperset(one.fields)]
+    kept = [
+        index for index in section.indices if is_system(index) or present.issuperset(index.fields)
+    ]
     segments: dict[str, list[table_pb2.IndexMetadata]] = {}
     for index in kept:
         segments.setdefault(index.name, []).append(index)
     live = BitMap(fragment_ids)
     dropped: set[int] = set()
-    # With a reuse index the bitmaps name fragments that are gone, and stand for those in their place.
-    deferred = FRAGMENT_REUSE in segments
-    for name, same in segments.items():
-        if name in SYSTEM_NAMES or len(same) == 1 or deferred:
+    # With a fragment reuse index, removed fragments in a bitmap stand for other fragments.
+    has_reuse_index = FRAGMENT_REUSE in segments
+    for name, members in segments.items():
+        if name in SYSTEM_NAMES or len(members) == 1 or has_reuse_index:
             continue
-        bitmaps = [(one, fragment_bitmap(one)) for one in same]
-        empty = [one for one, bitmap in bitmaps if bitmap is not None and bitmap.isdisjoint(live)]
-        if len(empty) == len(same):
-            empty.remove(min(empty, key=lambda one: one.dataset_version))
-        dropped.update(id(one) for one in empty)
-    replace_segments(section, [one for one in kept if id(one) not in dropped])
+        bitmaps = [(index, fragment_bitmap(index)) for index in members]
+        unused = [
+            index for index, bitmap in bitmaps if bitmap is not None and bitmap.isdisjoint(live)
+        ]
+        if len(unused) == len(members):
+            unused.remove(min(unused, key=lambda index: index.dataset_version))
+        dropped.update(id(index) for index in unused)
+    replace_segments(section, [index for index in kept if id(index) not in dropped])
 
 
 def replace_segments(
     section: table_pb2.IndexSection, segments: Sequence[table_pb2.IndexMetadata]
 ) -> None:
-    """Put other segments in the place of all; some can be the same."""
-    kept = table_pb2.IndexSection(indices=segments)
+    """Replace all segments of a section. The new segments may belong to the section already."""
+    # Copied first: clearing the section would empty them.
+    copies = table_pb2.IndexSection(indices=segments)
     section.ClearField("indices")
-    section.MergeFrom(kept)
+    section.MergeFrom(copies)
 
 
-def follow_rewrite(
+def follow_compaction(
     section: table_pb2.IndexSection,
     groups: Sequence[FragmentGroup],
     *,
     stable_row_ids: bool,
     rewritten: Iterable[RewrittenIndex] = (),
 ) -> None:
-    """Put new fragments in the place of old ones, where the index knows the rows still.
+    """Replace old fragments by new ones in the bitmaps of indexes that follow a compaction.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
     groups : sequence of FragmentGroup
     stable_row_ids : bool
-        Whether the table has them: then what an index holds stays right when rows move.
+        Whether the table has stable row ids: then the content of most indexes stays right when rows
+        move.
     rewritten : iterable of RewrittenIndex
-        Those of segments that are gone meanwhile are passed over.
+        Segments that were rewritten. Those that the section no longer has are ignored.
 
     Raises
     ------
     CommitConflictError
-        An index covers some fragments of a group and not the others.
+        An index covers only some fragments of a group.
     CorruptTableError
     """
-    by_id = {one.old_id: one for one in rewritten}
+    rewritten_by_id = {segment.old_id: segment for segment in rewritten}
     for index in section.indices:
         if is_system(index):
             continue
         bitmap = fragment_bitmap(index)
-        new = by_id.get(index.uuid.uuid)
-        if new is not None:
+        segment = rewritten_by_id.get(index.uuid.uuid)
+        if segment is not None:
             if bitmap is None:
                 raise CorruptTableError(
-                    f"index {index.name!r}: it was remapped, but has no fragment bitmap"
+                    f"index {index.name!r} was remapped, but has no fragment bitmap"
                 )
-            set_fragment_bitmap(index, moved(bitmap, groups, index.name))
-            index.uuid.uuid = new.new_id
+            set_fragment_bitmap(index, replace_fragments(bitmap, groups, index.name))
+            index.uuid.uuid = segment.new_id
             index.ClearField("files")
-            index.files.extend(new.details.files)
-            # The new files are in the table itself.
+            index.files.extend(segment.details.files)
+            # The new files are below the table's root, not in a base path.
             index.ClearField("base_id")
         elif stable_row_ids and bitmap is not None:
             if holds_addresses(index, True):
                 bitmap -= BitMap(number for group in groups for number in group.old)
             else:
-                bitmap = moved(bitmap, groups, index.name)
+                bitmap = replace_fragments(bitmap, groups, index.name)
             set_fragment_bitmap(index, bitmap)
 
 
@@ -298,17 +298,18 @@ def prune_stale_overlays(
     group: FragmentGroup,
     fields: Iterable[file_pb2.Field],
 ) -> None:
-    """Take a group of fragments out of the bitmaps of indexes that are older than an overlay that became part of the rows.
+    """Remove a compacted group from the bitmaps of indexes without its overlays' values.
+
+    Compaction writes overlays into the data files. An index that is older than an overlay has the
+    values before it.
 
     Parameters
     ----------
     section : table_pb2.IndexSection
-        Changed.
     old : iterable of DataFragment
         The old fragments of the group.
     group : FragmentGroup
     fields : iterable of Field
-        All fields of the table.
 
     Raises
     ------
@@ -331,13 +332,13 @@ def prune_stale_overlays(
                 set_fragment_bitmap(index, bitmap - BitMap([*group.old, *group.new]))
 
 
-def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
-    """Return the bitmap of an index after its rows have moved.
+def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
+    """Return a bitmap with the old fragments of groups replaced by the new ones.
 
     Raises
     ------
     CommitConflictError
-        It has some fragments of a group and not the others.
+        The bitmap has only some fragments of a group.
     """
     moved_bitmap = bitmap.copy()
     for group in groups:
@@ -346,8 +347,8 @@ def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
             continue
         if not old.issubset(bitmap):
             raise CommitConflictError(
-                f"index {name!r} covers some of the fragments {list(group.old)} and not the others; they cannot be made one "
-                "before it covers all of them; plan again on the newest version",
+                f"index {name!r} covers only some of the fragments {list(group.old)}, so they "
+                "cannot be compacted into one; plan again on the newest version",
                 retryable=True,
             )
         moved_bitmap -= old
@@ -355,14 +356,14 @@ def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
     return moved_bitmap
 
 
-def _translated(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMap | None:
-    """Return the fragments that a bitmap stands for; None if that cannot be told without reading files."""
-    entry = fragment_reuse.find(section)
+def _covered_fragments(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMap | None:
+    """Apply the fragment reuse index to a bitmap; None if its content is tagged or in a file."""
+    entry = fragment_reuse.find_entry(section)
     if entry is None:
         return bitmap
     content = None if fragment_reuse.is_tagged(entry) else fragment_reuse.inline_content(entry)
-    return None if content is None else fragment_reuse.translate(bitmap, content)
+    return None if content is None else fragment_reuse.remap_fragments(bitmap, content)
 
 
-def _paths(fragment: table_pb2.DataFragment, wanted: frozenset[int]) -> dict[int, str]:
+def _paths_by_field(fragment: table_pb2.DataFragment, wanted: frozenset[int]) -> dict[int, str]:
     return {n: file.path for file in fragment.files for n in wanted.intersection(file.fields)}

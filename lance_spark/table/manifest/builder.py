@@ -1,8 +1,8 @@
-"""The next manifest while an operation builds it.
+"""Builds the next manifest from the newest one.
 
-A draft starts as a copy of the newest version, so that everything an operation does not touch lives on, fields unknown
-to this release included. What belongs to one version alone is cleared or set anew: version, timestamp, tag, writer,
-transaction, positions of sections, feature flags.
+A builder starts with a copy of the newest version, so everything that the operation does not touch
+survives, including fields unknown to this release. Fields of a single version are reset: version,
+timestamp, tag, writer, transaction, positions of sections, feature flags.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lance_spark import __version__
+from lance_spark._version import __version__
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
@@ -33,7 +33,7 @@ from lance_spark.table.rows import ids as row_ids
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: What manifests say wrote them. Other clients repair what they know early releases of "lance" to have got wrong.
+#: The writer in manifests. Other clients repair known mistakes of early releases of "lance".
 WRITER_LIBRARY = "lance-spark"
 _NANOS = 1_000_000_000
 _MAX_U32 = 2**32 - 1
@@ -45,28 +45,28 @@ class ManifestBuilder:
     Parameters
     ----------
     base : Manifest, optional
-        The newest version; none for a new table.
+        The newest version; None for a new table.
     enable_stable_row_ids : bool
-        For a new table; others stay as they were created.
+        Whether a new table has stable row ids; existing tables keep their choice.
     read_version : callable, optional
         Reads the manifest of a version of the table.
     planned_on : int, optional
-        The version that the operation was planned on, if it is another one than the base.
+        The version that the operation was planned on, if it differs from the base.
     paths : TablePaths, optional
-        Opens the files of the base, for what the manifest does not hold itself.
+        Opens files of the base, for content outside of the manifest.
 
     Attributes
     ----------
     proto : table_pb2.Manifest
-        What the base has, with the next version's number.
+        Message of the base, with the number of the next version.
     base : Manifest or None
     planned_on : int or None
     paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
-        Dictionary values that stand before the sections, where the fields of version 0.1 say that they are.
+        Dictionary values before the sections, at the positions that fields of version 0.1 refer to.
     keeps_content : bool
-        Whether fragments and indexes of the base live on.
+        Whether fragments and indexes of the base survive.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class ManifestBuilder:
 
     @property
     def is_new_table(self) -> bool:
-        """Whether there is no version before."""
+        """Whether the table is new."""
         return self.base is None
 
     @property
     def version(self) -> int:
-        """Number of the version that is made."""
+        """Number of the new version."""
         return self.proto.version
 
     @property
@@ -123,14 +123,14 @@ class ManifestBuilder:
 
     @property
     def indices(self) -> table_pb2.IndexSection:
-        """The indexes, to be changed in place.
+        """The indexes, which the caller may change in place.
 
         Raises
         ------
         CorruptTableError
         """
         if self._indices is None:
-            # Tables without indexes do without its package of bitmaps.
+            # Imported here, as tables without indexes do not need bitmaps.
             from lance_spark.table.indexes.sections import check_names, check_section
 
             name = self.base.name if self.base else "the new manifest"
@@ -145,14 +145,14 @@ class ManifestBuilder:
 
     @property
     def index_section(self) -> bytes | None:
-        """The index section of the new manifest: the base's bytes, if nobody looked into it; none without indexes."""
+        """The index section of the new manifest: the bytes of the base, if not parsed; or None."""
         if self._indices is None:
             return self._index_section
         data: bytes = self._indices.SerializeToString()
         return data or None
 
     def set_index_section(self, data: bytes | None) -> None:
-        """Put the section of another version in the place of the base's."""
+        """Replace the index section by that of another version."""
         self._index_section = data
         self._indices = None
 
@@ -168,7 +168,7 @@ class ManifestBuilder:
         return self._read_version(version)
 
     def restore(self, manifest: Manifest) -> None:
-        """Put what another version holds in the place of the base's. Ids are not given again."""
+        """Replace the content of the base by that of another version. Ids are not reused."""
         given = [self._max_fragment_id(), manifest.max_fragment_id]
         greatest = [number for number in given if number is not None]
         base, self.proto = self.proto, manifest.to_proto()
@@ -194,57 +194,57 @@ class ManifestBuilder:
         )
 
     def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
-        """Return the message of a fragment, to be changed in place; None if there is none of that id."""
+        """Return the message of a fragment, to change in place; None if the id does not exist."""
         if self._places is None:
-            self._places = {one.id: place for place, one in enumerate(self.proto.fragments)}
+            self._places = {item.id: place for place, item in enumerate(self.proto.fragments)}
         place = self._places.get(fragment_id)
         self._changed.add(fragment_id)
         return None if place is None else self.proto.fragments[place]
 
     def replace_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Put new states of fragments in the place of those with the same ids.
+        """Replace fragments by new states with the same ids.
 
         Raises
         ------
         InvalidInputError
-            There is no fragment of such an id.
+            A fragment id does not exist.
         """
         for fragment in fragments:
-            found = self.fragment(fragment.id)
-            if found is None:
+            result = self.fragment(fragment.id)
+            if result is None:
                 raise InvalidInputError(f"the table has no fragment {fragment.id}")
-            found.CopyFrom(fragment.to_proto())
+            result.CopyFrom(fragment.to_proto())
 
     def remove_fragments(self, fragment_ids: Collection[int]) -> None:
-        """Take fragments out; ids that there are none of are passed over."""
+        """Remove fragments; ids that do not exist are ignored."""
         if not fragment_ids:
             return
         gone = frozenset(fragment_ids)
         self._keep_max_fragment_id()
-        kept = [one for one in self.proto.fragments if one.id not in gone]
+        kept = [fragment for fragment in self.proto.fragments if fragment.id not in gone]
         self.set_fragments(kept)
 
     def set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
-        """Put other fragments in the place of all."""
+        """Replace all fragments."""
         self._keep_max_fragment_id()
         kept = list(fragments)
         proto = table_pb2.Manifest(fragments=kept)
-        # Those at the end are known as changed by their place.
-        self._changed.update(one.id for one in self.proto.fragments[self._first_added :])
+        # Fragments at the end are recognised as changed by their position.
+        self._changed.update(fragment.id for fragment in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._places = None
         self._first_added = len(kept)
 
     def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
-        """Put other columns in the place of all.
+        """Replace all columns.
 
         Raises
         ------
         InvalidInputError
-            The fields are no tree: nobody could open the version.
+            The fields do not form a tree, so no client could open the version.
         """
-        # The file room takes Arrow along, which other changes do without.
+        # Imported here, as it loads Arrow, which other changes do not need.
         from lance_spark.file.schema.schema import FieldTree
 
         try:
@@ -255,12 +255,14 @@ class ManifestBuilder:
         self.proto.fields.extend(fields)
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
-        """Set the version that data files have from now on."""
+        """Set the file version of new data files."""
         self.proto.data_format.file_format = file_versions.FILE_FORMAT
         self.proto.data_format.version = file_versions.text(version)
 
     def _repair(self, manifest: Manifest) -> None:
-        """Correct what early releases wrote, before the new version names a later writer; see `early_releases`."""
+        """Repair mistakes of early releases, before the new version names a later writer; see
+        `repairs`.
+        """
         if not manifest.states_file_version:
             self.set_data_storage_version(manifest.data_storage_version)
         if not manifest.has_writer_version and self.proto.fragments:
@@ -275,15 +277,16 @@ class ManifestBuilder:
     def _count_rows(self, manifest: Manifest) -> None:
         if self.paths is None:
             raise UnsupportedError(
-                f"{manifest.name}: an early release of Lance wrote this version and did not count its rows reliably; "
+                f"{manifest.name}: an early release of Lance wrote this version and did not count "
+                "its rows reliably; "
                 "commit any other change to the table first, which counts them"
             )
         counted = counted_fragments(self.paths, manifest)
         self.proto.ClearField("fragments")
-        self.proto.fragments.extend(one.to_proto() for one in counted)
+        self.proto.fragments.extend(item.to_proto() for item in counted)
 
     def drop_content(self) -> None:
-        """Leave fragments and indexes of the base behind. Their ids are not given again."""
+        """Drop fragments and indexes of the base. Their ids are not reused."""
         self._keep_max_fragment_id()
         self.proto.ClearField("fragments")
         self._places = None
@@ -294,12 +297,12 @@ class ManifestBuilder:
         self.keeps_content = False
 
     def add_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Append new fragments, with ids after the greatest one ever given, and row ids if the table has them.
+        """Append new fragments with new ids, and with row ids if the table has stable ones.
 
         Raises
         ------
         InvalidInputError
-            A fragment is of another file version than the table, or the ids are used up.
+            The file version of a fragment differs from the table, or the ids are used up.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, "the new manifest").data_storage_version
@@ -316,12 +319,12 @@ class ManifestBuilder:
             self.proto.max_fragment_id = next_id
             next_id += 1
             if self.stable_row_ids:
-                self.proto.next_row_id = row_ids.assign(
+                self.proto.next_row_id = row_ids.assign_lineage(
                     added, self.proto.next_row_id, self.proto.version
                 )
 
     def reserve_fragments(self, count: int) -> None:
-        """Set the next fragment ids aside.
+        """Reserve the next fragment ids.
 
         Raises
         ------
@@ -331,22 +334,24 @@ class ManifestBuilder:
         greatest = self._max_fragment_id() or 0
         if greatest + count > _MAX_U32:
             raise InvalidInputError(
-                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is the greatest; "
+                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is "
+                "the greatest; "
                 "write the table anew"
             )
         self.proto.max_fragment_id = greatest + count
 
     def insert_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Add fragments whose ids were reserved, with the row ids that they bring; all are in the order of their ids then.
+        """Add fragments with reserved ids and their row ids, and sort all fragments by id.
 
         Raises
         ------
         InvalidInputError
-            An id was not reserved, or is in use; the fragment is of another file version than the table, or lacks row ids.
+            An id was not reserved, or is in use; the file version of the fragment differs from the
+            table; or it lacks row ids.
         """
         reserved = self._next_fragment_id()
         version = Manifest(self.proto, "the new manifest").data_storage_version
-        present = {one.id: one for one in self.proto.fragments}
+        present = {item.id: item for item in self.proto.fragments}
         for fragment in fragments:
             self._check_version(fragment, version)
             if fragment.id in present or fragment.id >= reserved:
@@ -355,14 +360,15 @@ class ManifestBuilder:
                 )
             if self.stable_row_ids and not fragment.has_lineage(Lineage.ROW_IDS):
                 raise InvalidInputError(
-                    f"fragment {fragment.id} has no row ids, which rows of this table keep wherever they are"
+                    f"fragment {fragment.id} has no row ids, which rows of this table keep "
+                    "wherever they are"
                 )
             present[fragment.id] = fragment.to_proto()
             self._changed.add(fragment.id)
         self.set_fragments(present[number] for number in sorted(present))
 
     def finish(self, transaction_file: str) -> table_pb2.Manifest:
-        """Set what belongs to this version alone, and return the message.
+        """Set the fields of this version, and return the message.
 
         Parameters
         ----------
@@ -372,7 +378,7 @@ class ManifestBuilder:
         Raises
         ------
         CorruptTableError
-            Two fragments have one id.
+            Two fragments have the same id.
         """
         proto = self.proto
         if self.keeps_content:
@@ -392,20 +398,22 @@ class ManifestBuilder:
         )
         proto.reader_feature_flags, proto.writer_feature_flags = computed.reader, computed.writer
         if computed.writer & flags.STABLE_FIELD_IDS:
-            # Raises if nobody noted the ids that there were.
+            # Raises if the used ids are not recorded.
             _ = self.base.first_new_field_id if self.base is not None else 0
-            given = (one.id for one in proto.fields)
+            given = (field.id for field in proto.fields)
             proto.max_allocated_field_id = max(proto.max_allocated_field_id, *given, -1)
         return proto
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
-        found = [self.fragment(number) for number in tuple(self._changed)]
-        return [one for one in found if one is not None] + self.proto.fragments[self._first_added :]
+        result = [self.fragment(number) for number in tuple(self._changed)]
+        return [item for item in result if item is not None] + self.proto.fragments[
+            self._first_added :
+        ]
 
     def _has_covering_columns(self) -> bool:
         if self._indices is not None:
             return any(index.covering_fields for index in self._indices.indices)
-        # Nobody looked into the section: it is as it was.
+        # The section was not parsed, so it is unchanged.
         known = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
         return bool(known and self._index_section)
 
@@ -422,7 +430,7 @@ class ManifestBuilder:
         return self.base.max_fragment_id if self.base is not None else None
 
     def _keep_max_fragment_id(self) -> None:
-        """Note the greatest id before the fragment that has it can go: early writers left it to the fragments."""
+        """Record the greatest id before its fragment is removed: early writers did not."""
         if (greatest := self._max_fragment_id()) is not None:
             self.proto.max_fragment_id = greatest
 
@@ -430,7 +438,8 @@ class ManifestBuilder:
         mixed = self.base is not None and self.base.flags.reader & flags.MIXED_FILE_VERSIONS
         for file in fragment.files:
             if file.version != version and not mixed:
-                found, wanted = (file_versions.text(v) for v in (file.version, version))
+                result, wanted = (file_versions.text(v) for v in (file.version, version))
                 raise InvalidInputError(
-                    f"data file {file.path} is of version {found}, the table's files are of version {wanted}"
+                    f"data file {file.path} is of version {result}, the table's files are of "
+                    f"version {wanted}"
                 )

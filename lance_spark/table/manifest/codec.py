@@ -1,4 +1,4 @@
-"""Manifest files: one version of a table.
+"""Encodes and decodes manifest files.
 
 | bytes | content |
 | --- | --- |
@@ -8,9 +8,10 @@
 | | uint32 length, `Manifest` |
 | last 16 | uint64 position of the length of `Manifest`, uint16 0, uint16 2, "LANC" |
 
-All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the positions of the
-lengths of their sections; older writers note the transaction in field 21 instead of 23. Readers do not look at the two
-numbers of the footer: what a reader has to understand, the feature flags say.
+All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the
+positions of the lengths of their sections; older writers record the transaction in field 21 instead
+of 23. Readers ignore the two numbers of the footer: the feature flags define what a reader must
+support.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     Raises
     ------
     CorruptTableError
-        The file contradicts the format, or is of another version than its name says.
+        The file contradicts the format, or its version differs from its name.
     UnsupportedFeatureError
-        The version needs more than this release reads.
+        The version needs features that this release cannot read.
     MissingFileError
-        It was cleaned up.
+        Cleanup removed the file.
     StorageError
     """
     try:
@@ -57,13 +58,14 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     except MissingFileError:
         if location.scheme is not NamingScheme.V1 or not location.version:
             raise
-        # A migration can have renamed it since it was listed.
+        # A migration can have renamed the file after it was listed.
         location = NamingScheme.V2.locate(location.version)
         data = store.read_bytes(location.path)
     manifest = decode(data, store.name(location.path))
     if location.version not in (0, manifest.version):
         raise CorruptTableError(
-            f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"
+            f"{manifest.name}: the file is version {manifest.version}, its name says "
+            f"{location.version}"
         )
     flags.check_readable(manifest.flags, store.display)
     manifest.check_file_format(store.display)
@@ -71,36 +73,38 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
 
 
 def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | None] | None) -> None:
-    """Make sure that a version is the one that a change was planned on, not one of the same number of another table.
+    """Check that a version is the one that a change was planned on, not one of a recreated table.
 
     Parameters
     ----------
     name : str
-        What errors call the table.
+        Name of the table in errors.
     manifest : Manifest
-        As it is there now.
+        The version as it exists now.
     identity : (int, str or None), optional
-        `Manifest.identity` of the version that was read then; nothing is compared if there is none.
+        `Manifest.identity` of the version that was planned on; None skips the check.
 
     Raises
     ------
     VersionNotFoundError
-        It is another one: the table was deleted and made anew, or the version was cleaned up and made again by a commit that was held up.
+        The version is a different one: the table was deleted and created again, or a delayed commit
+        recreated a removed version.
     """
     if identity is not None and manifest.identity != identity:
         raise VersionNotFoundError(
-            f"{name}: version {manifest.version} is another one than that which the change was planned on: the table, or the version "
+            f"{name}: version {manifest.version} is not the one that the change was "
+            "planned on: the table, or the version "
             "alone, was deleted and made anew; open it again"
         )
 
 
 def read_version(store: ObjectStore, version: int) -> Manifest:
-    """Read the manifest of a version, which may be a detached one, without looking for it first.
+    """Read the manifest of a version, also of a detached one, without a listing.
 
     Raises
     ------
     VersionNotFoundError
-        The table has no such version.
+        The version does not exist.
     TableNotFoundError, CorruptTableError, UnsupportedFeatureError, StorageError
     """
     places: Iterable[ManifestLocation] = versions.candidates(store, version)
@@ -114,7 +118,7 @@ def read_version(store: ObjectStore, version: int) -> Manifest:
 
 
 def find_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest | None:
-    """Read the manifest of a version; None if there is none, or no more."""
+    """Read the manifest of a version; None if it does not exist (any more)."""
     try:
         return read_manifest(store, location)
     except MissingFileError:
@@ -129,23 +133,25 @@ def decode(data: bytes, name: str) -> Manifest:
     data : bytes
         The whole file.
     name : str
-        What errors call it.
+        Name of the file in errors.
 
     Raises
     ------
     CorruptTableError
         The bytes contradict the format.
     UnsupportedFeatureError
-        The fragments are kept outside of the manifest.
+        The fragments are stored outside of the manifest.
     """
     if len(data) < FOOTER.size:
         raise CorruptTableError(
-            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is truncated"
+            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is "
+            "truncated"
         )
     position, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise CorruptTableError(
-            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or another file"
+            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or "
+            "another file"
         )
     proto = table_pb2.Manifest()
     try:
@@ -163,8 +169,8 @@ def decode(data: bytes, name: str) -> Manifest:
         index_section=_section(data, proto.index_section, "index section", name)
         if proto.HasField("index_section")
         else None,
-        transaction_section=_section(data, at, "transaction section", name)
-        if (at := _transaction_position(proto)) is not None
+        transaction_section=_section(data, offset, "transaction section", name)
+        if (offset := _transaction_position(proto)) is not None
         else None,
         dictionaries=_dictionaries(data, position, proto),
         size_bytes=len(data),
@@ -182,13 +188,14 @@ def encode(
     Parameters
     ----------
     proto : table_pb2.Manifest
-        Complete but for the positions of the sections, which are set in it.
+        Message without the positions of the sections, which this function sets.
     index_section : bytes, optional
         `IndexSection`.
     transaction_section : bytes, optional
         `Transaction`.
     dictionaries : bytes
-        Dictionary values of tables of version 0.1: their fields say where in the file these are, so they stay where they were.
+        Dictionary values of tables of version 0.1. Fields refer to their positions in the file, so
+        they keep their positions.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
         proto.ClearField(name)
@@ -225,8 +232,8 @@ def _dictionaries(data: bytes, position: int, proto: table_pb2.Manifest) -> byte
     starts = [position]
     if proto.HasField("index_section"):
         starts.append(proto.index_section)
-    if (at := _transaction_position(proto)) is not None:
-        starts.append(at)
+    if (offset := _transaction_position(proto)) is not None:
+        starts.append(offset)
     return data[: min(starts)]
 
 
@@ -240,6 +247,7 @@ def _section(data: bytes, position: int, what: str, name: str) -> bytes:
     start = position + _LENGTH.size
     if length > end - start:
         raise CorruptTableError(
-            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is corrupt"
+            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is "
+            "corrupt"
         )
     return data[start : start + length]

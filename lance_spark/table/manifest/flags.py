@@ -1,12 +1,13 @@
-"""Feature flags: what a client has to understand before it reads, or writes, a table.
+"""Feature flags: features that a client must support to read or write a table.
 
-A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means here:
+A manifest has 64 reader flags and 64 writer flags. A client must refuse a table with an unknown
+flag. This release:
 
 | bit | meaning | read and write | next manifest |
 | --- | --- | --- | --- |
 | 0 | deletion files | yes | set if there are any |
 | 1 | stable row ids | yes | as the table was created |
-| 2 | files of version 2 (old) | yes | left out: the manifest says which version files have |
+| 2 | files of version 2 (old) | yes | omitted: the manifest records the file version |
 | 3 | configuration | yes | writer flag, set if there is any |
 | 4 | base paths | yes | set if there are any |
 | 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
@@ -18,8 +19,8 @@ A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go
 | 15 | field ids are never used again | yes | writer flag, kept for ever |
 | 14, others | managed blobs, unknown | no | |
 
-All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the flags that are kept for ever,
-and for bit 5, which it leaves to each writer.
+All flags but writer flags are set in both. pylance also derives flags from the content of the
+manifest, except flags that are kept for ever, and bit 5, which each writer decides.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ _KNOWN = (
     | ROW_LINEAGE_COLUMNS
 )
 _KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
-#: Once set, they stay, whatever becomes of the content.
+#: Flags that stay once they are set, with any content.
 FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
-#: The same among the flags of writers.
+#: Writer flags that stay once they are set.
 WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
@@ -83,28 +84,28 @@ class Flags:
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows keep their id when they move."""
+        """Whether the table has stable row ids."""
         return bool(self.reader & STABLE_ROW_IDS)
 
     @property
     def writes_transaction_files(self) -> bool:
-        """Whether a commit leaves a file in _transactions/ beside the copy in its manifest."""
+        """Whether a commit writes a file to _transactions/ besides the copy in its manifest."""
         return not self.writer & NO_TRANSACTION_FILE
 
 
 def check_readable(flags: Flags, table: str) -> None:
-    """Refuse a table that needs more than this release reads.
+    """Refuse a table with features that this release cannot read.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the first such flag and its number.
+        Names the first unknown flag and its number.
     """
     _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
 
 
 def check_writable(flags: Flags, table: str) -> None:
-    """Refuse a commit to a table that needs more than this release does.
+    """Refuse a commit to a table with features that this release cannot write.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def check_writable(flags: Flags, table: str) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        Names the first such flag and its number.
+        Names the first unknown flag and its number.
     """
     check_readable(flags, table)
     _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
@@ -129,24 +130,24 @@ def next_flags(
     changed: Collection[table_pb2.DataFragment],
     covering_columns: bool,
 ) -> Flags:
-    """Compute the flags of a new manifest from what it holds and from those of the version before.
+    """Compute the flags of a new manifest from its content and from the previous flags.
 
     Parameters
     ----------
     manifest : table_pb2.Manifest
-        The new manifest, complete but for its flags.
+        The new manifest, complete except its flags.
     base : Flags, optional
-        Those of the version before; none for a new table.
+        Flags of the previous version; None for a new table.
     stable_row_ids : bool
     changed : collection of table_pb2.DataFragment
-        The fragments that are not as in the version before, those in the manifest.
+        The fragments of the manifest that differ from the previous version.
     covering_columns : bool
         Whether an index has covering columns.
     """
     base = base or Flags(0, 0)
     both = 0
     for flag, is_set in _OF_FRAGMENTS.items():
-        # What is not in the version before can only be in what changed since.
+        # Features that the previous version lacks can only be in changed fragments.
         could_be = manifest.fragments if base.reader & flag else changed
         if any(map(is_set, could_be)):
             both |= flag
@@ -182,17 +183,17 @@ _OF_FRAGMENTS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
 def _has_other_version(
     fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
 ) -> bool:
-    """Tell whether a data file is of another version than the table says, or than another file."""
+    """Tell whether the version of a data file differs from the table or from another file."""
     versions = {
         (file.file_major_version, file.file_minor_version)
         for fragment in fragments
         for file in fragment.files
     }
-    found = {canonical(version) for version in versions}
+    result = {canonical(version) for version in versions}
     version = _VERSION.fullmatch(manifest.data_format.version)
-    if found and version is not None:
-        found.add(canonical((int(version[1]), int(version[2]))))
-    return len(found) > 1
+    if result and version is not None:
+        result.add(canonical((int(version[1]), int(version[2]))))
+    return len(result) > 1
 
 
 def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
@@ -201,6 +202,7 @@ def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
     value = unknown & -unknown
     meaning = _NAMES.get(value, "a feature that this release does not know")
     raise UnsupportedFeatureError(
-        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is set: {meaning}. "
+        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is "
+        f"set: {meaning}. "
         "Use a newer release or another client"
     )

@@ -1,7 +1,7 @@
-"""The versions of a table and when they were committed.
+"""The history of a table: its versions, their timestamps and transactions.
 
-Timestamps are by the clocks of the writers, so that a later version can have an earlier one. "The table as of t" is the
-newest version whose timestamp is not after t, whatever those of older versions are; no order is relied on.
+Timestamps come from the clocks of the writers, so a later version can have an earlier timestamp.
+The table as of a time is the newest version whose timestamp is not later. No order is assumed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class VersionInfo:
-    """A version, and when it was committed. What else is known of it is read when it is asked for.
+    """A version and its timestamp. Further facts are read on first use.
 
     Attributes
     ----------
@@ -47,19 +47,19 @@ class VersionInfo:
         Raises
         ------
         VersionNotFoundError
-            The version has been cleaned up meanwhile.
+            Cleanup has removed the version meanwhile.
         StorageError
         """
         return summarize(self._read())
 
     @cached_property
     def transaction(self) -> Transaction | None:
-        """What made the version; None if its writer left nothing behind.
+        """The transaction of the version; None if its writer did not store it.
 
         Raises
         ------
         VersionNotFoundError
-            The version has been cleaned up meanwhile.
+            Cleanup has removed the version meanwhile.
         CorruptTableError, StorageError
         """
         manifest = self._read()
@@ -67,17 +67,17 @@ class VersionInfo:
 
     @property
     def operation(self) -> str | None:
-        """The kind of change, for example ``append``; None if nobody knows."""
+        """The kind of operation, for example ``append``; None if unknown."""
         return None if self.transaction is None else self.transaction.operation.kind or None
 
     @property
     def transaction_properties(self) -> dict[str, str]:
-        """What the writer noted with the change."""
+        """The properties of the transaction."""
         return {} if self.transaction is None else dict(self.transaction.properties)
 
     @property
     def message(self) -> str | None:
-        """The commit message, if there is one."""
+        """The commit message, or None."""
         return self.transaction_properties.get(MESSAGE)
 
     def _read(self) -> Manifest:
@@ -92,7 +92,7 @@ class VersionInfo:
 
 
 def list_versions(store: ObjectStore) -> list[VersionInfo]:
-    """Return all versions that there still are, oldest first. Reads every manifest.
+    """Return all existing versions, oldest first. Reads every manifest.
 
     Raises
     ------
@@ -109,12 +109,12 @@ def list_versions(store: ObjectStore) -> list[VersionInfo]:
 
 
 def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
-    """Return what made a version; None if its writer left nothing behind.
+    """Return the transaction of a version; None if its writer did not store it.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such version.
+        The version does not exist.
     CorruptTableError, StorageError
     """
     try:
@@ -126,13 +126,13 @@ def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
 
 
 def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
-    """Return what made a version and those before it, newest first; None for those whose writers left nothing behind.
+    """Return the transactions of a version and earlier ones, newest first; None if not stored.
 
     Raises
     ------
     TableNotFoundError, CorruptTableError, StorageError
     """
-    located = [one for one in list_manifests(store) if one.version <= version]
+    located = [item for item in list_manifests(store) if item.version <= version]
     newest = located[::-1][:limit] if limit > 0 else []
     return [read_transaction(store, manifest) for manifest in _manifests(store, newest)]
 
@@ -140,9 +140,9 @@ def transactions(store: ObjectStore, version: int, limit: int) -> list[Transacti
 def manifests_with_transactions(
     store: ObjectStore, located: Sequence[ManifestLocation]
 ) -> Iterator[tuple[Manifest, Transaction | None]]:
-    """Yield versions and what made them, in the order given; those that are cleaned up meanwhile are left out.
+    """Yield versions and their transactions in the given order; removed versions are skipped.
 
-    One version is held at a time. None stands for what a writer left nothing behind of.
+    One manifest is in memory at a time. The transaction is None if its writer did not store it.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def manifests_with_transactions(
 def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest:
     """Return the newest version that was committed at or before a time.
 
-    Reads manifests from the newest backwards, up to the one that is returned.
+    Reads manifests from the newest backwards, up to the returned one.
 
     Parameters
     ----------
@@ -166,9 +166,9 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
     Raises
     ------
     VersionNotFoundError
-        All versions that there still are, are newer.
+        All existing versions are newer.
     InvalidInputError
-        The time has no zone.
+        The timestamp has no time zone.
     TableNotFoundError, CorruptTableError, StorageError
     """
     if timestamp.tzinfo is None:
@@ -191,7 +191,7 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
 
 
 def _manifests(store: ObjectStore, located: Sequence[ManifestLocation]) -> Iterator[Manifest]:
-    """Yield the manifests in order; those that are cleaned up meanwhile are left out."""
+    """Yield the manifests in order; removed versions are skipped."""
     for manifest in read_each(partial(find_manifest, store), located, local=store.is_local):
         if manifest is not None:
             yield manifest

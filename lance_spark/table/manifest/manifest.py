@@ -1,7 +1,8 @@
-"""One version of a table, as its manifest says.
+"""One version of a table, as its manifest describes it.
 
-A `Manifest` stands on its protobuf message. What this release does not know survives in the next version: the next
-message starts as a copy, and the index section is carried as bytes. `manifest_file` has the layout of the file.
+A `Manifest` wraps its protobuf message. Fields unknown to this release survive in the next version:
+its message starts as a copy, and the index section is carried as bytes. `codec` documents the
+layout of the file.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
 class Manifest:
-    """One version of a table. Immutable; parses what is asked for.
+    """One version of a table. Immutable; parts are parsed on first use.
 
     Parameters
     ----------
     proto : table_pb2.Manifest
-        Nobody changes it any more.
+        The message, which must not be changed any more.
     name : str
-        What errors call the file.
+        Name of the file in errors.
     index_section : bytes, optional
         `IndexSection`, not parsed.
     transaction_section : bytes, optional
         `Transaction`, not parsed.
     dictionaries : bytes
-        What stands before the sections, if fields refer to dictionary values there.
+        Bytes before the sections, if fields refer to dictionary values there.
     size_bytes : int
         Length of the file.
     """
@@ -87,7 +88,7 @@ class Manifest:
         self.transaction_section = transaction_section
         self.dictionaries = dictionaries
         self.size_bytes = size_bytes
-        #: When it was the version that is there, by `time.monotonic`.
+        #: Time (`time.monotonic`) at which the version was last read from the store.
         self.read_at = time.monotonic()
 
     @property
@@ -102,10 +103,10 @@ class Manifest:
         Raises
         ------
         CorruptTableError
-            The fields are no tree.
+            The fields do not form a tree.
         """
         if self._schema is None:
-            # The file room takes Arrow along, which listing versions does without.
+            # Imported here, as it loads Arrow, which listing versions does not need.
             from lance_spark.file.schema.schema import Schema
 
             try:
@@ -113,7 +114,7 @@ class Manifest:
             except CorruptFileError as error:
                 raise CorruptTableError(f"{self.name}: {error}") from None
             if self.dictionaries:
-                # Few tables have them.
+                # Imported here, as few tables have them.
                 from lance_spark.file.v0_1.dictionaries import with_dictionaries
 
                 self._schema = with_dictionaries(self._schema, self.dictionaries)
@@ -138,18 +139,18 @@ class Manifest:
 
     @property
     def timestamp_ns(self) -> int:
-        """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the writer."""
+        """Time of the commit: nanoseconds since 1970 in UTC, by the clock of the writer."""
         stamp = self._proto.timestamp
         return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """What tells the version from one of the same number, of a table that is made anew in the same place."""
+        """Distinguishes the version from one with the same number of a recreated table."""
         return self.timestamp_ns, self.transaction_file
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """When the version was committed, in UTC, cut to microseconds.
+        """Time of the commit in UTC, truncated to microseconds.
 
         Raises
         ------
@@ -165,7 +166,7 @@ class Manifest:
 
     @property
     def timestamp_us(self) -> int:
-        """When the version was committed: microseconds since 1970 in UTC.
+        """Time of the commit: microseconds since 1970 in UTC.
 
         Raises
         ------
@@ -176,7 +177,7 @@ class Manifest:
 
     @property
     def data_storage_version(self) -> tuple[int, int]:
-        """Version of the data files that writers have to write, for example ``(2, 2)``.
+        """File version that writers must write, for example ``(2, 2)``.
 
         =======================  ====================================================================
         `data_format`            the version
@@ -192,7 +193,7 @@ class Manifest:
         Raises
         ------
         CorruptTableError
-            It cannot be read.
+            The version cannot be parsed.
         """
         if not self._proto.HasField("data_format"):
             versions = self._versions_of_files()
@@ -205,12 +206,12 @@ class Manifest:
         return version
 
     def check_file_format(self, table: str) -> None:
-        """Refuse a table whose data files are not Lance files; pylance does not look at the field.
+        """Refuse a table whose data files are not Lance files; pylance ignores the field.
 
         Parameters
         ----------
         table : str
-            What errors call the table.
+            Name of the table in errors.
 
         Raises
         ------
@@ -219,13 +220,14 @@ class Manifest:
         file_format = self._proto.data_format.file_format
         if file_format not in ("", file_versions.FILE_FORMAT):
             raise UnsupportedFeatureError(
-                f"{table}: its data files are of the format {file_format!r} (data_format.file_format), this release reads and writes "
+                f"{table}: its data files are of the format {file_format!r} "
+                "(data_format.file_format), this release reads and writes "
                 f"{file_versions.FILE_FORMAT!r} only; use the client that wrote the table"
             )
 
     @property
     def states_file_version(self) -> bool:
-        """Whether `data_format` says of which version data files are, and is right."""
+        """Whether `data_format` has the version of data files, and is correct."""
         if not self._proto.HasField("data_format"):
             return False
         stated = self._stated_version()
@@ -237,7 +239,7 @@ class Manifest:
             return _VERSION_NAMES[text.lower()]
         major, dot, minor = text.partition(".")
         if not (dot and len(text) < 12 and _is_number(major) and _is_number(minor)):
-            raise CorruptTableError(f"{self.name}: {text!r} is no version of data files")
+            raise CorruptTableError(f"{self.name}: {text!r} is not a version of data files")
         return int(major), int(minor)
 
     def _versions_of_files(self) -> set[tuple[int, int]]:
@@ -246,25 +248,25 @@ class Manifest:
             for fragment in self._proto.fragments
             for file in fragment.files
         }
-        return {file_versions.canonical(one) for one in numbers}
+        return {file_versions.canonical(number) for number in numbers}
 
     @property
     def flags(self) -> flags.Flags:
-        """What a client has to understand."""
+        """The feature flags."""
         return flags.Flags(self._proto.reader_feature_flags, self._proto.writer_feature_flags)
 
     def check_writable(self, table: str) -> None:
-        """Refuse a commit on top of this version, or of a copy of it, that this release cannot make.
+        """Refuse a commit on this version, or on a copy of it, that this release cannot make.
 
         Parameters
         ----------
         table : str
-            What errors call the table.
+            Name of the table in errors.
 
         Raises
         ------
         UnsupportedFeatureError
-            The table needs more than this release does.
+            The table needs features that this release does not support.
         """
         flags.check_writable(self.flags, table)
         check_changeable(self, table)
@@ -281,41 +283,42 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int | None:
-        """Greatest fragment id ever given; None before the first."""
+        """The greatest fragment id ever assigned; None before the first."""
         if self._proto.HasField("max_fragment_id"):
             return self._proto.max_fragment_id
         return max((fragment.id for fragment in self._proto.fragments), default=None)
 
     @property
     def first_new_field_id(self) -> int:
-        """The field id that the columns of an overwrite start with: 0, but in tables that never use one again.
+        """The first field id of an overwrite: 0, except in tables that never reuse field ids.
 
         Raises
         ------
         CorruptTableError
-            The table is such a one, but does not note which ids there were.
+            The table never reuses field ids, but does not record the used ones.
         """
         if not self.flags.writer & flags.STABLE_FIELD_IDS:
             return 0
         if not self._proto.HasField("max_allocated_field_id"):
             raise CorruptTableError(
-                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but max_allocated_field_id is missing"
+                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but "
+                "max_allocated_field_id is missing"
             )
         return self._proto.max_allocated_field_id + 1
 
     @property
     def next_row_id(self) -> int:
-        """The stable row id that the next new row gets; 0 without stable row ids."""
+        """The stable row id of the next new row; 0 without stable row ids."""
         return self._proto.next_row_id
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one.
+        """The branch of the version; None for main.
 
         Raises
         ------
         CorruptTableError
-            The name leads out of the table.
+            The name leads outside of the table.
         """
         if not self._proto.HasField("branch"):
             return None
@@ -326,40 +329,40 @@ class Manifest:
 
     @property
     def base_paths(self) -> Mapping[int, BasePath]:
-        """Other roots that files of the table lie below, by id.
+        """The base paths by id.
 
         Raises
         ------
         CorruptTableError
-            One has no path, or two have one id.
+            A base path has no path, or two have the same id.
         """
-        found: dict[int, BasePath] = {}
+        results: dict[int, BasePath] = {}
         for base in self._proto.base_paths:
-            if base.id in found:
+            if base.id in results:
                 raise CorruptTableError(f"{self.name}: two base paths have the id {base.id}")
             try:
-                found[base.id] = BasePath.from_proto(base)
+                results[base.id] = BasePath.from_proto(base)
             except InvalidInputError as error:
                 raise CorruptTableError(f"{self.name}: base paths: {error}") from None
-        return found
+        return results
 
     @property
     def has_writer_version(self) -> bool:
-        """Whether the writer says what it is; the earliest releases do not."""
+        """Whether the manifest names its writer; the earliest releases do not."""
         return bool(self._proto.HasField("writer_version"))
 
     @property
     def transaction_file(self) -> str | None:
-        """Name of the transaction's file below _transactions/, if one was written."""
+        """Name of the transaction file below _transactions/; empty without one."""
         return self._proto.transaction_file or None
 
     @property
     def message(self) -> table_pb2.Manifest:
-        """The message itself, for those who look at every fragment. Nobody changes it."""
+        """The message itself, for scans of all fragments. It must not be changed."""
         return self._proto
 
     def to_proto(self) -> table_pb2.Manifest:
-        """Return a copy of the message, with all that this release does not know."""
+        """Return a copy of the message, including unknown fields."""
         copy = table_pb2.Manifest()
         copy.CopyFrom(self._proto)
         return copy
@@ -398,6 +401,6 @@ def _unpickle(
         dictionaries=dictionaries,
         size_bytes=size,
     )
-    # Another process has read it, some time ago.
+    # Another process has read the version, at an unknown time.
     manifest.read_at = -math.inf
     return manifest

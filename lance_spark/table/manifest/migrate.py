@@ -1,9 +1,9 @@
-"""From names of scheme V1 to those of V2: each manifest gets its new name, then loses the old one.
+"""Migrates manifests from the naming scheme V1 to V2: each is copied to its new name first.
 
-The newest version goes first. From then on writers see both schemes and refuse to commit, so that no version can be created
-under two names; one that had already listed the versions can still do so, which is why nobody should write meanwhile. Readers
-find every version at any time: of a version with two names they take the new one. After a crash the migration can be called
-again, and a table that has been migrated stays as it is.
+The newest version is migrated first. From then on writers see both schemes and refuse to commit, so
+no version can be created under two names. A writer that listed the versions before can still
+commit, so no client should write during a migration. Readers find every version at any time: they
+prefer the new name. After a crash the migration can be repeated; a migrated table is not changed.
 """
 
 from __future__ import annotations
@@ -18,45 +18,46 @@ _MAX_ROUNDS = 10
 
 
 def migrate_to_v2(store: ObjectStore) -> int:
-    """Give all manifests of a table names of scheme V2.
+    """Rename all manifests of a table to scheme V2.
 
     Parameters
     ----------
     store : ObjectStore
-        Root of the table, or of a branch, which has names of its own.
+        Root of the table or of a branch, which has its own manifests.
 
     Returns
     -------
     int
-        How many were renamed.
+        Number of renamed manifests.
 
     Raises
     ------
     TableNotFoundError
-        There is no table.
+        The table does not exist.
     UnsupportedError
-        An external manifest store knows the names.
+        An external manifest store records the names.
     UnsupportedFeatureError
-        The newest version needs a writer that does more than this release.
+        The newest version needs features that this release cannot write.
     CorruptTableError
-        Two manifests of one version differ.
+        A version has two manifests that differ.
     StorageError
     """
     if store.manifest_store is not None:
         raise UnsupportedError(
-            f"{store.display}: an external manifest store names the manifests, which keep their names"
+            f"{store.display}: an external manifest store names the manifests, which keep their "
+            "names"
         )
     read_latest(store).check_writable(store.display)
     renamed = 0
     for _ in range(_MAX_ROUNDS):
         names = [versions.parse_name(name) for name in store.list_names(FOLDER)]
-        located = [one for one in names if one is not None]
+        located = [item for item in names if item is not None]
         if not located:
             raise versions.not_a_table(store)
-        old = [one for one in located if one.scheme is NamingScheme.V1]
+        old = [item for item in located if item.scheme is NamingScheme.V1]
         if not old:
             break
-        for location in sorted(old, key=lambda one: -one.version):
+        for location in sorted(old, key=lambda item: -item.version):
             renamed += _rename(store, location)
     return renamed
 
@@ -70,8 +71,9 @@ def _rename(store: ObjectStore, old: ManifestLocation) -> bool:
         return False
     if not store.put_if_absent(new.path, data) and store.read_bytes(new.path) != data:
         raise CorruptTableError(
-            f"{store.display}: version {old.version} has two manifests that differ, {old.path} and {new.path}; "
-            "find out which one its readers need, and take the other away"
+            f"{store.display}: version {old.version} has two manifests that differ, {old.path} and "
+            f"{new.path}; "
+            "find out which one its readers need, and remove the other"
         )
     store.delete([old.path])
     return True

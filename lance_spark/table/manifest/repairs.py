@@ -63,7 +63,7 @@ def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
     twice &= columns
     if not twice:
         return manifest
-    in_files = (id_ for one in manifest.fragments for file in one.files for id_ in file.fields)
+    in_files = (id_ for item in manifest.fragments for file in item.files for id_ in file.fields)
     first = max((*columns, *in_files)) + 1
     new_ids = {old: first + rank for rank, old in enumerate(sorted(twice))}
     repaired = table_pb2.Manifest()

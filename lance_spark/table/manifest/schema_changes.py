@@ -1,8 +1,9 @@
-"""Columns of a manifest under construction: field ids, and what goes with columns that are gone.
+"""Changes of the schema in a manifest builder: field ids, and parts of dropped columns.
 
-A field id is given once. A new field gets one above all that the schema has and that data files name, columns that were
-dropped but are still in a file among them. Tables with writer flag 32768 note the greatest one ever given
-(`Manifest.max_allocated_field_id`); in others the id of a column whose files are gone too can be given again.
+A field id is assigned once. A new field gets an id above all ids of the schema and of data files,
+including dropped columns that are still in a file. Tables with writer flag 32768 record the
+greatest id ever assigned (`Manifest.max_allocated_field_id`). In other tables the id of a dropped
+column is reused after its last file is gone.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from lance_spark.table.rows import ids as row_ids
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: Kinds of operations that bring rows or values, written for the schema that the table had then.
+#: Operations that add rows or values, written for the schema that they were planned on.
 WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
-#: Takes the place of a field's id in a data file whose values count no more.
+#: Replaces a field id in a data file whose values are obsolete.
 TOMBSTONE = -2
 
 
 def max_field_id(manifest: table_pb2.Manifest) -> int:
-    """Return the greatest field id that a table is known to have given; -1 without any."""
-    greatest = max((one.id for one in manifest.fields), default=-1)
+    """Return the greatest field id that a table is known to have assigned; -1 without any."""
+    greatest = max((field.id for field in manifest.fields), default=-1)
     for fragment in manifest.fragments:
         for file in fragment.files:
             greatest = max(greatest, max(file.fields, default=-1))
@@ -42,39 +43,41 @@ def max_field_id(manifest: table_pb2.Manifest) -> int:
 
 
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
-    """Refuse new fields with the id of a field that there is or was, and other types for fields that there are.
+    """Refuse new fields with a used id, and another type for an existing field.
 
     Raises
     ------
     InvalidInputError
     """
-    known = {one.id: one for one in manifest.fields}
+    known = {item.id: item for item in manifest.fields}
     greatest = max_field_id(manifest)
-    for one in schema:
-        there = known.get(one.id, one)
-        if (there.logical_type, there.parent_id) != (one.logical_type, one.parent_id):
+    for item in schema:
+        there = known.get(item.id, item)
+        if (there.logical_type, there.parent_id) != (item.logical_type, item.parent_id):
             raise InvalidInputError(
-                f"field {one.id} is {there.name!r} of type {there.logical_type}, and would become {one.name!r} of type "
-                f"{one.logical_type}; give that another id"
+                f"field {item.id} is {there.name!r} of type {there.logical_type}, and would become "
+                f"{item.name!r} of type "
+                f"{item.logical_type}; give that another id"
             )
-        if one.id not in known and one.id <= greatest:
+        if item.id not in known and item.id <= greatest:
             raise InvalidInputError(
-                f"the new field {one.name!r} has the id {one.id}, but ids up to {greatest} are those of fields that there "
+                f"the new field {item.name!r} has the id {item.id}, but ids up to {greatest} are "
+                "those of fields that there "
                 f"are or were; give it {greatest + 1} or more"
             )
 
 
 def set_fields(draft: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
-    """Give the table another schema; metadata of the schema stays.
+    """Replace the schema of the table; its metadata stays.
 
     Raises
     ------
     InvalidInputError
-        Two fields have one id, or two columns one name, or the fields are no tree.
+        Two fields have the same id, two columns the same name, or the fields do not form a tree.
     """
     fields = list(schema)
-    ids = [one.id for one in fields]
-    names = [one.name for one in fields if one.parent_id < 0]
+    ids = [field.id for field in fields]
+    names = [field.name for field in fields if field.parent_id < 0]
     if len(set(ids)) < len(ids):
         raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
     if len(set(names)) < len(names):
@@ -83,12 +86,12 @@ def set_fields(draft: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None
 
 
 def drop_dead_files(draft: ManifestBuilder) -> None:
-    """Take data files, and overlays, out of their fragments that have no column of the schema any more.
+    """Remove data files and overlays without any column of the schema from their fragments.
 
-    Files with hidden columns stay: row ids and versions. So does one file of each fragment, whatever it holds: pylance does not
-    open a fragment without any, which is what it makes of one whose columns all have no values yet.
+    Files with hidden columns (row ids and versions) stay. One file of each fragment always stays:
+    pylance cannot open a fragment without files.
     """
-    kept = {one.id for one in draft.proto.fields}
+    kept = {field.id for field in draft.proto.fields}
     for fragment in draft.proto.fragments:
         live = [file for file in fragment.files if is_live(file, kept)]
         if len(live) < len(fragment.files):
@@ -98,8 +101,10 @@ def drop_dead_files(draft: ManifestBuilder) -> None:
 
 
 def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
-    """Take overlays out of a fragment that have none of some fields."""
-    live = [one for one in fragment.overlays if any(n in kept for n in one.data_file.fields)]
+    """Remove overlays without any of the given fields from a fragment."""
+    live = [
+        overlay for overlay in fragment.overlays if any(n in kept for n in overlay.data_file.fields)
+    ]
     if len(live) < len(fragment.overlays):
         proto = table_pb2.DataFragment(overlays=live)
         fragment.ClearField("overlays")
@@ -109,28 +114,28 @@ def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) 
 def hide_overlays(
     fragment: table_pb2.DataFragment, fields: Collection[int], planned_on: int | None
 ) -> None:
-    """Take from the overlays of a fragment what they say about columns that have new values.
+    """Hide columns with new values in the overlays of a fragment.
 
     Parameters
     ----------
     fragment : table_pb2.DataFragment
         Changed.
     fields : collection of int
-        Ids of these columns.
+        Field ids of these columns.
     planned_on : int, optional
-        The version that the values are of: overlays that others committed since then stay on top of them.
+        The version of the values: later overlays of other clients still apply.
     """
     for overlay in fragment.overlays:
         if planned_on is not None and overlay.committed_version > planned_on:
             continue
         named = overlay.data_file.fields
-        named[:] = [TOMBSTONE if one in fields else one for one in named]
-    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
+        named[:] = [TOMBSTONE if item in fields else item for item in named]
+    left = {item for overlay in fragment.overlays for item in overlay.data_file.fields}
     drop_dead_overlays(fragment, left - {TOMBSTONE})
 
 
 def drop_dead_indexes(draft: ManifestBuilder) -> None:
-    """Drop indexes on fields that the schema does not have any more.
+    """Drop indexes on fields that the schema lacks.
 
     Raises
     ------
@@ -139,7 +144,7 @@ def drop_dead_indexes(draft: ManifestBuilder) -> None:
     if draft.has_indices:
         proto = draft.proto
         index_updates.retain_relevant(
-            draft.indices, proto.fields, (one.id for one in proto.fragments)
+            draft.indices, proto.fields, (fragment.id for fragment in proto.fragments)
         )
 
 
@@ -149,7 +154,7 @@ def note_change(
     rows: BitMap | None = None,
     paths: TablePaths | None = None,
 ) -> None:
-    """Note the version in which rows of a fragment of a table with stable row ids got new values.
+    """Record the version in which rows got new values, in a table with stable row ids.
 
     Parameters
     ----------
@@ -159,16 +164,16 @@ def note_change(
     rows : BitMap, optional
         Offsets of the rows; all of them by default.
     paths : TablePaths, optional
-        Of the table: versions noted before may be in a file of their own.
+        Paths of the table: recorded versions may be in a separate file.
 
     Raises
     ------
     CorruptTableError
-        There is no such row, or the versions noted before cannot be read.
+        A row does not exist, or the recorded versions cannot be read.
     UnsupportedFeatureError
-        They are in a data file.
+        The recorded versions are in a data file.
     """
-    # Tables whose columns never change do not need it.
+    # Imported here, as tables whose columns never change do not need it.
     import numpy as np
 
     from lance_spark.table.rows.deletions import check_rows, offsets_of
@@ -176,44 +181,45 @@ def note_change(
 
     count = fragment.physical_rows
     if rows is None:
-        fragment.inline_last_updated_at_versions = row_ids.one_version(count, version)
+        fragment.inline_last_updated_at_versions = row_ids.constant_versions(count, version)
     else:
         name = f"fragment {fragment.id}"
         check_rows(rows, count, f"{name}: rows that have new values")
         if paths is not None:
-            row_ids.take_in(fragment, paths, [Lineage.UPDATED])
+            row_ids.inline_external_sequences(fragment, paths, [Lineage.UPDATED])
         known = fragment.WhichOneof("last_updated_at_version_sequence")
         if known is not None and known != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(
-                f"{name}: the versions of its rows are in a data file, and are not changed there for some rows; compact it first"
+                f"{name}: the versions of its rows are in a data file, and are not changed there "
+                "for some rows; compact it first"
             )
-        # Readers take what is not noted for the first version.
+        # Readers assume the first version where none is recorded.
         before = np.ones(count, np.uint64)
         if known is not None:
             before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
         changed = np.zeros(count, dtype=bool)
         changed[offsets_of(rows)] = True
         updated = np.where(changed, np.uint64(version), before)
-        row_ids.carry(fragment, updated=updated)
+        row_ids.store_lineage(fragment, updated=updated)
 
 
 def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
-    """Tell whether a data file has one of some fields, or a hidden column."""
+    """Tell whether a data file has one of the fields, or a hidden column."""
     return any(number in kept or number < TOMBSTONE for number in file.fields)
 
 
 def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
-    """Tell whether a file keeps some fields and not its first one, which files of version 0.1 must not.
+    """Tell whether a file keeps some fields without its first one; version 0.1 must not.
 
-    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
-    that field, and would read the pages of other columns.
+    The page table of a file of version 0.1 begins with its first field. pylance takes the least
+    field id in the manifest for that field, and would read pages of other columns.
     """
-    held = {one for one in fields if one >= 0}
+    held = {field for field in fields if field >= 0}
     return not held.issubset(replaced) and min(held) in replaced
 
 
 def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:
-    """Put other data files in the place of all of a fragment."""
+    """Replace all data files of a fragment."""
     proto = table_pb2.DataFragment(files=files)
     fragment.ClearField("files")
     fragment.MergeFrom(proto)

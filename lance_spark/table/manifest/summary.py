@@ -1,4 +1,4 @@
-"""What a version holds, in numbers: the keys that pylance's `versions()` has."""
+"""Counts of a version, with the keys of `versions()` in pylance."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from lance_spark.table.manifest.manifest import Manifest
 
 
 def summarize(manifest: Manifest) -> dict[str, str]:
-    """Count fragments, files, rows and bytes of a version. Looks at every fragment, and reads no other file.
+    """Count fragments, files, rows and bytes of a version, from its manifest alone.
 
     Returns
     -------
     dict of str to str
-        ``total_fragments``, ``total_rows`` (not deleted), ``total_data_files``, ``total_data_file_rows``,
-        ``total_deletion_files``, ``total_deletion_file_rows`` and ``total_files_size`` (bytes of the data files, as far as
-        they are noted); numbers as text.
+        ``total_fragments``, ``total_rows`` (not deleted), ``total_data_files``,
+        ``total_data_file_rows``, ``total_deletion_files``, ``total_deletion_file_rows`` and
+        ``total_files_size`` (recorded bytes of the data files); numbers as text.
     """
     files = rows = deletion_files = deleted = size = 0
     fragments = manifest.message.fragments

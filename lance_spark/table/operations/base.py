@@ -1,8 +1,8 @@
 """What every operation of a transaction knows, and what two of them can be to one another.
 
-An operation is one file in this folder. It knows its protobuf message, how the next manifest is built from the newest
-one, and against which committed operations it holds. A commit that lost a race asks the operation about every
-transaction committed since the version it was planned on:
+An operation is one file in this folder. It knows its protobuf message, how the next manifest is
+built from the newest one, and against which committed operations it holds. A commit that lost a
+race asks the operation about every transaction committed since the version it was planned on:
 
 | answer | what the commit does |
 | --- | --- |
@@ -11,8 +11,8 @@ transaction committed since the version it was planned on:
 | retryable | gives up; the same change, planned anew on the newest version, can succeed |
 | incompatible | gives up; the two changes contradict one another |
 
-A committed operation that this release does not know is retryable for all: nobody knows what it changed, and planning
-anew looks at everything it left behind.
+A committed operation that this release does not know is retryable for all: nobody knows what it
+changed, and planning anew looks at everything it left behind.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Rebase:
     paths : TablePaths
         Opens the files of `newest`.
     written : list of str
-        Files that rebasing has written, below the table's root. The commit deletes those that come to nothing.
+        Files that rebasing has written, below the table's root. The commit deletes those that come
+        to nothing.
     """
 
     base: Manifest
@@ -126,7 +127,9 @@ class Operation(ABC):
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
+        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
+        schema's.
+        """
         return frozenset()
 
     @property
@@ -234,5 +237,7 @@ class Operation(ABC):
         """
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what an operation means that was committed after the version this one was planned on."""
+        """Tell what an operation means that was committed after the version this one was planned
+        on.
+        """
         return self.conflicts.get(committed.kind, Conflict.RETRYABLE)

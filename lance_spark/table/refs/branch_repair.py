@@ -1,4 +1,7 @@
-"""Repairing the branches of a table that was copied or moved; see `lance_spark.table.refs.foreign_branches`."""
+"""Repair of the branches of a table that was copied or moved.
+
+`lance_spark.table.refs.foreign_branches` says why such branches need a repair.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,18 @@ from lance_spark.table.refs.foreign_branches import canonical, foreign_roots
 
 @dataclass(frozen=True, slots=True)
 class BranchRepair:
-    """What became of a branch.
+    """The result of repairing one branch.
 
     Attributes
     ----------
     branch : str
+        Name of the branch.
     version : int or None
-        The new version of the branch; None if it was not changed.
+        The version that the repair committed; None if the branch was not changed.
     bases : tuple of int
-        Ids of the base paths that name the table's own place now.
+        Ids of the base paths that were changed.
     problem : str
-        Why the branch could not be repaired; empty if it is sound.
+        Why the branch could not be repaired; empty if it needs no further repair.
     """
 
     branch: str
@@ -42,10 +46,11 @@ class BranchRepair:
 def repair_branches(
     main: ObjectStore, max_retries: int = DEFAULT_MAX_RETRIES
 ) -> list[BranchRepair]:
-    """Have the branches of a table that was copied or moved find its files where it is now.
+    """Point the base paths of a copied or moved table's branches to the table's present location.
 
-    A base path of a branch changes if it is the root of a table, names neither a root of this one nor a base path of the main line, and all
-    files that the newest version of the branch has there are at the same place of this table. Older versions stay as they are.
+    A base path of a branch is changed if it is the root of a table, is neither a root of this table
+    nor a base path of its main branch, and all files that the newest version of the branch has
+    below it exist at the same relative paths of this table. Older versions are not changed.
 
     Parameters
     ----------
@@ -56,12 +61,12 @@ def repair_branches(
     Returns
     -------
     list of BranchRepair
-        One for each branch, by name.
+        One for each branch, in the order of the names.
 
     Raises
     ------
     CommitConflictError
-        Somebody changes a branch at the same time.
+        Another client changed the same branch.
     StorageError, CorruptTableError, UnsupportedFeatureError
     """
     names = sorted(read_branches(main))
@@ -76,26 +81,26 @@ def _repair(
     manifest = read_latest(store)
     bases = dict(manifest.base_paths)
     foreign = foreign_roots(main, bases)
-    has_own = len(foreign) < sum(base.is_dataset_root for base in bases.values())
-    taken = {canonical(base.path) for base in bases.values()}
+    has_native_root = len(foreign) < sum(base.is_dataset_root for base in bases.values())
+    paths_in_use = {canonical(base.path) for base in bases.values()}
     changed: list[BasePath] = []
     problem = ""
     for number, base in foreign.items():
         root = _counterpart(main, base, names)
         moved = replace(base, path=root.base_uri)
-        # What the main line has too is another table: the source of a clone.
-        if canonical(moved.path) in taken or canonical(base.path) in shared:
+        # A base path that the main branch has as well is another table: the source of a clone.
+        if canonical(moved.path) in paths_in_use or canonical(base.path) in shared:
             continue
         paths = TablePaths(store, {**bases, number: moved}, store.options)
         needed, missing = missing_files(paths, manifest, moved)
         if missing:
             problem = problem or (
-                f"{len(missing)} of the {needed} files below {parse_uri(base.path).display} are not below {root.display}, "
-                f"{missing[0]} for one"
+                f"{len(missing)} of the {needed} files below {parse_uri(base.path).display} not "
+                f"found below {root.display}, for example {missing[0]}"
             )
-        elif needed or not has_own:
+        elif needed or not has_native_root:
             changed.append(moved)
-            taken.add(canonical(moved.path))
+            paths_in_use.add(canonical(moved.path))
     if problem or not changed:
         return BranchRepair(name, None, problem=problem)
     transaction = Transaction.new(manifest.version, UpdateBases(tuple(changed), replaces=True))
@@ -104,7 +109,11 @@ def _repair(
 
 
 def _counterpart(main: ObjectStore, base: BasePath, names: Iterable[str]) -> ObjectStore:
-    """Return the root of this table that a root of the original stands for: of a branch, by its name, or the main one."""
+    """Return the root in this table that corresponds to a root of the original table.
+
+    A path that ends with the folder of a branch corresponds to that branch's root, any other to the
+    main root.
+    """
     path = base.path.rstrip("/")
     for name in sorted(names, key=len, reverse=True):
         if path.endswith(f"/{ref_names.branch_root(name)}"):

@@ -1,26 +1,27 @@
-"""What is known of a branch: a small JSON file each in `_refs/branches/` of the table's main root.
+"""Branch files: one small JSON file per branch in `_refs/branches/` of the table's main root.
 
 | key | value |
 | --- | --- |
-| parentBranch | the branch it was made from, null for the main one |
-| identifier.version_mapping | for each branch on the way from the main one to this: version of its parent, and a random id |
+| parentBranch | the branch it was made from, null for the main branch |
+| identifier.version_mapping | `[parent version, random id]` of each branch, from the main one on |
 | parentVersion | the version it was made from |
 | createAt | seconds since 1970 |
 | manifestSize | bytes of that version's manifest |
 | metadata | an object of strings |
 
-A branch was made from another, or from one made from that, if the other's mapping is the beginning of its own. Files of early
-releases have no identifier; of these only the names of parents are known.
+Branch B descends from branch A if A's version mapping is a prefix of B's. Files of early releases
+have no identifier; for these only the names of parents are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lance_spark.errors import MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.manifest import versions
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 
@@ -30,15 +31,16 @@ _MAX_U64 = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch.
+    """The content of a branch file.
 
     Attributes
     ----------
     parent_branch : str, optional
-        None for the main one.
+        None for the main branch.
     parent_version : int
     identifier : tuple of (int, str), optional
-        Version and random id of each branch on the way here; None in files of early releases.
+        Parent version and random id of each branch from the main one to this; None in files of
+        early releases.
     created_at : int
         Seconds since 1970.
     manifest_size : int
@@ -54,7 +56,7 @@ class Branch:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the bytes of the branch's file."""
+        """Return the bytes of the branch file."""
         content: dict[str, object] = {"parentBranch": self.parent_branch}
         if self.identifier is not None:
             content["identifier"] = {"version_mapping": [list(pair) for pair in self.identifier]}
@@ -64,10 +66,10 @@ class Branch:
             "manifestSize": self.manifest_size,
             "metadata": dict(self.metadata),
         }
-        return ref_json.write(content)
+        return ref_json.encode(content)
 
     def is_same(self, other: Branch) -> bool:
-        """Tell whether it is another branch only by its metadata, if at all: a name can be deleted and made again."""
+        """Return whether `other` is this branch, not a later one of its name."""
         if self.identifier and other.identifier:
             return self.identifier == other.identifier
         return replace(self, metadata=other.metadata) == other
@@ -75,16 +77,16 @@ class Branch:
     def descends_from(
         self, name: str, other: Branch | None, branches: Mapping[str, Branch]
     ) -> bool:
-        """Tell whether the branch was made from another, or from one made from that.
+        """Return whether the branch was made from another one, directly or through other branches.
 
         Parameters
         ----------
         name : str
-            Of the other.
+            Name of the other branch.
         other : Branch, optional
-            None if its file is gone, so that nothing but its name is known.
+            The other branch; None if its file is gone, so that only its name is known.
         branches : mapping of str to Branch
-            All of them.
+            All branches of the table.
         """
         if self.identifier and other is not None and other.identifier:
             depth = len(other.identifier)
@@ -100,50 +102,50 @@ class Branch:
 
 
 def branch_path(name: str) -> str:
-    """Return the path of a branch's file below the main root.
+    """Return the path of a branch file, relative to the main root.
 
     Raises
     ------
     InvalidInputError
-        No branch can have that name.
+        The name is not valid.
     """
     return ref_names.file_of(FOLDER, ref_names.check_branch_name(name))
 
 
 def branch_names(store: ObjectStore) -> list[str]:
-    """Return the names of all branches but the main one, sorted.
+    """Return the sorted names of all branches except the main one.
 
     Parameters
     ----------
     store : ObjectStore
-        The table's main root, here and in the other functions.
+        The table's main root; the same in the other functions of this module.
 
     Raises
     ------
     CorruptTableError
-        A file has a name that no branch can have.
+        A file name does not encode a valid name.
     StorageError
     """
     return ref_names.names_in(store, FOLDER)
 
 
 def read_branch(store: ObjectStore, name: str) -> Branch:
-    """Read what is known of a branch.
+    """Read a branch file.
 
     Raises
     ------
     VersionNotFoundError
-        There is none of that name.
+        The branch does not exist.
     InvalidInputError, CorruptTableError, StorageError
     """
-    found = find_branch(store, name)
-    if found is None:
-        raise no_branch(store, name)
-    return found
+    branch = find_branch(store, name)
+    if branch is None:
+        raise branch_not_found(store, name)
+    return branch
 
 
 def find_branch(store: ObjectStore, name: str) -> Branch | None:
-    """Read what is known of a branch; None if there is none of that name.
+    """Read a branch file; return None if the branch does not exist.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def find_branch(store: ObjectStore, name: str) -> Branch | None:
 
 
 def read_branches(store: ObjectStore) -> dict[str, Branch]:
-    """Read all branches, by their names, which are sorted.
+    """Read all branch files; return the branches by name, in the order of the names.
 
     Raises
     ------
@@ -169,45 +171,94 @@ def read_branches(store: ObjectStore) -> dict[str, Branch]:
         try:
             branches[name] = decode(ref_json.read(store, path), store.name(path))
         except MissingFileError:
-            # Deleted meanwhile.
+            # Deleted after the listing.
             continue
     return branches
 
 
 def check_exists(store: ObjectStore, name: str) -> None:
-    """Refuse a branch that there is not.
+    """Raise an error if a branch does not exist.
 
     Raises
     ------
     VersionNotFoundError, InvalidInputError, StorageError
     """
     if not store.exists(branch_path(name)):
-        raise no_branch(store, name)
+        raise branch_not_found(store, name)
 
 
 def check_same(store: ObjectStore, name: str, known: Branch) -> None:
-    """Refuse a branch that has been deleted since it was read, though there may be another of that name.
+    """Raise an error if a branch was deleted since it was read, even if its name was used again.
 
     Raises
     ------
     VersionNotFoundError, CorruptTableError, StorageError
     """
-    found = find_branch(store, name)
-    if found is None or not found.is_same(known):
+    branch = find_branch(store, name)
+    if branch is None or not branch.is_same(known):
         raise VersionNotFoundError(
-            f"{store.display}: the branch {name!r} has been deleted meanwhile"
+            f"{store.display}: branch {name!r} was deleted by another client during this operation"
         )
 
 
-def no_branch(store: ObjectStore, name: str) -> VersionNotFoundError:
-    """Return the error for a branch that there is not."""
-    return VersionNotFoundError(
-        f"{store.display} has no branch {name!r}: {ref_json.nearest(name, branch_names(store))}"
-    )
+def branch_not_found(store: ObjectStore, name: str) -> VersionNotFoundError:
+    """Return the error for a branch that does not exist."""
+    hint = ref_json.suggestion(name, branch_names(store))
+    return VersionNotFoundError(f"{store.display}: branch {name!r} not found: {hint}")
+
+
+def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branch]) -> int | None:
+    """Return the version of an ancestor that a branch was made from, directly or through others.
+
+    Parameters
+    ----------
+    name : str
+    ancestor : str, optional
+        None for the main branch.
+    branches : mapping of str to Branch
+        All branches that have a file.
+
+    Returns
+    -------
+    int or None
+        None if the branch does not descend from the other one.
+    """
+    steps = branches[name].identifier
+    start = branches[ancestor].identifier if ancestor is not None and ancestor in branches else ()
+    if steps and start is not None and (ancestor is None or start):
+        depth = len(start)
+        return steps[depth][0] if len(steps) > depth and steps[:depth] == start else None
+    # Files of early releases have no identifier: follow the names of the parents.
+    seen: set[str] = set()
+    while name in branches and name not in seen:
+        if branches[name].parent_branch == ancestor:
+            return branches[name].parent_version
+        seen.add(name)
+        name = branches[name].parent_branch or ""
+    return None
+
+
+def branch_folders(main: ObjectStore) -> Iterator[str]:
+    """Yield the names of branches that have versions in `tree/`, with or without a branch file.
+
+    A branch without a file is being created or deleted.
+
+    Raises
+    ------
+    StorageError
+    """
+    pending = main.list_folders(ref_names.TREE)
+    while pending:
+        name = pending.pop()
+        folders = main.list_folders(f"{ref_names.TREE}/{name}")
+        if versions.FOLDER in folders:
+            yield name
+            folders = [folder for folder in folders if folder not in ref_names.RESERVED]
+        pending += [f"{name}/{folder}" for folder in folders]
 
 
 def decode(data: bytes, name: str) -> Branch:
-    """Parse the file of a branch; `name` is what errors call it.
+    """Parse a branch file; `name` is the name of the file in errors.
 
     Raises
     ------
@@ -215,7 +266,7 @@ def decode(data: bytes, name: str) -> Branch:
     """
     fields = ref_json.Fields(data, name, "branch")
     return Branch(
-        ref_json.branch_in(fields, "parentBranch", name),
+        fields.branch("parentBranch"),
         fields.number("parentVersion"),
         _identifier(fields),
         fields.number("createAt"),
@@ -225,12 +276,12 @@ def decode(data: bytes, name: str) -> Branch:
 
 
 def _identifier(fields: ref_json.Fields) -> tuple[tuple[int, str], ...] | None:
-    found = fields.get("identifier")
-    if found is None:
+    identifier = fields.get("identifier")
+    if identifier is None:
         return None
-    mapping = found.get("version_mapping") if isinstance(found, dict) else None
+    mapping = identifier.get("version_mapping") if isinstance(identifier, dict) else None
     if not isinstance(mapping, list) or not all(_is_step(step) for step in mapping):
-        raise fields.wrong("identifier", "an object with a version_mapping: [[version, id], ...]")
+        raise fields.error("identifier", "an object with a version_mapping: [[version, id], ...]")
     return tuple((step[0], step[1]) for step in mapping)
 
 

@@ -1,21 +1,28 @@
-"""Branches: histories of their own, each in a folder `tree/{name}/` of the table's main root.
+"""Creation, deletion and metadata of branches.
 
-A branch is a shallow clone: its first version has the number and the rows of the version it was made from, whose files stay
-where they are, and its own files lie in its own folder. Steps:
+A branch is a shallow clone in the folder `tree/{name}/` of the table's main root. Its first version
+has the number and the rows of its parent version, whose files are shared. Files of later versions
+lie in the branch's folder. A branch exists while its branch file exists. `feat/x` and `feat/x/y`
+share a folder, but no files.
 
 | create | delete |
 | --- | --- |
-| 1. the first manifest, in `tree/{name}/` | 1. the file in `_refs/branches/` goes |
-| 2. the file in `_refs/branches/`, if there is none | 2. the transaction files in `tree/{name}/` go |
-| | 3. the other files there go, manifests last |
+| 1. write the first manifest in `tree/{name}/` | 1. delete the branch file in `_refs/branches/` |
+| 2. create the branch file, if absent | 2. delete the transaction files in `tree/{name}/` |
+| | 3. delete the other files there, manifests last |
 
-Of two that meet, one sees the other. Deletion looks for branches made from it, and for tags, before and after step 1, and takes the step
-back if there are any; creation looks for its parent after step 2, and gives way if it is gone, or goes (`marks`). After its step 2
-deletion looks whether there is a branch of that name again, which has taken up the first version: then it leaves the rest to that one. Creation
-looks after its step 2 whether the first version has its transaction file, and gives way if it has not.
+Concurrent operations detect each other by checks around these steps:
 
-A branch exists while its file does. What a crash leaves of a creation is taken up by the next one from the same version, what
-it leaves of a deletion is removed by deleting once more. `feat/x` and `feat/x/y` share a folder, but no files.
+- Deletion looks for tags on the branch and branches made from it, before and after step 1, and
+  undoes step 1 if it finds one.
+- Creation checks after step 2 that its parent branch and version still exist and are not being
+  removed (`removal_guard`), and that the first version still has its transaction file. If not, it
+  deletes the new branch.
+- Deletion checks after step 2 whether a branch of the same name was created meanwhile, which may
+  have adopted the first version. If so, it leaves the remaining files alone.
+
+After a crash: an unfinished creation is adopted by the next creation of that name from the same
+version; an unfinished deletion is completed by deleting again.
 """
 
 from __future__ import annotations
@@ -44,46 +51,47 @@ from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import (
     Branch,
+    branch_not_found,
     branch_path,
     check_same,
     find_branch,
-    no_branch,
     read_branch,
     read_branches,
 )
 from lance_spark.table.refs.clones import find_clone, shallow_clone
 from lance_spark.table.refs.names import branch_root, branch_store
-from lance_spark.table.refs.removal_guard import check_named, taken_back
+from lance_spark.table.refs.removal_guard import check_named, undo_on_error
 from lance_spark.table.refs.tag_store import manifest_size, read_tags
 
 _MAX_TRIES = 5
 
 
 def create_branch(source: OpenTable, name: str) -> Manifest:
-    """Make a branch from a version of a table.
+    """Create a branch from a version of a table.
 
     Parameters
     ----------
     source : OpenTable
-        The version, on whatever branch.
+        The parent version, on any branch.
     name : str
+        Name of the new branch.
 
     Returns
     -------
     Manifest
-        Its first version.
+        The first version of the branch.
 
     Raises
     ------
     InvalidInputError
-        No branch can have that name, or there is one already, or the version is a detached one.
+        The name is not valid or in use, or the version is detached.
     VersionNotFoundError
-        The branch of the version has been deleted meanwhile, or a cleanup is removing the version; or somebody deletes a branch of that
-        name, or what was left of one.
+        The parent branch was deleted, a cleanup is removing the parent version, or another client
+        is deleting a branch of the same name.
     UnsupportedFeatureError
-        The table needs more than this release does.
+        The table has features that this release cannot write.
     UncertainCommitError
-        The store failed, and nobody knows whether the branch was made.
+        The store failed, and it is unknown whether the branch was created.
     CorruptTableError, StorageError
     """
     main = source.main
@@ -94,7 +102,7 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     steps = () if parent is None else parent.identifier
     size = manifest_size(source.store, source.version)
     store = branch_store(main, name)
-    first = _make(source, main, name)
+    first = _clone_or_adopt(source, main, name)
     branch = Branch(
         parent_branch=source.branch,
         parent_version=source.version,
@@ -104,30 +112,32 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     )
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
-    with taken_back(lambda: _take_back(main, name, branch)):
+    with undo_on_error(lambda: _undo_create(main, name, branch)):
         _check_first(store, first)
         if source.branch is not None and parent is not None:
             check_same(main, source.branch, parent)
-    check_named(source.store, source.manifest, lambda: _take_back(main, name, branch))
+    check_named(source.store, source.manifest, lambda: _undo_create(main, name, branch))
     return first
 
 
 def _check_first(store: ObjectStore, first: Manifest) -> None:
-    """Make sure that nobody deletes the first version of a branch that has its name: a deletion takes the transaction files first."""
+    """Check that no other client is deleting the first version of a branch."""
+    # A deletion removes the transaction files first.
     if first.transaction_file:
-        stays = store.exists(f"{TRANSACTIONS}/{first.transaction_file}")
+        exists = store.exists(f"{TRANSACTIONS}/{first.transaction_file}")
     else:
-        stays = versions.newest(store) is not None
-    if not stays:
+        exists = versions.newest(store) is not None
+    if not exists:
         raise VersionNotFoundError(
-            f"{store.display}: the first version of the branch has been deleted while it was made; make it again"
+            f"{store.display}: another client deleted the first version of the branch while the "
+            "branch was created; create it again"
         )
 
 
-def _take_back(main: ObjectStore, name: str, branch: Branch) -> None:
-    """Delete a branch that has just been made, unless somebody else has deleted it, and maybe made another of that name."""
-    found = find_branch(main, name)
-    if found is not None and found.is_same(branch):
+def _undo_create(main: ObjectStore, name: str, branch: Branch) -> None:
+    """Delete a branch that was just created, unless another client deleted or replaced it."""
+    current = find_branch(main, name)
+    if current is not None and current.is_same(branch):
         delete_branch(main, name)
 
 
@@ -143,91 +153,97 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     Raises
     ------
     VersionNotFoundError
-        There is no such branch, and nothing is left of one.
+        The branch does not exist, and an unfinished creation or deletion left no versions of it.
     InvalidInputError
-        Tags name versions of it, or other branches were made from it.
+        The branch has tags, or other branches were made from it.
     UncertainCommitError
-        The store failed, and nobody knows whether the branch is there; or it is deleted, and some of its files are left.
+        The store failed, and it is unknown whether the branch still exists; or the branch is
+        deleted, but some of its files are not.
     CorruptTableError, StorageError
     """
     store = branch_store(main, ref_names.check_branch_name(name))
     branches = read_branches(main)
     branch = branches.pop(name, None)
-    # The file can have been lost otherwise than by a deletion, which would have looked.
-    if branch is None and not _is_left(store, name):
-        raise no_branch(main, name)
+    if branch is None and not _has_versions(store, name):
+        raise branch_not_found(main, name)
+    # Also without a branch file: it may have been lost in another way than by a deletion, which
+    # would have checked this.
     _check_unused(main, name, branch, branches)
     for _ in range(_MAX_TRIES):
         if branch is not None:
-            branches = _take_name(main, name, branch)
+            branches = _delete_branch_file(main, name, branch)
         try:
-            if _delete_rest(main, name, branch, branches):
+            if _delete_versions(main, name, branch, branches):
                 return
         except (StorageError, CorruptTableError) as error:
             raise UncertainCommitError(
-                f"{main.display}: the branch {name!r} is deleted, but not all of its files ({error}); delete it once more"
+                f"{main.display}: branch {name!r} is deleted, but not all of its files ({error}); "
+                "delete it again"
             ) from error
     raise UncertainCommitError(
-        f"{main.display}: somebody changes the branch {name!r} again and again while it is deleted; delete it once more"
+        f"{main.display}: another client repeatedly changed branch {name!r} during its deletion; "
+        "delete it again"
     )
 
 
-def _take_name(main: ObjectStore, name: str, branch: Branch) -> dict[str, Branch]:
-    """Delete the file of a branch, and put it back if something needs the branch; return the other branches."""
+def _delete_branch_file(main: ObjectStore, name: str, branch: Branch) -> dict[str, Branch]:
+    """Delete the branch file, and restore it if the branch is in use; return the other branches."""
     ref_json.remove(main, branch_path(name))
-    with taken_back(lambda: _put_back(main, name, branch)):
-        # Whoever makes a branch of it from now on will see that it is gone.
+    with undo_on_error(lambda: _restore_branch_file(main, name, branch)):
+        # A client that makes a branch or tag of it from now on will see that the branch file is
+        # gone.
         others = read_branches(main)
         others.pop(name, None)
         _check_unused(main, name, branch, others)
     return others
 
 
-def _delete_rest(
+def _delete_versions(
     main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
 ) -> bool:
-    """Delete the files of a branch that has no name; return False if it has got its name back.
+    """Delete the versions of a branch that has no branch file; return False if it has one again.
 
-    There can be another of that name by then, which begins with what is left of this one: that is left alone.
+    A new branch of the same name may have adopted the versions meanwhile. It is left alone.
     """
     paths = _paths_of(main, name, others)
     main.delete(path for path in paths if path.startswith(f"{branch_root(name)}/{TRANSACTIONS}/"))
-    found = find_branch(main, name)
-    if found is not None:
-        return branch is None or not found.is_same(branch)
+    current = find_branch(main, name)
+    if current is not None:
+        return branch is None or not current.is_same(branch)
     _delete_files(main, name, paths)
     if branch is not None:
-        # A change of the metadata that was under way can have brought it back.
-        _drop_name(main, name, branch)
+        # A concurrent change of the metadata may have written the branch file again.
+        _remove_same(main, name, branch)
     return True
 
 
-def _drop_name(main: ObjectStore, name: str, branch: Branch) -> None:
-    found = find_branch(main, name)
-    if found is not None and found.is_same(branch):
+def _remove_same(main: ObjectStore, name: str, branch: Branch) -> None:
+    """Remove the branch file if it is still that of the same branch."""
+    current = find_branch(main, name)
+    if current is not None and current.is_same(branch):
         ref_json.remove(main, branch_path(name))
 
 
-def _put_back(main: ObjectStore, name: str, branch: Branch) -> None:
+def _restore_branch_file(main: ObjectStore, name: str, branch: Branch) -> None:
     if not ref_json.create(main, branch_path(name), branch.encode()):
-        found = find_branch(main, name)
-        if found is None or not found.is_same(branch):
+        current = find_branch(main, name)
+        if current is None or not current.is_same(branch):
             raise _exists(main, name)
     if versions.newest(branch_store(main, name)) is None:
-        # Somebody else has deleted all of it meanwhile.
-        _drop_name(main, name, branch)
-        raise no_branch(main, name)
+        # Another client deleted all versions meanwhile.
+        _remove_same(main, name, branch)
+        raise branch_not_found(main, name)
 
 
 def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:
-    """Give a branch other metadata instead of what it has.
+    """Replace the metadata of a branch.
 
     Raises
     ------
     UncertainCommitError
-        The store failed, and nobody knows which metadata the branch has.
+        The store failed, and it is unknown which metadata the branch has.
     VersionNotFoundError
-        There is no such branch, or it has been deleted meanwhile.
+        The branch does not exist, or was deleted meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
     branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
@@ -235,44 +251,45 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
     try:
         is_deleted = versions.newest(branch_store(main, name)) is None
         if is_deleted:
-            _drop_name(main, name, branch)
+            _remove_same(main, name, branch)
     except StorageError as error:
         raise UncertainCommitError(
-            f"{main.display}: the branch {name!r} has other metadata, unless it was deleted meanwhile ({error})"
+            f"{main.display}: the metadata of branch {name!r} was replaced, but the branch may "
+            f"have been deleted meanwhile ({error})"
         ) from error
     if is_deleted:
-        raise no_branch(main, name)
+        raise branch_not_found(main, name)
     return branch
 
 
-def _make(source: OpenTable, main: ObjectStore, name: str) -> Manifest:
-    """Make the first version, or take up the one that an earlier try has left."""
+def _clone_or_adopt(source: OpenTable, main: ObjectStore, name: str) -> Manifest:
+    """Write the first version of a branch, or adopt that of an unfinished creation."""
     store = branch_store(main, name)
 
-    def is_taken_up() -> bool:
-        found = find_branch(main, name)
-        return found is not None and found.parent_version == source.version
+    def is_adopted() -> bool:
+        branch = find_branch(main, name)
+        return branch is not None and branch.parent_version == source.version
 
     try:
-        return shallow_clone(source, store, branch=name, is_taken_up=is_taken_up)
+        return shallow_clone(source, store, branch=name, is_adopted=is_adopted)
     except TableExistsError:
-        left = find_clone(store, source, name)
-        if left is None:
+        existing = find_clone(store, source, name)
+        if existing is None:
             raise InvalidInputError(
-                f"{store.display} has versions already, as a branch that was not made or not deleted to the end leaves them; "
-                f"delete the branch {name!r}, or choose another name"
+                f"{store.display} already has versions, of an unfinished creation or deletion of "
+                f"a branch; delete branch {name!r}, or choose another name"
             ) from None
-        return left
+        return existing
 
 
 def _exists(main: ObjectStore, name: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{main.display} has a branch {name!r} already; delete it or choose another name"
+        f"{main.display}: branch {name!r} already exists; delete it or choose another name"
     )
 
 
-def _is_left(store: ObjectStore, name: str) -> bool:
-    """Tell whether the folder has versions of a branch of that name: it could be a table that somebody put there."""
+def _has_versions(store: ObjectStore, name: str) -> bool:
+    """Return whether a folder has versions of the branch, and not those of an unrelated table."""
     try:
         manifest: Manifest = read_latest(store)
     except TableNotFoundError:
@@ -283,17 +300,19 @@ def _is_left(store: ObjectStore, name: str) -> bool:
 def _check_unused(
     main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
 ) -> None:
-    tags = sorted(tag for tag, found in read_tags(main).items() if found.branch == name)
+    """Raise an error if a branch has tags or descendants."""
+    tags = sorted(tag for tag, content in read_tags(main).items() if content.branch == name)
     if tags:
         raise InvalidInputError(
-            f"{main.display}: tags name versions of the branch {name!r}: {_shown(tags)}; delete them first"
+            f"{main.display}: branch {name!r} has tags: {_shown(tags)}; delete them first"
         )
-    made = sorted(
-        other for other, found in others.items() if found.descends_from(name, branch, others)
+    descendants = sorted(
+        other for other, content in others.items() if content.descends_from(name, branch, others)
     )
-    if made:
+    if descendants:
         raise InvalidInputError(
-            f"{main.display}: other branches were made from {name!r} and need its files: {_shown(made)}; delete them first"
+            f"{main.display}: other branches were made from {name!r} and need its files: "
+            f"{_shown(descendants)}; delete them first"
         )
 
 
@@ -303,15 +322,16 @@ def _shown(names: list[str]) -> str:
 
 
 def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:
-    """Return the files of a branch, but none of those that lie in folders of others below its own."""
+    """Return the files of a branch, without those of branches whose folders lie inside its own."""
     root = branch_root(name)
     inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
-    return [path for path in _own_paths(main, root) if not path.startswith(inner or "\0")]
+    return [path for path in _table_paths(main, root) if not path.startswith(inner or "\0")]
 
 
 def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
     root = branch_root(name)
-    # Without manifests nobody could tell that the rest was a branch: they go last, the newest last of all.
+    # Manifests go last, the newest last of all: without them the rest could not be recognised as a
+    # branch.
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     main.delete(sorted(set(paths).difference(manifests)))
     store = branch_store(main, name)
@@ -319,7 +339,8 @@ def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
         with translated(store.display, store.options):
             store.manifest_store.forget(store.object_uri)
     main.delete(sorted(manifests, reverse=True))
-    # That of the transaction files can have been emptied before.
+    # The folder of the transaction files may be missing in `paths`, if an earlier deletion emptied
+    # it.
     folders = {root, f"{root}/{TRANSACTIONS}"}
     for path in paths:
         parts = path.split("/")
@@ -328,11 +349,11 @@ def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
         main.remove_folder(folder)
 
 
-def _own_paths(main: ObjectStore, root: str) -> list[str]:
-    """Return the files in the folders that a table has below a root."""
+def _table_paths(main: ObjectStore, root: str) -> list[str]:
+    """Return the files below a root that lie in folders of tables (`RESERVED`)."""
     if main.is_local:
-        # Not folder by folder, since one could be a link to somewhere else.
-        found = (info.path for info in main.list_tree(root))
-        return [path for path in found if path[len(root) + 1 :].split("/")[0] in ref_names.RESERVED]
+        # Not folder by folder, since a folder could be a link to another location.
+        paths = (info.path for info in main.list_tree(root))
+        return [path for path in paths if path[len(root) + 1 :].split("/")[0] in ref_names.RESERVED]
     folders = ref_names.RESERVED.intersection(main.list_folders(root))
     return [info.path for folder in folders for info in main.list_tree(f"{root}/{folder}")]

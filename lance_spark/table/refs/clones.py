@@ -1,15 +1,16 @@
-"""Clones: the first version of a table or branch, made from a version of another.
+"""Shallow and deep clones: a table or branch whose first version has the rows of another version.
 
-| kind | files | base paths |
+| clone | files | base paths of the clone |
 | --- | --- | --- |
-| shallow, and every branch | stay with the source | the source's, and the source itself |
-| deep | copied | none, but those that blobs may refer to |
+| shallow clone, branch | shared with the source | the source's, and the source's root |
+| deep clone | copied | only those that blobs may refer to |
 
-Row ids and versions of rows that stand in files of their own come into the manifest of either: their paths are relative to the
-root of the table, and nothing could say that it is the source's.
+Row id sequences and row version sequences that the source keeps in external files are stored in the
+clone's manifest instead: the paths of external files are relative to the table's root and cannot
+refer to the source's.
 
-The manifest comes last and is created only if the target has none, so that there is no half-made table: what a crash
-leaves behind is files that nothing refers to, which the next try writes over.
+The manifest is written last, by a conditional put, so a clone exists completely or not at all. A
+crash leaves files that no manifest refers to; the next attempt overwrites them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
 from lance_spark.table.rows import ids as row_ids
 
-#: Folders that a deep clone writes to before there is a table.
+#: Folders that a deep clone copies files to before it writes the manifest.
 _COPIED = (DATA, DELETIONS, INDICES)
 _MAX_TRIES = 3
 
@@ -59,9 +60,9 @@ def shallow_clone(
     target: ObjectStore,
     *,
     branch: str | None = None,
-    is_taken_up: Callable[[], bool] = lambda: False,
+    is_adopted: Callable[[], bool] = lambda: False,
 ) -> Manifest:
-    """Make a table, or a branch, of the rows of a version, whose files stay where they are.
+    """Create a table or a branch that shares the files of a version.
 
     Parameters
     ----------
@@ -69,46 +70,47 @@ def shallow_clone(
     target : ObjectStore
         Root of the new table or branch.
     branch : str, optional
-        Name of the branch that is made.
-    is_taken_up : callable, optional
-        Tells whether somebody else has a branch by now that begins with this version. Who has to give way asks it, once the
-        transaction file is gone, by which that one sees whether the version stays.
+        Name of the new branch; None for a table.
+    is_adopted : callable, optional
+        Returns whether another client's branch has adopted the manifest that this call wrote.
+        Called when this call gives up because of a concurrent clone, after it deleted its
+        transaction file, which the other client checks.
 
     Returns
     -------
     Manifest
-        Its first version, with the number of the source's.
+        The first version of the clone. It has the number of the source's version.
 
     Raises
     ------
     TableExistsError
-        There is a table already.
+        The target has versions already.
     InvalidInputError
-        The source is a detached version, which has no number that a table can begin with.
+        The source is a detached version.
     UnsupportedFeatureError
-        The source needs more than this release does.
+        The source has features that this release cannot write.
     UncertainCommitError
-        The store failed, and nobody knows whether the clone was made.
+        The store failed, and it is unknown whether the clone was created.
     CorruptTableError, StorageError
     """
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
-    return _create(source, target, operation, is_taken_up)
+    return _create(source, target, operation, is_adopted)
 
 
 def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
-    """Make a table of copies of all files of a version: data, blobs, deletions, indexes.
+    """Create a table with copies of all files of a version: data, blobs, deletions, indexes.
 
     Several files are copied at the same time, in pieces; see `copy_files`.
 
     Raises
     ------
     TableExistsError
-        There is a table already.
+        The target has versions already.
     InvalidInputError
         The source is a detached version, or has files at the target.
     UncertainCommitError
-        The store failed, and nobody knows whether the clone was made.
+        The store failed, and it is unknown whether the clone was created.
     UnsupportedFeatureError, CorruptTableError, StorageError
     """
     target.check_put_if_absent()
@@ -118,8 +120,8 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
         source, is_shallow=False, renamed=renamed, kept_bases=_bases_of_blobs(source.manifest)
     )
     copied: list[Copy] = []
-    # Another table can have files there, and an earlier try.
-    present = _present(target)
+    # Files of an unfinished clone, or of an unrelated table: a failure must not delete them.
+    present = _list_copied_folders(target)
     try:
         copy_files(_copies(source, target, renamed), copied)
         _copy_again(target, copied)
@@ -129,51 +131,53 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     try:
         manifest = _create(source, target, operation)
     except (TableExistsError, UncertainCommitError):
-        # The files may be those of the table that is there now.
+        # The files may belong to the table that exists now.
         raise
     except LanceError:
-        # An interrupt, on the other hand, does not tell whether the manifest is on its way.
+        # Not after an interrupt: the request for the manifest may still be under way then.
         _remove(target, copied, present)
         raise
     try:
-        # Another try that fails has looked for a table before it deleted the next file.
+        # A concurrent attempt that failed may have deleted files until it saw the manifest.
         _copy_again(target, copied)
     except StorageError as error:
         raise _uncertain(target, error) from error
     return manifest
 
 
-def _present(target: ObjectStore) -> set[str]:
+def _list_copied_folders(target: ObjectStore) -> set[str]:
     return {info.path for folder in _COPIED for info in target.list_tree(folder)}
 
 
 def _copy_again(target: ObjectStore, copied: list[Copy]) -> None:
-    """Copy what another try has taken away that failed meanwhile: its copies had the same names."""
+    """Copy files again that a concurrent attempt deleted when it failed."""
+    # The copies of both attempts have the same names.
     for _ in range(_MAX_TRIES):
-        present = _present(target)
+        present = _list_copied_folders(target)
         missing = [copy for copy in copied if copy.target_path not in present]
         if not missing:
             return
         copy_files(missing, [])
     raise StorageError(
-        f"{target.display}: somebody else deletes the files that are copied there; choose another path"
+        f"{target.display}: another client deletes the files that are copied there; choose "
+        "another path"
     )
 
 
 def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
-    """Delete copies that nobody needs, until there is a table that does."""
+    """Delete the copies of a failed attempt, until there is a manifest, which may need them."""
     with suppress(LanceError):
         for copy in copied:
             if versions.list_manifests(target):
                 return
             if copy.target_path not in present:
-                # One that cannot be deleted keeps none of the others.
+                # A failed deletion must not keep the other copies.
                 with suppress(StorageError):
                     target.delete([copy.target_path])
 
 
 def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:
-    """Return the first version of a branch that was made from a version, and of which nothing but that was written.
+    """Return the only version of an unfinished branch, if it is a clone of this source version.
 
     Raises
     ------
@@ -187,8 +191,8 @@ def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest 
     except MissingFileError:
         return None
     transaction = read_transaction(target, manifest)
-    same = _operation(source, branch=branch, is_shallow=True)
-    if transaction is None or transaction.operation != same or manifest.branch != branch:
+    expected = _operation(source, branch=branch, is_shallow=True)
+    if transaction is None or transaction.operation != expected or manifest.branch != branch:
         return None
     return manifest
 
@@ -197,8 +201,8 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
     manifest = source.manifest
     if versions.is_detached(manifest.version) or not manifest.version:
         raise InvalidInputError(
-            f"{source.store.display}: version {manifest.version} is no part of the history, so that no table or branch can begin "
-            "with it; choose another version"
+            f"{source.store.display}: version {manifest.version} is detached, so it cannot be the "
+            "first version of a table or branch; choose another version"
         )
     manifest.check_writable(source.store.display)
     check_unique(manifest.message.fragments, manifest.name)
@@ -209,9 +213,9 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
 def _check_empty(target: ObjectStore) -> None:
     manifests = versions.list_manifests(target)
     if manifests or target.exists(versions.LATEST):
-        there = f", with {versions.describe(manifests)}" if manifests else ""
+        existing = f", with {versions.describe(manifests)}" if manifests else ""
         raise TableExistsError(
-            f"{target.display}: there is a table already{there}; choose another path"
+            f"{target.display}: the table already exists{existing}; choose another path"
         )
 
 
@@ -219,19 +223,19 @@ def _create(
     source: OpenTable,
     target: ObjectStore,
     operation: Clone,
-    is_taken_up: Callable[[], bool] = lambda: False,
+    is_adopted: Callable[[], bool] = lambda: False,
 ) -> Manifest:
-    """Write transaction and manifest."""
+    """Write the transaction file and the manifest of the clone."""
     transaction = Transaction.new(source.manifest.version, operation)
-    draft = ManifestBuilder(source.manifest, paths=source.paths)
-    for fragment in draft.proto.fragments:
-        row_ids.take_in(fragment, source.paths)
-    operation.make(draft)
+    builder = ManifestBuilder(source.manifest, paths=source.paths)
+    for fragment in builder.proto.fragments:
+        row_ids.inline_external_sequences(fragment, source.paths)
+    operation.make(builder)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = source.manifest.flags.writes_transaction_files
-    proto = draft.finish(transaction.file_name if writes_file else "")
-    data = encode(proto, draft.index_section, message, draft.dictionaries)
+    proto = builder.finish(transaction.file_name if writes_file else "")
+    data = encode(proto, builder.index_section, message, builder.dictionaries)
     location = NamingScheme.V2.locate(proto.version)
     try:
         if writes_file:
@@ -240,7 +244,7 @@ def _create(
     except UncertainCommitError:
         raise
     except StorageError:
-        # It can be there, whatever the answer was.
+        # The transaction file may exist even if its own write failed.
         with suppress(StorageError):
             target.delete([path])
         raise
@@ -249,39 +253,43 @@ def _create(
     except StorageError as error:
         raise _uncertain(target, error) from error
     if not is_alone:
-        # Somebody else makes a table here; of two that see one another, both give way.
+        # Another client creates a table in the same folder. If each sees the other, both give up.
         with suppress(LanceError):
             target.delete([path])
-            if created and not is_taken_up():
+            if created and not is_adopted():
                 target.delete([location.path])
-        raise TableExistsError(f"{target.display}: somebody else has just made a table there")
+        raise TableExistsError(f"{target.display}: another client has just created a table there")
     versions.write_hint(target, proto.version)
     return Manifest(
         proto,
         target.name(location.path),
-        index_section=draft.index_section,
+        index_section=builder.index_section,
         transaction_section=message,
-        dictionaries=draft.dictionaries,
+        dictionaries=builder.dictionaries,
         size_bytes=len(data),
     )
 
 
 def _has_another(target: ObjectStore, version: int) -> bool:
-    """Tell whether somebody else has made a table, too: what was committed on top of this one is part of it."""
-    others = [one for one in versions.list_manifests(target) if one.version != version]
+    """Return whether the target has versions other than this one and its successors."""
+    others = [
+        location for location in versions.list_manifests(target) if location.version != version
+    ]
     if not others:
         return False
     manifest = find_manifest(target, others[0])
     if others[0].version != version + 1 or manifest is None:
         return True
-    first = read_transaction(target, manifest)
-    return first is None or isinstance(first.operation, Clone)
+    # Another client may already have committed on top of this version.
+    successor = read_transaction(target, manifest)
+    return successor is None or isinstance(successor.operation, Clone)
 
 
 def _put(
     target: ObjectStore, location: ManifestLocation, transaction: Transaction, data: bytes
 ) -> bool:
-    """Create the manifest; return False if somebody else's is there."""
+    """Create the manifest; return False if another client's manifest has its name."""
+    # The failure of an earlier request that may still be carried out.
     doubt: StorageError | None = None
     for _ in range(_MAX_TRIES):
         failure: StorageError | None = None
@@ -290,14 +298,14 @@ def _put(
                 return True
         except StorageError as error:
             failure = error
-        # It can be the own one: the store's client repeats a request whose answer was lost.
+        # An existing manifest may be our own: the store's client repeats a request whose answer was
+        # lost.
         is_own = _is_own(target, location.version, transaction, failure or doubt)
         if is_own is not None:
             return is_own
         if failure is not None and is_refusal(failure):
             if doubt is None:
                 raise failure
-            # The request before can still be carried out.
             break
         doubt = failure or doubt
     raise _uncertain(target, doubt) from doubt
@@ -306,24 +314,26 @@ def _put(
 def _is_own(
     target: ObjectStore, version: int, transaction: Transaction, failure: StorageError | None
 ) -> bool | None:
-    """Tell whether the version that is there is that of a transaction; None if there is none."""
+    """Return whether a version was created by a transaction; None if the version does not exist."""
     try:
-        found = read_transaction(target, read_version(target, version))
+        existing = read_transaction(target, read_version(target, version))
     except (TableNotFoundError, VersionNotFoundError):
         return None
     except LanceError as error:
         raise _uncertain(target, failure or error) from error
-    return found is not None and found.uuid == transaction.uuid
+    return existing is not None and existing.uuid == transaction.uuid
 
 
 def _uncertain(target: ObjectStore, failure: LanceError | None) -> UncertainCommitError:
     return UncertainCommitError(
-        f"{target.display}: the store failed while the clone was made ({failure}); look whether there is a table"
+        f"{target.display}: the store failed while the clone was created ({failure}); check "
+        "whether the table exists"
     )
 
 
 def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
-    """Return the base paths that blobs can refer to: nobody looks into the data to find out."""
+    """Return the ids of the base paths that blobs may refer to."""
+    # All of them: finding out which ones are used would mean to read the data.
     if not any(has_blobs(field) for field in manifest.schema.fields):
         return frozenset()
     return frozenset(
@@ -334,6 +344,8 @@ def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
 def _copies(
     source: OpenTable, target: ObjectStore, renamed: dict[tuple[int | None, str], str]
 ) -> Iterator[Copy]:
+    """Yield the copies of all files of a version; note renamed data files in `renamed`."""
+    # Data files of several base paths can have the same name.
     manifest, paths = source.manifest, source.paths
     blobs = any(has_blobs(field) for field in manifest.schema.fields)
     names: dict[str, tuple[int | None, str]] = {}

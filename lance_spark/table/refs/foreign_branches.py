@@ -1,9 +1,10 @@
-"""Branches of tables that were copied or moved: their base paths name the old place.
+"""Detection of branches that refer to the old location of a table that was copied or moved.
 
-A branch is a shallow clone in a folder of its table: it finds the files that it shares with the rest of the table by a base path, which is
-absolute. A copy of the whole table has a copy of the branch, whose base path still names the original. Reading it there would give the
-rows of the original's files, or fail once the original is gone. So such a branch is refused until its base paths name the copy
-(`lance_spark.table.refs.branch_repair`). pylance reads the original's files.
+A branch is a shallow clone in a folder of its table. It refers to the files that it shares with
+other branches by a base path, which is absolute. In a copy of the table, the base path of the
+branch still points to the original. Reading such a branch would return rows of the original's
+files, or fail once the original is gone. Readers therefore refuse the branch until its base paths
+point to the copy (`lance_spark.table.refs.branch_repair`). pylance reads the original's files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lance_spark.table.refs import names as ref_names
 
 
 def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
-    """Refuse a version of a branch that reads files of another table, which the table was copied from.
+    """Raise an error if a version of a branch reads files of the table's old location.
 
     Parameters
     ----------
@@ -41,40 +42,41 @@ def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
     bases = manifest.base_paths
     foreign = foreign_roots(main, bases)
     if len(foreign) == sum(base.is_dataset_root for base in bases.values()):
-        used = {file.base_id for one in manifest.fragments for file in one.files}
-        read = [base for number, base in foreign.items() if number in used]
-        if read:
+        used_ids = {file.base_id for fragment in manifest.fragments for file in fragment.files}
+        used = [base for number, base in foreign.items() if number in used_ids]
+        if used:
             raise CorruptTableError(
-                f"{store.display}: version {manifest.version} of the branch {branch!r} reads files below "
-                f"{parse_uri(read[0].path).display}, and none below the table's own root: the table was copied or moved. Repair its "
-                "branches by Dataset.repair_branches or LanceTable.repairBranches; if both paths lead to one table, read it with the "
-                f"storage option {FOREIGN_BRANCH_BASES}=true"
+                f"{store.display}: version {manifest.version} of branch {branch!r} reads files "
+                f"below {parse_uri(used[0].path).display} and no files below its own table's "
+                "root: the table was copied or moved. Repair its branches by "
+                "Dataset.repair_branches or LanceTable.repairBranches; if both paths lead to the "
+                f"same table, read it with the storage option {FOREIGN_BRANCH_BASES}=true"
             )
 
 
 def foreign_roots(main: ObjectStore, bases: Mapping[int, BasePath]) -> dict[int, BasePath]:
-    """Return the base paths that are roots of tables, and none of this one or its branches."""
-    own = canonical(main.base_uri)
+    """Return the base paths, by id, that are roots of other tables and of their branches."""
+    root = canonical(main.base_uri)
     return {
         number: base
         for number, base in bases.items()
         if base.is_dataset_root
-        and not f"{canonical(base.path)}/".startswith(f"{own}/{ref_names.TREE}/")
-        and canonical(base.path) != own
+        and not f"{canonical(base.path)}/".startswith(f"{root}/{ref_names.TREE}/")
+        and canonical(base.path) != root
     }
 
 
 def canonical(path: str) -> str:
-    """Return a path by which different spellings of one place are the same."""
-    place = parse_uri(path).objects
-    if place.is_local:
-        return os.path.realpath(place.uri)
-    rest = place.uri.partition("://")[2].partition("?")[0].rstrip("/")
+    """Return a form of a path or URI that is equal for different spellings of the same location."""
+    location = parse_uri(path).objects
+    if location.is_local:
+        return os.path.realpath(location.uri)
+    rest = location.uri.partition("://")[2].partition("?")[0].rstrip("/")
     host, slash, folder = rest.partition("/")
-    family = family_of(place.scheme)
+    family = family_of(location.scheme)
     if family == "azure":
         host = host.partition("@")[0]
-    return f"{family or place.scheme}://{host}{slash}{folder}"
+    return f"{family or location.scheme}://{host}{slash}{folder}"
 
 
 def _is_allowed(options: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
-"""Fields of the small JSON files of tags and branches: read with their types checked, written as other clients do.
+"""The JSON files of tags and branches: checked reads, and atomic creation, replacement and removal.
 
-Files are written with two blanks of indentation and all characters as they are. Times are RFC 3339 in UTC, with as many
-groups of three digits after the point as they need. Fields that are not known are passed over.
+Files have the form that other clients write: an indentation of two spaces, non-ASCII characters
+unescaped. Times are RFC 3339 in UTC, with 0, 3, 6 or 9 digits after the point. Readers ignore
+unknown fields.
 """
 
 from __future__ import annotations
@@ -26,59 +27,59 @@ from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.refs import names as ref_names
 
-#: No tag or branch is as long.
+#: A longer file is not read. Tags and branches are far shorter.
 MAX_BYTES = 16 * 1024 * 1024
 _NANOS = 1_000_000_000
 _MAX_U64 = 2**64 - 1
 
 
 class Fields:
-    """The fields of a JSON object.
+    """The fields of the JSON object in the file of a tag or branch, with checked types.
 
     Parameters
     ----------
     data : bytes
     name : str
-        What errors call the file.
-    what : str
-        What it should be, for errors: "tag" or "branch".
+        Name of the file, for errors.
+    kind : str
+        "tag" or "branch", for errors.
 
     Raises
     ------
     CorruptTableError
-        It is no JSON object.
+        The data is not a JSON object.
     """
 
-    def __init__(self, data: bytes, name: str, what: str) -> None:
+    def __init__(self, data: bytes, name: str, kind: str) -> None:
         self._name = name
-        self._what = what
+        self._kind = kind
         try:
             content: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise CorruptTableError(f"{name}: no readable {what}: {error}") from None
+            raise CorruptTableError(f"{name}: the {kind} is not valid JSON: {error}") from None
         if not isinstance(content, dict):
-            raise CorruptTableError(f"{name}: a {what} is a JSON object")
+            raise CorruptTableError(f"{name}: the {kind} must be a JSON object")
         self._content = content
 
     def get(self, key: str) -> Any:
-        """Return a field as it is; None if it is missing."""
+        """Return a field without a check; None if it is missing."""
         return self._content.get(key)
 
     def number(self, key: str, default: int | None = None) -> int:
-        """Return an unsigned 64-bit number.
+        """Return an unsigned 64-bit integer field.
 
         Raises
         ------
         CorruptTableError
-            It is none, or is missing and has no default.
+            The value is not such an integer, or it is missing and has no default.
         """
         value = self._content.get(key, default)
         if type(value) is not int or not 0 <= value <= _MAX_U64:
-            raise self.wrong(key, "a whole number from 0 to 2**64 - 1")
+            raise self.error(key, "an integer from 0 to 2**64 - 1")
         return value
 
     def text(self, key: str) -> str | None:
-        """Return a string; None if it is missing or null.
+        """Return a string field; None if it is missing or null.
 
         Raises
         ------
@@ -86,11 +87,11 @@ class Fields:
         """
         value = self._content.get(key)
         if value is not None and not isinstance(value, str):
-            raise self.wrong(key, "a string or null")
+            raise self.error(key, "a string or null")
         return value
 
     def time(self, key: str) -> str | None:
-        """Return a time as it is written; None if it is missing or null.
+        """Return a time field as its RFC 3339 text; None if it is missing or null.
 
         Raises
         ------
@@ -101,11 +102,26 @@ class Fields:
             try:
                 parse_time(value)
             except (ValueError, OverflowError):
-                raise self.wrong(key, "an RFC 3339 time") from None
+                raise self.error(key, "an RFC 3339 time") from None
         return value
 
+    def branch(self, key: str) -> str | None:
+        """Return the name of a branch; None for the main branch.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        branch = self.text(key)
+        if branch is None or branch == ref_names.MAIN:
+            return None
+        try:
+            return ref_names.check_branch_name(branch)
+        except InvalidInputError as error:
+            raise CorruptTableError(f"{self._name}: {key}: {error}") from None
+
     def texts(self, key: str) -> dict[str, str]:
-        """Return an object of strings; an empty one if it is missing.
+        """Return a field that maps strings to strings; an empty dict if it is missing.
 
         Raises
         ------
@@ -115,14 +131,16 @@ class Fields:
         if value is None:
             return {}
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise self.wrong(key, "an object of strings")
+            raise self.error(key, "an object of strings")
         return dict(value)
 
-    def wrong(self, key: str, wanted: str) -> CorruptTableError:
-        """Return the error for a field of the wrong kind."""
+    def error(self, key: str, expected: str) -> CorruptTableError:
+        """Return the error for a field with a wrong type or value."""
         shown = repr(self._content.get(key))
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return CorruptTableError(f"{self._name}: {key} of a {self._what} is {wanted}, not {shown}")
+        return CorruptTableError(
+            f"{self._name}: {key} of a {self._kind} must be {expected}, not {shown}"
+        )
 
 
 def read(store: ObjectStore, path: str) -> bytes:
@@ -131,9 +149,9 @@ def read(store: ObjectStore, path: str) -> bytes:
     Raises
     ------
     MissingFileError
-        There is none.
+        The file does not exist.
     CorruptTableError
-        It is far too long.
+        The file is longer than `MAX_BYTES`.
     StorageError
     """
     try:
@@ -143,14 +161,14 @@ def read(store: ObjectStore, path: str) -> bytes:
 
 
 def create(store: ObjectStore, path: str, data: bytes) -> bool:
-    """Create the file of a tag or branch; return False and change nothing if there is another.
+    """Create the file of a tag or branch; return False if another client's file exists.
 
     Raises
     ------
     UncertainCommitError
-        The store failed, and nobody knows whether it was created.
+        The store failed, and it is unknown whether the file was created.
     StorageError
-        The store refused, and it was not.
+        The store refused. The file was not created.
     """
     try:
         if store.put_if_absent(path, data):
@@ -159,7 +177,8 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
         if is_refusal(error):
             raise
         raise _uncertain("created", error) from error
-    # Repeated by the store's client because the answer was lost, the request meets its own file.
+    # The store's client repeats a request whose answer was lost: then the file that exists is our
+    # own.
     try:
         return seen_whole(lambda: store.read_bytes(path, MAX_BYTES), data) == data
     except CorruptFileError:
@@ -167,7 +186,7 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
     except StorageError as error:
         if store.is_local and isinstance(error, MissingFileError):
             return False
-        # If it is gone by now, it can have been the own one.
+        # A file that is gone by now may have been our own.
         raise _uncertain("created", error) from error
 
 
@@ -177,98 +196,86 @@ def replace(store: ObjectStore, path: str, data: bytes) -> None:
     Raises
     ------
     UncertainCommitError
-        The store failed, and nobody knows whether it was replaced.
+        The store failed, and it is unknown whether the file was replaced.
     StorageError
-        The store refused, and it was not.
+        The store refused. The file was not replaced.
     """
     try:
         store.write_bytes(path, data)
     except StorageError as error:
-        # What is refused in the end can have been carried out before it was repeated.
-        if is_refusal(error) and _shows(lambda: store.read_bytes(path, MAX_BYTES) != data):
+        # If the client repeated the request, an earlier attempt may have succeeded before this
+        # refusal.
+        if is_refusal(error) and _holds(lambda: store.read_bytes(path, MAX_BYTES) != data):
             raise
         raise _uncertain("replaced", error) from error
 
 
 def remove(store: ObjectStore, path: str) -> None:
-    """Delete the file of a tag or branch, if there is one.
+    """Delete the file of a tag or branch, if it exists.
 
     Raises
     ------
     UncertainCommitError
-        The store failed, and nobody knows whether it was deleted.
+        The store failed, and it is unknown whether the file was deleted.
     StorageError
-        The store refused, and it was not.
+        The store refused. The file was not deleted.
     """
     try:
         store.delete([path])
     except StorageError as error:
-        if is_refusal(error) and _shows(lambda: store.exists(path)):
+        if is_refusal(error) and _holds(lambda: store.exists(path)):
             raise
         raise _uncertain("deleted", error) from error
 
 
-def _shows(look: Callable[[], bool]) -> bool:
+def _holds(condition: Callable[[], bool]) -> bool:
+    """Return the value of a condition; False if it cannot be evaluated."""
     try:
-        return look()
+        return condition()
     except LanceError:
         return False
 
 
-def _uncertain(what: str, error: StorageError) -> UncertainCommitError:
+def _uncertain(change: str, error: StorageError) -> UncertainCommitError:
     return UncertainCommitError(
-        f"{error}; nobody knows whether the file was {what}: look whether it was before trying again"
+        f"{error}; it is unknown whether the file was {change}: check that before trying again"
     )
 
 
-def branch_in(fields: Fields, key: str, name: str) -> str | None:
-    """Return the branch that a field names; None for the main one.
-
-    Raises
-    ------
-    CorruptTableError
-    """
-    branch = fields.text(key)
-    if branch is None or branch == ref_names.MAIN:
-        return None
-    try:
-        return ref_names.check_branch_name(branch)
-    except InvalidInputError as error:
-        raise CorruptTableError(f"{name}: {key}: {error}") from None
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """Return which names there are that could be meant, for messages."""
+def suggestion(name: str, names: list[str]) -> str:
+    """Return the end of an error about an unknown name: similar names, or some names that exist."""
     if not names:
-        return "it has none"
+        return "the table has none"
     near = difflib.get_close_matches(name, names, n=3)
     if near:
         return f"did you mean {' or '.join(repr(other) for other in near)}?"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"it has {', '.join(repr(other) for other in names[:5])}{more}"
+    return f"the table has {', '.join(repr(other) for other in names[:5])}{more}"
 
 
-def write(content: Mapping[str, object]) -> bytes:
-    """Return the bytes of a file."""
+def encode(content: Mapping[str, object]) -> bytes:
+    """Return the bytes of the file with this content."""
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
 def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of what a user gives as metadata.
+    """Return a copy of a user's metadata.
 
     Raises
     ------
     InvalidInputError
-        Not only strings.
+        A key or value is not a string.
     """
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(f"metadata are strings by strings, not {key!r}: {value!r}")
+            raise InvalidInputError(
+                f"metadata must map strings to strings, not {key!r} to {value!r}"
+            )
     return dict(metadata)
 
 
 def format_time(nanos: int) -> str:
-    """Return nanoseconds since 1970 as RFC 3339."""
+    """Return a time, in nanoseconds since 1970, as RFC 3339 text."""
     seconds, rest = divmod(nanos, _NANOS)
     stamp = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     digits = f"{rest:09}"
@@ -279,7 +286,7 @@ def format_time(nanos: int) -> str:
 
 
 def parse_time(text: str) -> datetime.datetime:
-    """Return an RFC 3339 time in UTC, cut to microseconds.
+    """Parse an RFC 3339 time; return it in UTC, truncated to microseconds.
 
     Raises
     ------

@@ -1,13 +1,15 @@
-"""Names of tags and branches, the files that they stand for, and the roots of branches.
+"""Naming rules for tags and branches, the paths of their files, and the roots of branches.
 
-| what | rule | place below the main root |
+| | tag | branch |
 | --- | --- | --- |
-| tag | letters, digits, `.`, `-`, `_`; no `.` at either end, no `..`, no `.lock` at the end | `_refs/tags/{name}.json` |
-| branch | parts of the same characters with `/` between; no `..`, no `.lock` at the end, not `main` | `_refs/branches/{name}.json`, `tree/{name}/` |
+| characters | letters, digits, `.`, `-`, `_` | the same, and `/` between parts |
+| forbidden | `.` at either end, `..`, `.lock` at the end | `..`, `.lock` at the end, `main` |
+| file | `_refs/tags/{name}.json` | `_refs/branches/{name}.json` |
+| root of its versions | that of its branch | `tree/{name}/` |
 
-In names of files everything but ASCII letters, digits, `.`, `-`, `_` is percent-encoded, "/" included, so that there are
-no folders in `_refs/branches/`; the folder in `tree/` has the name as it is. "main" stands for the main branch, which has
-neither file nor folder.
+File names percent-encode all characters except ASCII letters, digits, `.`, `-` and `_`. This
+includes "/", so `_refs/branches/` has no subfolders. The folder in `tree/` has the unencoded name.
+"main" is the main branch, which has neither a file nor a folder.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ TREE = "tree"
 TAGS = "_refs/tags"
 BRANCHES = "_refs/branches"
 SUFFIX = ".json"
-#: What a table's root has folders for. A branch in one of them would lie among the files of another.
+#: Folders that tables keep files in. A branch with such a part in its name could mix its files with
+#: those of another branch.
 RESERVED = frozenset(
     {"data", "_versions", "_transactions", "_deletions", "_indices", "_refs", "tree"}
     | {"_fri", "_bt", "_mem_wal"}
@@ -31,7 +34,7 @@ RESERVED = frozenset(
 
 
 def check_tag_name(name: str) -> str:
-    """Return `name` if a tag can have it.
+    """Return `name` if it is a valid name of a tag.
 
     Raises
     ------
@@ -39,14 +42,14 @@ def check_tag_name(name: str) -> str:
     """
     if not _is_word(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a tag: letters, digits, '.', '-' and '_' can be in it, "
-            "but no '.' at either end, no '..', and no '.lock' at the end"
+            f"{name!r} cannot be the name of a tag: use letters, digits, '.', '-' and '_', with "
+            "no '.' at either end, no '..' and no '.lock' at the end"
         )
     return name
 
 
 def check_branch_name(name: str) -> str:
-    """Return `name` if a branch can have it.
+    """Return `name` if it is a valid name of a branch other than the main one.
 
     Raises
     ------
@@ -61,14 +64,14 @@ def check_branch_name(name: str) -> str:
         or ".." in name
     ):
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a branch: letters, digits, '.', '-' and '_' can be in it, and '/' between its "
-            "parts, but no '..', and no '.lock' at the end"
+            f"{name!r} cannot be the name of a branch: use letters, digits, '.', '-' and '_', "
+            "with '/' between parts, no '..' and no '.lock' at the end"
         )
     return name
 
 
 def check_new_branch_name(name: str) -> str:
-    """Return `name` if a new branch can have it: none that would lie among the files of another branch.
+    """Return `name` if a new branch can have it: no part may be a folder that tables keep files in.
 
     Raises
     ------
@@ -77,8 +80,8 @@ def check_new_branch_name(name: str) -> str:
     check_branch_name(name)
     if not RESERVED.isdisjoint(name.split("/")[1:]):
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a new branch: tables keep files of their own in folders called "
-            f"{', '.join(sorted(RESERVED))}"
+            f"{name!r} cannot be the name of a new branch: tables keep their own files in folders "
+            f"named {', '.join(sorted(RESERVED))}; choose another name"
         )
     return name
 
@@ -89,16 +92,16 @@ def file_of(folder: str, name: str) -> str:
 
 
 def names_in(store: ObjectStore, folder: str) -> list[str]:
-    """Return the names that there are files of, sorted.
+    """Return the sorted names of all tags, or of all branches, that have a file in a folder.
 
     Raises
     ------
     CorruptTableError
-        A file has a name that no tag or branch can have.
+        A file name does not encode a valid name.
     StorageError
     """
     check = check_tag_name if folder == TAGS else check_branch_name
-    found = []
+    names = []
     for file in store.list_names(folder):
         if not file.endswith(SUFFIX) or (file.startswith(".") and file.endswith(".tmp")):
             continue
@@ -106,52 +109,49 @@ def names_in(store: ObjectStore, folder: str) -> list[str]:
         try:
             check(name)
             if file_of(folder, name) != f"{folder}/{file}":
-                raise InvalidInputError(f"the file of {name!r} has another name")
+                raise InvalidInputError(f"the file name does not encode {name!r} canonically")
         except InvalidInputError as error:
             raise CorruptTableError(f"{store.name(f'{folder}/{file}')}: {error}") from None
-        found.append(name)
-    return sorted(found)
+        names.append(name)
+    return sorted(names)
 
 
 def branch_root(branch: str) -> str:
-    """Return the folder of a branch below the table's main root."""
+    """Return the folder of a branch, relative to the table's main root."""
     return f"{TREE}/{branch}"
 
 
 def branch_store(main: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the root of a branch, from the main root.
+    """Return the root of a branch, given the main root.
 
     Parameters
     ----------
     main : ObjectStore
     branch : str, optional
-        None for the main one.
+        None for the main branch.
     """
-    return main if branch is None else below(main, branch_root(branch))
+    return main if branch is None else main.below(branch_root(branch))
 
 
 def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the main root of a table, from the root of a branch.
+    """Return the main root of a table, given the root of a branch.
 
-    A branch's folder that was copied to another place is a table of its own there; one that a link leads to is not.
+    If the folder of a branch was copied out of its table, the copy is an independent table: then
+    `store` itself is returned.
 
     Parameters
     ----------
     store : ObjectStore
     branch : str, optional
-        The branch whose root `store` is, as its manifests say; None for the main one.
+        The branch that the manifests in `store` belong to; None for the main branch.
     """
     if not branch:
         return store
     above = store.above(branch_root(branch))
     if above is None and store.is_local:
+        # The path may be a link to the folder of the branch.
         above = ObjectStore.from_uri(os.path.realpath(store.uri)).above(branch_root(branch))
     return above or store
-
-
-def below(store: ObjectStore, folder: str) -> ObjectStore:
-    """Return the store whose root is a folder of another."""
-    return store.below(folder)
 
 
 def _is_word(text: str) -> bool:

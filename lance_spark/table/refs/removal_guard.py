@@ -1,14 +1,21 @@
-"""Whether a version is being removed: what those look at who give a name to an old one.
+"""Checks that cleanup is not removing a version before a tag, a branch or a restore relies on it.
 
-Cleanup takes the transaction file from each version that goes, then looks at tags, branches and newer versions once more, and only then
-deletes what readers need. Who gives a name to a version writes it down first, and then looks whether the version still has that file.
-So of two that meet, one sees the other: cleanup keeps the version, or the name is taken back. A restore, which nobody can take back,
-looks before it commits: its own transaction file is what cleanup sees (`cleanup_restores`).
+Cleanup and a client that gives a name to a version exclude each other without a lock:
 
-A version that is kept so does not get its file back, since another cleanup may have taken it, too, and be about to remove the version.
-It keeps the name that it has, and gets no other.
+| cleanup | client |
+| --- | --- |
+| 1. deletes the version's transaction file (the *removal mark*) | 1. writes the tag or branch |
+| 2. reads tags, branches and newer versions again | 2. checks that the file still exists |
+| 3. keeps a version that has a name now, else deletes it | 3. takes the name back if not |
 
-Versions without such a file from the beginning, of early releases, cannot tell; nor does the cleanup of other clients.
+Whichever order the steps take, at least one of the two sees the other. A restore cannot be taken
+back, so it checks before it commits; cleanup sees the transaction file of the restore
+(`lance_spark.table.cleanup.restores`).
+
+Limits: a version that cleanup marked and then kept does not get its file back, since another
+cleanup may have marked it as well and still remove it. It keeps its names and gets no new one.
+Versions of early releases never had the file, and other clients' cleanup does not follow this
+protocol: neither can be detected.
 """
 
 from __future__ import annotations
@@ -24,43 +31,43 @@ from lance_spark.table.manifest.codec import check_identity, find_manifest
 from lance_spark.table.manifest.manifest import Manifest
 
 
-def check_named(store: ObjectStore, manifest: Manifest, take_back: Callable[[], object]) -> None:
-    """Do as `check_stays` for a version that has been given a name; if it goes, or nobody knows, take the name back first.
+def check_named(store: ObjectStore, manifest: Manifest, undo: Callable[[], object]) -> None:
+    """Check a version that was just named (`check_stays`), and undo the naming if the check fails.
 
     Raises
     ------
     VersionNotFoundError, StorageError
         As `check_stays`.
     UncertainCommitError
-        The name could not be taken back.
+        The naming could not be undone.
     """
-    with taken_back(take_back):
+    with undo_on_error(undo):
         check_stays(store, manifest)
 
 
 @contextmanager
-def taken_back(take_back: Callable[[], object]) -> Iterator[None]:
-    """Take a change of a name back if what is looked at afterwards is not as it should be, or cannot be looked at.
+def undo_on_error(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo an earlier change if the body raises a `LanceError`, and raise that error again.
 
     Raises
     ------
     UncertainCommitError
-        That failed, too: the change may stay.
+        `undo` failed as well, so that the change may persist.
     """
     try:
         yield
     except LanceError as error:
         try:
-            take_back()
+            undo()
         except LanceError as failure:
             raise UncertainCommitError(
-                f"{error}; and what was done before that was seen could not be taken back: {failure}"
+                f"{error}; the change that preceded this check could not be undone: {failure}"
             ) from error
         raise
 
 
 def check_stays(store: ObjectStore, manifest: Manifest) -> None:
-    """Make sure that no cleanup removes a version that has just been given a name, or is about to be restored.
+    """Check that no cleanup is removing a version.
 
     Parameters
     ----------
@@ -71,20 +78,25 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     Raises
     ------
     VersionNotFoundError
-        One does, or did in part; or the version is that of another table, made in the same place.
+        A cleanup is removing the version or was interrupted while it did, or the version belongs to
+        an earlier table in the same folder.
     CorruptTableError, StorageError
     """
     if not manifest.transaction_file or versions.is_detached(manifest.version):
         return
-    if store.exists(f"{FOLDER}/{manifest.transaction_file}"):
+    path = f"{FOLDER}/{manifest.transaction_file}"
+    if store.exists(path):
         return
+    # Cleanup never removes the newest version: if this is the newest, only its transaction file was
+    # lost.
     newest = versions.newest(store)
     if newest is None or newest.version > manifest.version:
         raise VersionNotFoundError(
-            f"{store.display}: version {manifest.version} is being removed by a cleanup, or was in part "
-            f"({FOLDER}/{manifest.transaction_file} is gone), so that nothing can be built on it; choose another version, or, "
-            "if no cleanup is running and it can still be read, write its rows as a new version"
+            f"{store.display}: version {manifest.version} is being removed by a cleanup, or was "
+            f"partly removed ({path} not found), so that no tag, branch or restore may use it; "
+            "choose another version, or, if no cleanup is running and the version can still be "
+            "read, write its rows as a new version"
         )
-    there = find_manifest(store, newest)
-    if there is not None:
-        check_identity(store.display, there, manifest.identity)
+    current = find_manifest(store, newest)
+    if current is not None:
+        check_identity(store.display, current, manifest.identity)

@@ -1,12 +1,12 @@
-"""References: how a user names a version.
+"""Resolution of version references that users pass to `Dataset` methods.
 
 | reference | version |
 | --- | --- |
-| none | the one that is open |
-| number | of the branch that is open; may be a detached one |
-| text | what the tag of that name names |
-| (branch, number) | of that branch; None and "main" are the main one |
-| (branch, none) | the newest of that branch |
+| `None` | the open version |
+| number | that version of the open branch; may be a detached version |
+| string | the version with the tag of that name |
+| `(branch, number)` | that version of that branch; branch None or "main" is the main branch |
+| `(branch, None)` | the newest version of that branch |
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Reference: TypeAlias = int | str | tuple[str | None, int | None]
 
 
 def resolve(table: OpenTable, reference: Reference | None) -> tuple[str | None, int | None]:
-    """Return the branch and the version that a reference names; no version is the newest.
+    """Return the branch and version number of a reference; version None stands for the newest.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such tag or branch.
+        The tag or branch does not exist.
     InvalidInputError
-        The reference is none, or no tag or branch can have that name.
+        The reference has another form, or is not a valid name.
     CorruptTableError, StorageError
     """
     if reference is None:
@@ -50,12 +50,13 @@ def resolve(table: OpenTable, reference: Reference | None) -> tuple[str | None, 
             check_exists(table.main, branch)
             return branch, version
     raise InvalidInputError(
-        f"{reference!r} names no version: give a number, the name of a tag, or (branch, number)"
+        "reference must be a version number, the name of a tag, or (branch, number), not "
+        f"{reference!r}"
     )
 
 
 def resolve_version(table: OpenTable, reference: Reference | None) -> tuple[str | None, int]:
-    """Return the branch and the version that a reference names; looks up which one is the newest. Raises as `resolve`."""
+    """Return the branch and version number of a reference; looks up the number of the newest."""
     branch, version = resolve(table, reference)
     if version is None:
         version = versions.latest(branch_store(table.main, branch)).version
@@ -67,11 +68,12 @@ def open_reference(
     reference: Reference | None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenTable:
-    """Open the version that a reference names.
+    """Open the version of a reference.
 
     Raises
     ------
-    VersionNotFoundError, InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+    VersionNotFoundError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
+    StorageError
     """
     if reference is None:
         return table

@@ -1,15 +1,16 @@
-"""Tags: names for versions, one small JSON file each in `_refs/tags/` of the table's main root.
+"""Tags: one small JSON file per tag in `_refs/tags/` of the table's main root.
 
 | key | value |
 | --- | --- |
-| branch | the branch that the version is on, null for the main one |
-| version | number of the version; may be that of a detached one |
-| createdAt, updatedAt | RFC 3339 in nanoseconds; files of early releases have none |
+| branch | the branch of the version, null for the main branch |
+| version | number of the version; may be a detached version |
+| createdAt, updatedAt | RFC 3339 in nanoseconds; missing in files of early releases |
 | manifestSize | bytes of the version's manifest |
 | metadata | an object of strings |
 
-Branches are in `branches.py`. Cleanup leaves tagged versions alone; who meets one that is removing the version takes the tag back (`marks`).
-So does who meets the deletion of the branch that the version is on.
+Cleanup keeps tagged versions. A client that writes a tag checks afterwards that neither cleanup is
+removing the version (`removal_guard`) nor another client is deleting its branch, and otherwise
+undoes the change.
 """
 
 from __future__ import annotations
@@ -34,27 +35,25 @@ from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import Branch, check_exists, check_same, read_branch
 from lance_spark.table.refs.names import branch_root, branch_store
-from lance_spark.table.refs.removal_guard import check_named, check_stays, taken_back
-
-__all__ = ["FOLDER", "Tag", "branch_root"]
+from lance_spark.table.refs.removal_guard import check_named, check_stays, undo_on_error
 
 FOLDER = ref_names.TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A name for a version.
+    """The content of a tag file.
 
     Attributes
     ----------
     version : int
     branch : str, optional
-        The branch that the version is on; None for the main one.
+        The branch of the version; None for the main branch.
     manifest_size : int
-        Bytes of the version's manifest; 0 = unknown.
+        Bytes of the version's manifest; 0 if unknown.
     metadata : mapping of str to str
     created, updated : str, optional
-        RFC 3339.
+        RFC 3339 times at which the tag was created and last moved to another version.
     """
 
     version: int
@@ -66,26 +65,26 @@ class Tag:
 
     @property
     def root(self) -> str:
-        """Folder of the branch below the table's main root; empty for the main one."""
+        """Folder of the branch, relative to the table's main root; empty for the main branch."""
         return branch_root(self.branch) if self.branch is not None else ""
 
     @property
     def created_at(self) -> datetime.datetime | None:
-        """When the tag was made, in UTC, cut to microseconds."""
+        """Time at which the tag was created, in UTC, truncated to microseconds."""
         return None if self.created is None else ref_json.parse_time(self.created)
 
     @property
     def updated_at(self) -> datetime.datetime | None:
-        """When the tag was last put on another version, in UTC, cut to microseconds."""
+        """Time at which the tag was last moved, in UTC, truncated to microseconds."""
         return None if self.updated is None else ref_json.parse_time(self.updated)
 
     def is_same(self, other: Tag) -> bool:
-        """Tell whether it is another tag only by its metadata, if at all: a name can be moved, or deleted and made again."""
+        """Return whether the tag was neither moved nor replaced. Metadata may differ."""
         return replace(self, metadata=other.metadata) == other
 
     def encode(self) -> bytes:
-        """Return the bytes of the tag's file."""
-        return ref_json.write(
+        """Return the bytes of the tag file."""
+        return ref_json.encode(
             {
                 "branch": self.branch,
                 "version": self.version,
@@ -98,17 +97,17 @@ class Tag:
 
 
 def tag_names(store: ObjectStore) -> list[str]:
-    """Return the names of all tags, sorted.
+    """Return the sorted names of all tags.
 
     Parameters
     ----------
     store : ObjectStore
-        The table's main root, here and in the other functions.
+        The table's main root; the same in the other functions of this module.
 
     Raises
     ------
     CorruptTableError
-        A file has a name that no tag can have.
+        A file name does not encode a valid name.
     StorageError
     """
     return ref_names.names_in(store, FOLDER)
@@ -120,17 +119,17 @@ def read_tag(store: ObjectStore, name: str) -> Tag:
     Raises
     ------
     VersionNotFoundError
-        There is none of that name; the message names those that are near.
+        The tag does not exist; the message suggests similar names.
     InvalidInputError
-        No tag can have that name.
+        The name is not valid.
     CorruptTableError
         The file contradicts the format.
     StorageError
     """
-    found = _find_tag(store, name)
-    if found is None:
-        raise _no_tag(store, name)
-    return found
+    tag = _find_tag(store, name)
+    if tag is None:
+        raise _tag_not_found(store, name)
+    return tag
 
 
 def _find_tag(store: ObjectStore, name: str) -> Tag | None:
@@ -141,14 +140,13 @@ def _find_tag(store: ObjectStore, name: str) -> Tag | None:
         return None
 
 
-def _no_tag(store: ObjectStore, name: str) -> VersionNotFoundError:
-    return VersionNotFoundError(
-        f"{store.display} has no tag {name!r}: {ref_json.nearest(name, tag_names(store))}"
-    )
+def _tag_not_found(store: ObjectStore, name: str) -> VersionNotFoundError:
+    hint = ref_json.suggestion(name, tag_names(store))
+    return VersionNotFoundError(f"{store.display}: tag {name!r} not found: {hint}")
 
 
 def read_tags(store: ObjectStore) -> dict[str, Tag]:
-    """Read all tags, by their names, which are sorted.
+    """Read all tags; return them by name, in the order of the names.
 
     Raises
     ------
@@ -156,10 +154,10 @@ def read_tags(store: ObjectStore) -> dict[str, Tag]:
     """
     tags = {}
     for name in tag_names(store):
-        found = _find_tag(store, name)
-        # Else deleted meanwhile.
-        if found is not None:
-            tags[name] = found
+        tag = _find_tag(store, name)
+        # None: deleted after the listing.
+        if tag is not None:
+            tags[name] = tag
     return tags
 
 
@@ -171,7 +169,7 @@ def create_tag(
     *,
     manifest: Manifest | None = None,
 ) -> Tag:
-    """Name a version.
+    """Create a tag on a version.
 
     Parameters
     ----------
@@ -179,62 +177,63 @@ def create_tag(
     name : str
     version : int
     branch : str, optional
-        The branch that the version is on; none for the main one.
+        The branch of the version; None for the main branch.
     manifest : Manifest, optional
-        That of the version, if it is at hand; else it is read.
+        The manifest of the version, if the caller has it; by default it is read.
 
     Raises
     ------
     InvalidInputError
-        No tag can have that name, or there is one of that name already.
+        The name is not valid, or a tag of that name exists.
     VersionNotFoundError
-        There is no such version, a cleanup is removing it, or its branch has been deleted meanwhile.
+        The version does not exist, a cleanup is removing it, or its branch was deleted meanwhile.
     UncertainCommitError
-        The store failed, and nobody knows whether the tag was made.
+        The store failed, and it is unknown whether the tag was created.
     CorruptTableError, StorageError
     """
     if not name.isascii():
         # pylance writes a file for it and then fails to list any tag of the table.
         raise InvalidInputError(
-            f"{name!r} cannot be the name of a new tag: not only ASCII is in it"
+            f"{name!r} cannot be the name of a new tag: use ASCII characters only"
         )
     path = _path(name)
-    found = _branch(store, branch)
+    known_branch = _read_branch(store, branch)
     root = branch_store(store, branch)
-    manifest, size = _known(root, version, manifest)
+    manifest, size = _manifest_and_size(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = Tag(version, branch, size, {}, now, now)
     if not ref_json.create(store, path, tag.encode()):
         raise InvalidInputError(
-            f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
+            f"{store.display}: tag {name!r} already exists; update it, delete it, or choose "
+            "another name"
         )
-    _check(store, tag, found, manifest, lambda: _take_back(store, name, tag))
+    _check_written(store, tag, known_branch, manifest, lambda: _undo_create(store, name, tag))
     return tag
 
 
-def _branch(store: ObjectStore, name: str | None) -> Branch | None:
+def _read_branch(store: ObjectStore, name: str | None) -> Branch | None:
     return None if name is None else read_branch(store, name)
 
 
-def _check(
+def _check_written(
     store: ObjectStore,
     tag: Tag,
     branch: Branch | None,
     manifest: Manifest,
-    take_back: Callable[[], None],
+    undo: Callable[[], None],
 ) -> None:
-    """Look whether version and branch of a tag that is written stay, and take it back if they do not, or nobody knows."""
+    """Check that the version and branch of a written tag stay, and undo the tag if they do not."""
     if tag.branch is not None and branch is not None:
-        # A deletion looks for tags once the branch has lost its name.
-        with taken_back(take_back):
+        # A deletion of the branch looks for tags after it deleted the branch file.
+        with undo_on_error(undo):
             check_same(store, tag.branch, branch)
-    check_named(branch_store(store, tag.branch), manifest, take_back)
+    check_named(branch_store(store, tag.branch), manifest, undo)
 
 
-def _take_back(store: ObjectStore, name: str, tag: Tag) -> None:
-    """Delete a tag that has just been made, unless somebody else has moved or deleted it, and maybe made another of that name."""
-    found = _find_tag(store, name)
-    if found is not None and found.is_same(tag):
+def _undo_create(store: ObjectStore, name: str, tag: Tag) -> None:
+    """Delete a tag that was just created, unless another client moved, deleted or replaced it."""
+    current = _find_tag(store, name)
+    if current is not None and current.is_same(tag):
         ref_json.remove(store, _path(name))
 
 
@@ -246,40 +245,42 @@ def update_tag(
     *,
     manifest: Manifest | None = None,
 ) -> Tag:
-    """Put a tag on another version; see `create_tag`.
+    """Move a tag to another version; see `create_tag` for the parameters.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such tag or version, a cleanup is removing it, or its branch has been deleted meanwhile.
+        The tag or version does not exist, a cleanup is removing the version, or its branch was
+        deleted meanwhile.
     UncertainCommitError
-        The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
+        The store failed, and it is unknown which version has the tag; or the tag was to be moved
+        back, and the old version was removed meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
     old = read_tag(store, name)
-    found = _branch(store, branch)
+    known_branch = _read_branch(store, branch)
     root = branch_store(store, branch)
-    manifest, size = _known(root, version, manifest)
-    # Once the tag is on another version, nothing keeps the old one: better not to begin.
+    manifest, size = _manifest_and_size(root, version, manifest)
+    # Checked before as well: once the tag is moved, nothing protects the old version.
     check_stays(root, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
     ref_json.replace(store, _path(name), tag.encode())
-    _check(store, tag, found, manifest, lambda: _put_back(store, name, tag, old))
+    _check_written(store, tag, known_branch, manifest, lambda: _move_back(store, name, tag, old))
     return tag
 
 
-def _put_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
-    """Put a tag back on the version that it named, unless somebody else has moved or deleted it meanwhile.
+def _move_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
+    """Move a tag back to its old version, unless another client moved or deleted it meanwhile.
 
     Raises
     ------
     VersionNotFoundError
-        That version goes, too, or has gone.
+        The old version was removed or is being removed.
     CorruptTableError, StorageError
     """
-    found = _find_tag(store, name)
-    if found is None or not found.is_same(tag):
+    current = _find_tag(store, name)
+    if current is None or not current.is_same(tag):
         return
     root = branch_store(store, old.branch)
     try:
@@ -287,25 +288,27 @@ def _put_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
     except (VersionNotFoundError, TableNotFoundError):
         ref_json.remove(store, _path(name))
         raise VersionNotFoundError(
-            f"{root.display}: version {old.version}, which the tag {name!r} named, has been removed meanwhile, so that the tag is deleted"
+            f"{root.display}: version {old.version}, the old version of tag {name!r}, was removed "
+            "meanwhile; the tag was deleted"
         ) from None
-    back = replace(old, metadata=found.metadata)
-    ref_json.replace(store, _path(name), back.encode())
-    # Between the two writes a cleanup saw no tag on it, nor did a deletion of its branch.
+    restored = replace(old, metadata=current.metadata)
+    ref_json.replace(store, _path(name), restored.encode())
+    # Between the two writes, neither a cleanup nor a deletion of the branch saw a tag on the old
+    # version.
     check_stays(root, manifest)
     if old.branch is not None:
         check_exists(store, old.branch)
 
 
 def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:
-    """Give a tag other metadata instead of what it has.
+    """Replace the metadata of a tag.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such tag.
+        The tag does not exist.
     UncertainCommitError
-        The store failed, and nobody knows which metadata the tag has.
+        The store failed, and it is unknown which metadata the tag has.
     InvalidInputError, CorruptTableError, StorageError
     """
     tag = replace(read_tag(store, name), metadata=ref_json.check_metadata(metadata))
@@ -314,24 +317,24 @@ def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, s
 
 
 def delete_tag(store: ObjectStore, name: str) -> None:
-    """Take the name from a version.
+    """Delete a tag. The version stays.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such tag.
+        The tag does not exist.
     UncertainCommitError
-        The store failed, and nobody knows whether the tag is there.
+        The store failed, and it is unknown whether the tag still exists.
     InvalidInputError, StorageError
     """
     path = _path(name)
     if not store.exists(path):
-        raise _no_tag(store, name)
+        raise _tag_not_found(store, name)
     ref_json.remove(store, path)
 
 
 def decode(data: bytes, name: str) -> Tag:
-    """Parse the file of a tag; `name` is what errors call it.
+    """Parse a tag file; `name` is the name of the file in errors.
 
     Raises
     ------
@@ -340,10 +343,10 @@ def decode(data: bytes, name: str) -> Tag:
     fields = ref_json.Fields(data, name, "tag")
     version = fields.number("version")
     if not version:
-        raise fields.wrong("version", "a version, from 1 on")
+        raise fields.error("version", "at least 1")
     return Tag(
         version,
-        ref_json.branch_in(fields, "branch", name),
+        fields.branch("branch"),
         fields.number("manifestSize", 0),
         fields.texts("metadata"),
         fields.time("createdAt"),
@@ -352,7 +355,7 @@ def decode(data: bytes, name: str) -> Tag:
 
 
 def manifest_size(store: ObjectStore, version: int) -> int:
-    """Return the bytes of a version's manifest.
+    """Return the size of a version's manifest in bytes.
 
     Raises
     ------
@@ -360,7 +363,7 @@ def manifest_size(store: ObjectStore, version: int) -> int:
     """
     if not versions.is_detached(version):
         for location in versions.candidates(store, version):
-            # The store is asked for the size anyway, and so tells whether there is one.
+            # Opening the file also shows whether it exists: no listing is needed.
             with suppress(MissingFileError):
                 return _size(store, location.path)
     return _size(store, versions.find(store, version).path)
@@ -374,8 +377,10 @@ def _size(store: ObjectStore, path: str) -> int:
         source.close()
 
 
-def _known(store: ObjectStore, version: int, manifest: Manifest | None) -> tuple[Manifest, int]:
-    """Return the manifest of a version, which is read unless it is at hand, and its bytes."""
+def _manifest_and_size(
+    store: ObjectStore, version: int, manifest: Manifest | None
+) -> tuple[Manifest, int]:
+    """Return the manifest of a version, read unless it is given, and its size in bytes."""
     if manifest is not None:
         return manifest, manifest_size(store, version)
     manifest = read_version(store, version)

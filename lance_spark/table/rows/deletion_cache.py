@@ -1,6 +1,6 @@
-"""Deleted rows that were read before: whoever takes rows from a table again and again reads each deletion file once.
+"""A cache of decoded deletion files, so that repeated reads of a table read each file once.
 
-Deletion files are never changed, and their names never used again, so that nothing here can be stale.
+Deletion files are immutable and their names are never reused, so entries cannot become stale.
 """
 
 from __future__ import annotations
@@ -13,47 +13,51 @@ import numpy.typing as npt
 
 from lance_spark.table.fragments.files import DeletionFile
 
-#: What is kept at most; those that were asked for last.
+#: Default size of a cache.
 MAX_BYTES = 32 * 1024 * 1024
 
+#: Fragment id and deletion file.
 _Key = tuple[int, DeletionFile]
 _Offsets = npt.NDArray[np.int64]
 
 
 class DeletionCache:
-    """Offsets of deleted rows by fragment and deletion file. Threads can share it; it is empty where it is sent to.
+    """A least-recently-used cache of the offsets of deleted rows.
+
+    Threads can share a cache. A pickled cache is empty when it is unpickled.
 
     Parameters
     ----------
     max_bytes : int
+        Bytes of offsets that are kept.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, _Offsets] = OrderedDict()
+        self._entries: OrderedDict[_Key, _Offsets] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: _Key) -> _Offsets | None:
-        """Return what is known of a file; None if it is not kept."""
+        """Return the offsets of a file, or None if they are not cached."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
+            offsets = self._entries.get(key)
+            if offsets is not None:
+                self._entries.move_to_end(key)
+            return offsets
 
     def put(self, key: _Key, offsets: _Offsets) -> None:
-        """Keep what a file holds, and forget what was not asked for the longest; what is too large is not kept."""
+        """Cache the offsets of a file and make them read-only; ignore very large ones."""
         offsets.flags.writeable = False
         if offsets.nbytes > self._max_bytes:
             return
         with self._lock:
-            if key in self._kept:
+            if key in self._entries:
                 return
-            self._kept[key] = offsets
+            self._entries[key] = offsets
             self._bytes += offsets.nbytes
             while self._bytes > self._max_bytes:
-                _, dropped = self._kept.popitem(last=False)
+                _, dropped = self._entries.popitem(last=False)
                 self._bytes -= dropped.nbytes
 
     def __reduce__(self) -> tuple[type[DeletionCache], tuple[int]]:

@@ -1,8 +1,9 @@
-"""Writing deletion files; the layouts are told in `deletions`.
+"""Writer of deletion files; `lance_spark.table.rows.deletions` describes their layouts.
 
-Files that stand for fewer than 5,000 rows are Arrow, others bitmaps, as pylance has it. A file always holds every deleted row of
-its fragment, and its name, made of the fragment, the version that the deletion was planned on and a random number, is never used
-again. The number's upper 40 bits can be those of a tag, which tells the files of one job.
+A file always holds all deleted rows of its fragment. Files of fewer than 5,000 rows are Arrow
+files, others are bitmaps, as in pylance. The name of a file consists of the fragment id, the
+version that the deletion was planned on, and a random number, and is never reused. The upper 40
+bits of the number may be a tag, which identifies the files of one job.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.rows.deletions import Offsets, offsets_of
 
-#: Deleted rows from which on a bitmap is written.
+#: The smallest number of deleted rows for which a bitmap is written.
 BITMAP_FROM = 5_000
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _ID_BITS = 64
-#: Of a tag in a file's number, and the bits that stay random.
+#: Bytes of a tag in the number of a file, and the bits that stay random.
 _TAG_BYTES = 5
-_OWN_BITS = _ID_BITS - 8 * _TAG_BYTES
-#: Also of a file that is not whole yet, on local disks.
+_RANDOM_BITS = _ID_BITS - 8 * _TAG_BYTES
+#: Names of deletion files, and of their unfinished files on local disks.
 _NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 
 
@@ -52,11 +53,11 @@ def write_deletions(
     read_version : int
         The version that the deletion was planned on.
     offsets : int64 array or BitMap
-        All deleted rows, increasing; at least one.
+        Offsets of all deleted rows, increasing; at least one.
     bitmap : bool, optional
-        Which layout; by the number of rows if it is not given.
+        Whether to write a bitmap; by default, the number of rows decides.
     tag : bytes
-        Whose first five bytes begin the file's number; see `has_tag`.
+        Tag of the job; its first five bytes become part of the name. See `has_tag`.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def write_deletions(
     try:
         store.write_bytes(path, data)
     except StorageError:
-        # It can be there: the answer alone was lost.
+        # The file may exist: possibly only the answer was lost.
         with suppress(StorageError):
             store.delete([path])
         raise
@@ -86,23 +87,23 @@ def write_deletions(
 
 
 def has_tag(name: str, tag: bytes) -> bool:
-    """Tell whether the name of a deletion file carries a tag."""
+    """Return whether a deletion file was written with this tag, by its name."""
     match = _NAME.fullmatch(name)
-    return match is not None and int(match[1]) >> _OWN_BITS == _upper(tag)
+    return match is not None and int(match[1]) >> _RANDOM_BITS == _tag_bits(tag)
 
 
 def _number(tag: bytes) -> int:
     if not tag:
         return secrets.randbits(_ID_BITS)
-    return _upper(tag) << _OWN_BITS | secrets.randbits(_OWN_BITS)
+    return _tag_bits(tag) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
 
 
-def _upper(tag: bytes) -> int:
+def _tag_bits(tag: bytes) -> int:
     return int.from_bytes(tag[:_TAG_BYTES], "big")
 
 
 def encode_arrow(offsets: Offsets) -> bytes:
-    """Return the bytes of a deletion file of the `.arrow` kind."""
+    """Return the bytes of an `.arrow` deletion file."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
@@ -112,15 +113,15 @@ def encode_arrow(offsets: Offsets) -> bytes:
 
 
 def encode_bitmap(offsets: Offsets | BitMap) -> bytes:
-    """Return the bytes of a deletion file of the `.bin` kind."""
+    """Return the bytes of a `.bin` deletion file."""
     bitmap = offsets if isinstance(offsets, BitMap) else bitmap_of(offsets)
     data: bytes = bitmap.serialize()
     return data
 
 
 def bitmap_of(offsets: Offsets) -> BitMap:
-    """Return a bitmap of row offsets, which increase."""
+    """Return the bitmap of increasing row offsets."""
     if len(offsets) and int(offsets[-1]) - int(offsets[0]) + 1 == len(offsets):
         return BitMap(range(int(offsets[0]), int(offsets[-1]) + 1))
-    # It takes arrays of Python's own at once, those of numpy number by number.
+    # BitMap takes a whole `array.array` at once, but a numpy array number by number.
     return BitMap(array.array("I", offsets.astype(np.uint32).tobytes()))

@@ -1,11 +1,12 @@
-"""Deletion files: the offsets of the deleted rows of a fragment, always all of them.
+"""Deletion files: a deletion file holds the offsets of all deleted rows of one fragment.
 
 | suffix | content |
 | --- | --- |
 | `.arrow` | Arrow IPC file: one batch, one column `row_id: uint32 not null`, offsets in any order |
 | `.bin` | 32-bit Roaring bitmap, portable serialisation |
 
-Writers choose by number (pylance: a bitmap from 5,000 rows on); readers take either.
+Writers choose by the number of rows (pylance: a bitmap for 5,000 rows and more). Readers accept
+both.
 """
 
 from __future__ import annotations
@@ -22,114 +23,118 @@ from lance_spark.storage.source import Bytes
 from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
 from lance_spark.table.fragments.fragment import MAX_PHYSICAL_ROWS, Fragment
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.ipc_size_check import check_claims
+from lance_spark.table.rows.ipc_size_check import check_decompressed_size
 
-#: Offsets within a fragment, increasing, without repeats.
+#: Row offsets within a fragment, strictly increasing.
 Offsets = npt.NDArray[np.int64]
 
-#: Bytes of an offset in an Arrow file with its validity, rounded up, and what both buffers are padded by.
+#: Bytes of an offset and its validity in an Arrow file, rounded up, and of the padding of both
+#: buffers.
 _WIDTH = 5
 _PADDING = 128
 
 
 def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
-    """Read which rows of a fragment are deleted.
+    """Return the offsets of the deleted rows of a fragment.
 
     Returns
     -------
     int64 array
-        Row offsets, strictly increasing; empty if the fragment has no deletion file. Not to be changed: `paths` keeps them for
-        who asks next.
+        Row offsets, strictly increasing; empty if the fragment has no deletion file. Read-only,
+        since `paths` caches it.
 
     Raises
     ------
     CorruptFileError
-        The file is broken, or does not hold what the manifest says.
+        The file is corrupt, or contradicts the manifest.
     MissingFileError, StorageError
     """
     file = fragment.deletion_file
     if file is None:
         return np.empty(0, dtype=np.int64)
     key = fragment.id, file
-    known = paths.deletions.get(key)
-    if known is None:
-        known = _read(paths, fragment, file)
-        paths.deletions.put(key, known)
-    return known
+    offsets = paths.deletions.get(key)
+    if offsets is None:
+        offsets = _read(paths, fragment, file)
+        paths.deletions.put(key, offsets)
+    return offsets
 
 
 def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     content, name = paths.read_deletion_file(file, fragment.id)
     data = np.frombuffer(content, np.uint8)
-    # Manifests of early releases do not say how many rows there are.
-    most = fragment.physical_rows or file.num_deleted_rows or MAX_PHYSICAL_ROWS
+    # Manifests of early releases do not record the number of rows.
+    max_rows = fragment.physical_rows or file.num_deleted_rows or MAX_PHYSICAL_ROWS
     if file.file_type is DeletionFileType.ARROW:
-        offsets = decode_arrow(data, name, most)
+        offsets = decode_arrow(data, name, max_rows)
     else:
-        offsets = decode_bitmap(data, name, fragment.physical_rows, most)
+        offsets = decode_bitmap(data, name, fragment.physical_rows, max_rows)
     if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
         raise CorruptFileError(
-            f"{name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
+            f"{name}: the file deletes {len(offsets)} rows, but the manifest says "
+            f"{file.num_deleted_rows}"
         )
     if len(offsets) and fragment.physical_rows and offsets[-1] >= fragment.physical_rows:
-        raise _outside(name, int(offsets[-1]), fragment.physical_rows)
+        raise _out_of_range(name, int(offsets[-1]), fragment.physical_rows)
     return offsets
 
 
-def decode_arrow(data: Bytes, name: str, most: int = MAX_PHYSICAL_ROWS) -> Offsets:
-    """Decode a deletion file of the `.arrow` kind.
+def decode_arrow(data: Bytes, name: str, max_rows: int = MAX_PHYSICAL_ROWS) -> Offsets:
+    """Decode an `.arrow` deletion file.
 
     Parameters
     ----------
     data : uint8 array
     name : str
-        What errors call the file.
-    most : int
-        Rows that it deletes at most: few bytes can claim to hold many more.
+        Name of the file, for errors.
+    max_rows : int
+        Maximum number of deleted rows. Bounds allocations: few bytes can decompress to very many
+        rows.
 
     Raises
     ------
     CorruptFileError
     """
     try:
-        check_claims(data, most * _WIDTH + _PADDING)
+        check_decompressed_size(data, max_rows * _WIDTH + _PADDING)
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            # Before any buffer is looked at.
+            # Before any buffer is decoded.
             _check_types(reader.schema.types, name)
             batch = reader.get_batch(0)
         batch.validate(full=True)
-        # Names that are no UTF-8 are found out by whoever looks at a column.
+        # By position: looking up a name that is not UTF-8 would fail.
         (column,) = batch.columns
     except (ValueError, pa.ArrowException, MemoryError, OSError) as error:
-        raise CorruptFileError(f"{name}: no readable deletion file: {error}") from error
+        raise CorruptFileError(f"{name}: the deletion file cannot be read: {error}") from error
     if column.null_count:
         raise CorruptFileError(f"{name}: column row_id has {column.null_count} nulls, not 0")
-    if len(column) > most:
-        raise CorruptFileError(f"{name}: it deletes {len(column)} rows of {most}")
+    if len(column) > max_rows:
+        raise CorruptFileError(f"{name}: the file deletes {len(column)} rows of {max_rows}")
     return np.unique(column.to_numpy()).astype(np.int64)
 
 
 def _check_types(types: Sequence[pa.DataType], name: str) -> None:
     if list(types) != [pa.uint32()]:
         raise CorruptFileError(
-            f"{name}: a deletion file has one column of uint32, this one has {[str(one) for one in types]}"
+            f"{name}: a deletion file must have one column of type uint32, this one has "
+            f"{[str(dtype) for dtype in types]}"
         )
 
 
 def decode_bitmap(
-    data: Bytes, name: str, num_rows: int = 0, most: int = MAX_PHYSICAL_ROWS
+    data: Bytes, name: str, num_rows: int = 0, max_rows: int = MAX_PHYSICAL_ROWS
 ) -> Offsets:
-    """Decode a deletion file of the `.bin` kind.
+    """Decode a `.bin` deletion file.
 
     Parameters
     ----------
     data : uint8 array
     name : str
-        What errors call the file.
+        Name of the file, for errors.
     num_rows : int
-        Rows of the fragment; 0 if they are not known.
-    most : int
-        Rows that it deletes at most.
+        Physical rows of the fragment; 0 if unknown.
+    max_rows : int
+        Maximum number of deleted rows.
 
     Raises
     ------
@@ -138,62 +143,66 @@ def decode_bitmap(
     try:
         bitmap = BitMap.deserialize(data.tobytes())
     except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptFileError(f"{name}: no readable Roaring bitmap: {error}") from error
-    # The greatest one first: a few bytes can stand for billions of rows.
+        raise CorruptFileError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
+    # Checked before the conversion to an array: few bytes can stand for billions of rows.
     if num_rows and bitmap and bitmap.max() >= num_rows:
-        raise _outside(name, bitmap.max(), num_rows)
-    if len(bitmap) > most:
-        raise CorruptFileError(f"{name}: it deletes {len(bitmap)} rows of {most}")
+        raise _out_of_range(name, bitmap.max(), num_rows)
+    if len(bitmap) > max_rows:
+        raise CorruptFileError(f"{name}: the file deletes {len(bitmap)} rows of {max_rows}")
     return offsets_of(bitmap)
 
 
 def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
-    """Decode a Roaring bitmap of row offsets that stands in a manifest; see `decode_rows`."""
+    """Decode a Roaring bitmap of row offsets in a manifest to an array; see `decode_rows`."""
     return offsets_of(decode_rows(data, num_rows, name))
 
 
 def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
-    """Decode a Roaring bitmap of row offsets that stands in a manifest, and leave it one.
+    """Decode a Roaring bitmap of row offsets in a manifest.
 
     Parameters
     ----------
     data : bytes
         Portable serialisation.
     num_rows : int
-        Rows that there are.
+        Physical rows of the fragment.
     name : str
-        What errors call it.
+        Name of the fragment, for errors.
 
     Raises
     ------
     CorruptTableError
-        It cannot be read, or names rows that there are not.
+        The bitmap cannot be parsed, or has an offset out of range.
     """
     try:
         bitmap = BitMap.deserialize(data)
     except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(f"{name}: no readable Roaring bitmap: {error}") from error
+        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
     check_rows(bitmap, num_rows, name)
     return bitmap
 
 
 def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:
-    """Refuse row offsets from a file that a fragment does not have, before they become an array.
+    """Raise an error if a bitmap has a row offset that is out of range.
 
-    The greatest one tells: a few bytes can stand for billions of rows.
+    To be called before the bitmap becomes an array: few bytes can stand for billions of rows.
 
     Raises
     ------
     CorruptTableError
     """
     if bitmap and bitmap.max() >= num_rows:
-        raise CorruptTableError(f"{name}: row {bitmap.max()} of a fragment of {num_rows} rows")
+        raise CorruptTableError(
+            f"{name}: row {bitmap.max()} is out of range, the fragment has {num_rows} rows"
+        )
 
 
 def offsets_of(bitmap: BitMap) -> Offsets:
-    """Return the numbers in a bitmap, increasing."""
+    """Return the numbers in a bitmap as an increasing int64 array."""
     return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
 
 
-def _outside(name: str, row: int, num_rows: int) -> CorruptFileError:
-    return CorruptFileError(f"{name}: it deletes row {row} of a fragment of {num_rows} rows")
+def _out_of_range(name: str, row: int, num_rows: int) -> CorruptFileError:
+    return CorruptFileError(
+        f"{name}: the file deletes row {row}, but the fragment has {num_rows} rows"
+    )

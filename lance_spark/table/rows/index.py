@@ -1,8 +1,9 @@
-"""From row ids to row addresses: fragment id << 32 | offset among the physical rows of the fragment.
+"""Lookup of row addresses by row id. A row address is `fragment id << 32 | physical row offset`.
 
-In tables with stable row ids an id belongs to one live row. The fragment that a row was in before an update still has the id,
-at an offset that is deleted, so that an index has to know of deletions. It is a table of runs: consecutive ids at consecutive
-addresses, sorted by id. A fragment of new rows is one run, whatever its size; 100,000 of them are a few megabytes.
+In tables with stable row ids, an id belongs to one live row. After an update, the old fragment
+still has the id at an offset that is deleted, so the index takes deletions into account. It is a
+table of runs, sorted by id: consecutive ids at consecutive addresses. A fragment of new rows is one
+run regardless of its size; 100,000 runs take a few megabytes.
 
 In other tables the id of a row is its address.
 """
@@ -24,7 +25,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
-from lance_spark.table.rows.u64_segments import Offsets, Words
+from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 #: Bits of a row address below the fragment id.
 OFFSET_BITS = 32
@@ -32,43 +33,43 @@ _Mask = npt.NDArray[np.bool_]
 
 
 def first_address(fragment: Fragment) -> int:
-    """Return the address of a fragment's row 0.
+    """Return the row address of the first physical row of a fragment.
 
     Raises
     ------
     CorruptTableError
-        Its id is no 32-bit number.
+        The id of the fragment has more than 32 bits.
     """
     if fragment.id >> OFFSET_BITS:
-        raise CorruptTableError(f"{fragment.name}: ids of fragments have 32 bits")
+        raise CorruptTableError(f"{fragment.name}: a fragment id must have at most 32 bits")
     return fragment.id << OFFSET_BITS
 
 
 class RowIndex:
-    """Where the live rows of one version of a table with stable row ids are. Immutable.
+    """The addresses of the live rows of one version of a table with stable row ids. Immutable.
 
     Parameters
     ----------
     firsts : uint64 array
-        First id of each run, increasing.
+        First row id of each run, increasing.
     counts : int64 array
-        Ids of each run.
+        Number of ids in each run.
     addresses : uint64 array
-        Address of the first row of each run.
+        Row address of the first row of each run.
     """
 
-    def __init__(self, firsts: Words, counts: Offsets, addresses: Words) -> None:
+    def __init__(self, firsts: UInt64Array, counts: Offsets, addresses: UInt64Array) -> None:
         self._firsts, self._counts, self._addresses = firsts, counts, addresses
 
     @classmethod
     def build(cls, paths: TablePaths, fragments: Sequence[Fragment]) -> RowIndex:
-        """Read the row ids and deletions of all fragments.
+        """Build the index from the row ids and deletion files of all fragments.
 
         Parameters
         ----------
         paths : TablePaths
         fragments : sequence of Fragment
-            With their rows counted.
+            Fragments with known row counts.
 
         Raises
         ------
@@ -76,17 +77,17 @@ class RowIndex:
             A fragment has no row ids, or an id belongs to two live rows.
         CorruptFileError, MissingFileError, StorageError
         """
-        plain: list[tuple[int, int, int]] = []
-        parts: list[tuple[Words, Offsets, Words]] = []
+        single_runs: list[tuple[int, int, int]] = []
+        parts: list[tuple[UInt64Array, Offsets, UInt64Array]] = []
         others: list[Fragment] = []
         for fragment in fragments:
-            run = None if fragment.deletion_file is not None else _one_range(fragment)
+            run = None if fragment.deletion_file is not None else _single_range(fragment)
             if run is None:
                 others.append(fragment)
             elif run[1]:
-                plain.append((*run, first_address(fragment)))
-        if plain:
-            columns = np.array(plain, dtype=np.uint64).T
+                single_runs.append((*run, first_address(fragment)))
+        if single_runs:
+            columns = np.array(single_runs, dtype=np.uint64).T
             parts.append((columns[0], columns[1].astype(np.int64), columns[2]))
         parts += read_all(partial(_live_runs, paths), others, local=paths.store.is_local)
         firsts = np.concatenate([np.empty(0, np.uint64), *(part[0] for part in parts)])
@@ -94,86 +95,88 @@ class RowIndex:
         addresses = np.concatenate([np.empty(0, np.uint64), *(part[2] for part in parts)])
         order = np.argsort(firsts, kind="stable")
         firsts, counts, addresses = firsts[order], counts[order], addresses[order]
-        twice = np.flatnonzero(firsts[1:] - firsts[:-1] < counts[:-1].astype(np.uint64))
-        if len(twice):
-            at = int(twice[0])
-            holders = sorted(int(number) >> OFFSET_BITS for number in addresses[at : at + 2])
+        overlaps = np.flatnonzero(firsts[1:] - firsts[:-1] < counts[:-1].astype(np.uint64))
+        if len(overlaps):
+            first = int(overlaps[0])
+            fragment_ids = sorted(
+                int(address) >> OFFSET_BITS for address in addresses[first : first + 2]
+            )
             raise CorruptTableError(
-                f"{paths.store.display}: row id {int(firsts[at + 1])} belongs to two live rows, "
-                f"of the fragments {holders[0]} and {holders[1]}"
+                f"{paths.store.display}: row id {int(firsts[first + 1])} belongs to two live rows, "
+                f"of the fragments {fragment_ids[0]} and {fragment_ids[1]}"
             )
         return cls(firsts, counts, addresses)
 
     @property
     def greatest_id(self) -> int | None:
-        """The greatest id of a live row; None if there are no rows."""
+        """The greatest id of a live row; None if the table has no rows."""
         if not len(self._firsts):
             return None
         return int(self._firsts[-1]) + int(self._counts[-1]) - 1
 
-    def addresses(self, row_ids: Words) -> tuple[_Mask, Words]:
-        """Look rows up.
+    def addresses(self, row_ids: UInt64Array) -> tuple[_Mask, UInt64Array]:
+        """Look up row ids.
 
         Parameters
         ----------
         row_ids : uint64 array
-            In any order, repeated or not.
+            Ids in any order, possibly repeated.
 
         Returns
         -------
         bool array
-            Whether a live row has the id, for each id.
+            For each id, whether a live row has it.
         uint64 array
-            Its address; 0 where there is none.
+            The address of that row; 0 if no live row has the id.
         """
         if not len(self._firsts):
             return np.zeros(len(row_ids), np.bool_), np.zeros(len(row_ids), np.uint64)
         run = np.searchsorted(self._firsts, row_ids, "right") - 1
-        before = run < 0
-        run[before] = 0
+        below_first = run < 0
+        run[below_first] = 0
         rank = row_ids - self._firsts[run]
-        found = ~before & (rank < self._counts[run].astype(np.uint64))
-        return found, np.where(found, self._addresses[run] + rank, np.uint64(0))
+        is_live = ~below_first & (rank < self._counts[run].astype(np.uint64))
+        return is_live, np.where(is_live, self._addresses[run] + rank, np.uint64(0))
 
 
 def live_addresses(
-    paths: TablePaths, fragments: Iterable[Fragment], addresses: Words
-) -> tuple[_Mask, Words]:
-    """Look up addresses, which are the row ids of tables without stable ones.
+    paths: TablePaths, fragments: Iterable[Fragment], addresses: UInt64Array
+) -> tuple[_Mask, UInt64Array]:
+    """Look up row addresses, which are the row ids of tables without stable row ids.
 
-    Reads the deletions of the fragments that are named.
+    Reads the deletion files of the fragments that the addresses refer to.
 
     Returns
     -------
     bool array
-        Whether a live row has the address, for each.
+        For each address, whether it belongs to a live row.
     uint64 array
-        The addresses.
+        The addresses, unchanged.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     by_id = {fragment.id: fragment for fragment in fragments}
-    holders = addresses >> np.uint64(OFFSET_BITS)
+    fragment_ids = addresses >> np.uint64(OFFSET_BITS)
     offsets = (addresses & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
-    found = np.zeros(len(addresses), np.bool_)
+    is_live = np.zeros(len(addresses), np.bool_)
     if not len(addresses):
-        return found, addresses
-    order = np.argsort(holders, kind="stable")
-    numbers, starts = np.unique(holders[order], return_index=True)
+        return is_live, addresses
+    order = np.argsort(fragment_ids, kind="stable")
+    numbers, starts = np.unique(fragment_ids[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         fragment = by_id.get(number)
         if fragment is not None:
             deleted, wanted = read_deletions(paths, fragment), offsets[rows]
-            before = np.searchsorted(deleted, wanted)
-            kept = np.searchsorted(deleted, wanted, "right") == before
-            found[rows] = kept & (wanted < fragment.physical_rows)
-    return found, addresses
+            left = np.searchsorted(deleted, wanted)
+            kept = np.searchsorted(deleted, wanted, "right") == left
+            is_live[rows] = kept & (wanted < fragment.physical_rows)
+    return is_live, addresses
 
 
-def _one_range(fragment: Fragment) -> tuple[int, int] | None:
-    """Return first id and number of ids of a fragment whose ids are one range; None if they are not."""
+def _single_range(fragment: Fragment) -> tuple[int, int] | None:
+    """Return first id and number of ids of a fragment whose ids are one range, else None."""
     data = fragment.inline_lineage(Lineage.ROW_IDS)
     if data is None:
         return None
@@ -185,11 +188,12 @@ def _one_range(fragment: Fragment) -> tuple[int, int] | None:
         return None
     ids = segments[0].range
     count = ids.end - ids.start
-    # Whoever parses the sequence says what is wrong with it.
+    # None for a wrong count as well: parsing the whole sequence raises the error.
     return (ids.start, count) if count == fragment.physical_rows else None
 
 
-def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[Words, Offsets, Words]:
+def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[UInt64Array, Offsets, UInt64Array]:
+    """Return the runs of the live rows of a fragment: first ids, counts, first addresses."""
     ids = parsed_row_ids_of(fragment, paths)
     if ids is None:
         raise CorruptTableError(f"{fragment.name} has no row ids, but the table has stable row ids")
@@ -197,19 +201,19 @@ def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[Words, Offsets, W
     base = np.uint64(first_address(fragment))
     deleted = read_deletions(paths, fragment)
     if len(deleted):
-        # What lies between runs' starts and deleted rows is a run, unless it starts with a deleted row.
+        # Split the runs at the deleted rows, and drop the pieces that consist of a deleted row.
         bounds = _merged(np.append(offsets, ids.num_rows), deleted, deleted + 1)
-        gone = np.searchsorted(bounds, deleted)
-        starts, lengths = np.delete(bounds[:-1], gone), np.delete(np.diff(bounds), gone)
+        dropped = np.searchsorted(bounds, deleted)
+        starts, lengths = np.delete(bounds[:-1], dropped), np.delete(np.diff(bounds), dropped)
         run = np.searchsorted(offsets, starts, "right") - 1
         firsts = firsts[run] + (starts - offsets[run]).astype(np.uint64)
         offsets, counts = starts, lengths
     return firsts, counts, base + offsets.astype(np.uint64)
 
 
-def _merged(*several: Offsets) -> Offsets:
-    """Return the numbers that are in any of some increasing arrays, once."""
-    # A stable sort finds what is in order already, and merges.
-    merged: Offsets = np.sort(np.concatenate(several), kind="stable")
-    found: Offsets = merged[np.append(True, merged[1:] != merged[:-1])]
-    return found
+def _merged(*arrays: Offsets) -> Offsets:
+    """Return the union of increasing arrays as an increasing array."""
+    # numpy's stable sort detects the sorted parts and merges them.
+    merged: Offsets = np.sort(np.concatenate(arrays), kind="stable")
+    unique: Offsets = merged[np.append(True, merged[1:] != merged[:-1])]
+    return unique

@@ -1,23 +1,25 @@
-"""What compressed buffers of an Arrow IPC file claim to hold, before Arrow allocates it.
+"""Check of the decompressed size of an Arrow IPC file, before Arrow allocates it.
 
-Arrow takes the length that stands before a compressed buffer for granted: some kilobytes of zeros in Zstandard are gigabytes. The
-file is looked at as the flatbuffers tell:
+Arrow trusts the length that is stored before a compressed buffer: some kilobytes of compressed
+zeros can become gigabytes. The check reads these lengths from the file:
 
 | part | content |
 | --- | --- |
 | last 10 bytes | int32 length of the footer, ``ARROW1`` |
 | footer | table; field 2: dictionary batches, field 3: record batches, each a vector of blocks |
 | block | int64 position, int32 length of the message, padding, int64 length of the body |
-| message | uint32 ``0xFFFFFFFF``, int32 length, table; field 0: int16 version; field 2: the header, a table |
-| header | field 0: int64 rows; field 2: buffers, a vector of (int64 position in the body, int64 length); field 3: compression, if any |
-| compressed buffer | int64 length of what it holds, -1 if it is not compressed, and the bytes |
+| message | uint32 ``0xFFFFFFFF``, int32 length, table; field 0: version; field 2: header table |
+| header | field 0: int64 rows; field 2: vector of buffers; field 3: compression, if any |
+| buffer | int64 position in the body, int64 length |
+| compressed buffer | int64 decompressed length, or -1 if not compressed; the bytes |
 
-A table begins with the distance back to its vtable: uint16 length of the vtable, uint16 length of the table, uint16 place in the table
-of each field.
+A table begins with the distance back to its vtable: uint16 length of the vtable, uint16 length of
+the table, uint16 position in the table of each field.
 
-What Arrow would inflate besides is refused, as no writer of deletion files has ever made it: dictionaries, a second message after the
-first one in its block (Arrow goes by the last), and versions before V5, in which metadata can say that buffers are compressed
-(``ARROW:experimental_compression`` of Arrow 0.17).
+Other content that Arrow would decompress is rejected. No writer of deletion files produces it:
+dictionaries, a second message in a block (Arrow reads the last one), and metadata versions before
+V5, in which metadata can declare buffers as compressed (``ARROW:experimental_compression`` of Arrow
+0.17).
 
 Specification: Arrow columnar format, "IPC File Format" and "Compression".
 """
@@ -34,39 +36,40 @@ _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
 _BLOCK = struct.Struct("<qi4xq")
 _BUFFER = struct.Struct("<qq")
-#: Length of the footer, and the magic.
+#: Bytes of the length of the footer and of the magic at the end of the file.
 _END = 10
-_CONTINUED = b"\xff\xff\xff\xff"
-#: `MetadataVersion.V5`, that of Arrow 1.0.
+_CONTINUATION = b"\xff\xff\xff\xff"
+#: `MetadataVersion.V5`, since Arrow 1.0.
 _V5 = 4
 
 
-def check_claims(data: Bytes, most: int) -> None:
-    """Refuse an IPC file that is more than a batch of plain columns, or whose compressed buffers claim to hold too much.
+def check_decompressed_size(data: Bytes, max_bytes: int) -> None:
+    """Raise an error unless an IPC file is one batch of plain columns of limited size.
 
-    What else is wrong with the file is left to Arrow.
+    Other damage of the file is left to Arrow.
 
     Parameters
     ----------
     data : uint8 array
-    most : int
-        Bytes that there is use for, of all buffers together.
+    max_bytes : int
+        Maximum decompressed size of all buffers together.
 
     Raises
     ------
     ValueError
-        They claim more, or the file has dictionaries, more than one batch or an old version, or is no IPC file.
+        The decompressed size is greater, or the data is not an IPC file with one record batch, no
+        dictionaries and metadata version V5.
     """
-    whole = memoryview(data.tobytes())
+    file = memoryview(data.tobytes())
     try:
-        claimed = _claimed(whole)
+        size = _decompressed_size(file)
     except (struct.error, IndexError) as error:
-        raise ValueError(f"no Arrow IPC file: {error}") from None
-    if claimed > most:
-        raise ValueError(f"its compressed buffers claim to hold {claimed} bytes, {most} at most")
+        raise ValueError(f"not an Arrow IPC file: {error}") from None
+    if size > max_bytes:
+        raise ValueError(f"its buffers decompress to {size} bytes, the maximum is {max_bytes}")
 
 
-def _claimed(data: memoryview) -> int:
+def _decompressed_size(data: memoryview) -> int:
     (length,) = _INT32.unpack_from(data, len(data) - _END)
     footer = _part(data, len(data) - _END - length, length)
     dictionaries, batches = (_blocks(footer, number) for number in (2, 3))
@@ -74,9 +77,9 @@ def _claimed(data: memoryview) -> int:
         raise ValueError(f"it has {len(dictionaries)} dictionary batches, 0 are expected")
     if len(batches) != 1:
         raise ValueError(f"it has {len(batches)} record batches, 1 is expected")
-    position, in_message, in_body = _BLOCK.unpack_from(footer, batches[0])
-    message = _message(_part(data, position, in_message))
-    return _of_batch(message, _part(data, position + in_message, in_body))
+    position, message_bytes, body_bytes = _BLOCK.unpack_from(footer, batches[0])
+    message = _message(_part(data, position, message_bytes))
+    return _size_of_batch(message, _part(data, position + message_bytes, body_bytes))
 
 
 def _blocks(footer: memoryview, number: int) -> range:
@@ -85,8 +88,8 @@ def _blocks(footer: memoryview, number: int) -> range:
 
 
 def _message(block: memoryview) -> memoryview:
-    """Return the flatbuffer of the one message of a block."""
-    start = 8 if block[:4] == _CONTINUED else 4
+    """Return the flatbuffer of the only message of a block."""
+    start = 8 if block[:4] == _CONTINUATION else 4
     (length,) = _INT32.unpack_from(block, start - 4)
     if start + length != len(block):
         raise ValueError(f"a message of {start + length} bytes in a block of {len(block)}")
@@ -98,7 +101,8 @@ def _message(block: memoryview) -> memoryview:
     return message
 
 
-def _of_batch(message: memoryview, body: memoryview) -> int:
+def _size_of_batch(message: memoryview, body: memoryview) -> int:
+    """Return the decompressed size of all buffers of a record batch."""
     header = _field(message, _root(message), 2)
     if header is None:
         return 0
@@ -107,11 +111,11 @@ def _of_batch(message: memoryview, body: memoryview) -> int:
     if buffers is None or compression is None:
         return 0
     total = 0
-    for at in _items(message, buffers, _BUFFER.size):
-        position, length = _BUFFER.unpack_from(message, at)
+    for item in _items(message, buffers, _BUFFER.size):
+        position, length = _BUFFER.unpack_from(message, item)
         if length:
-            (claimed,) = _INT64.unpack_from(_part(body, position, length))
-            total += max(claimed, 0)
+            (size,) = _INT64.unpack_from(_part(body, position, length))
+            total += max(size, 0)
     return total
 
 
@@ -125,23 +129,25 @@ def _root(data: memoryview) -> int:
     return _target(data, 0)
 
 
-def _target(data: memoryview, at: int) -> int:
-    return at + int.from_bytes(_part(data, at, 4), "little")
+def _target(data: memoryview, position: int) -> int:
+    """Follow the offset at a position."""
+    return position + int.from_bytes(_part(data, position, 4), "little")
 
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
-    """Return where a field of a table stands; None if it has its default."""
+    """Return the position of a field of a table; None if the field has its default value."""
     (back,) = _INT32.unpack(_part(data, table, 4))
     vtable = table - back
     (size,) = _UINT16.unpack(_part(data, vtable, 2))
-    place = 4 + 2 * number
-    if place + 2 > size:
+    entry = 4 + 2 * number
+    if entry + 2 > size:
         return None
-    (offset,) = _UINT16.unpack(_part(data, vtable + place, 2))
+    (offset,) = _UINT16.unpack(_part(data, vtable + entry, 2))
     return table + int(offset) if offset else None
 
 
 def _items(data: memoryview, field: int, width: int) -> range:
+    """Return the positions of the items of a vector."""
     start = _target(data, field)
     count = int.from_bytes(_part(data, start, 4), "little")
     _part(data, start + 4, count * width)

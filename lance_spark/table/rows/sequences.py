@@ -1,12 +1,13 @@
-"""Row ids and row versions of a fragment, as its `DataFragment` message holds them.
+"""Row id sequences and row version sequences of fragments: decoding and encoding.
 
-`RowIdSequence` is a list of `U64Segment`; row i of the fragment has the i-th id of the segments put together (see
-`lance_spark.table.rows.u64_segments`).
+A `RowIdSequence` is a list of `U64Segment` (see `lance_spark.table.rows.u64_segments`). Row i of
+the fragment has the i-th value of the concatenated segments.
 
-`RowDatasetVersionSequence` is a list of runs: as many rows as the run's `span` (a `U64Segment`) has values share the run's
-`version`. Which values the span has means nothing.
+A `RowDatasetVersionSequence` is a list of runs. A run assigns its `version` to as many rows as its
+`span`, a `U64Segment`, has values; the values themselves have no meaning.
 
-Sequences are about all physical rows of a fragment, deleted ones included. Specification: table/row_id_lineage.md.
+A sequence covers all physical rows of a fragment, deleted rows included. Specification:
+table/row_id_lineage.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lance_spark.table.rows.u64_segments import (
     Array,
     Offsets,
     Range,
-    Words,
+    UInt64Array,
     fill_segment,
     parse_segment,
     run_starts,
@@ -32,49 +33,46 @@ from lance_spark.table.rows.u64_segments import (
 )
 from lance_spark.table.rows.version_runs import encode_runs, parse_runs
 
-#: Bytes that one more segment costs in a manifest, about: tags, lengths, and the two ends.
+#: Approximate bytes of one more segment in a manifest: tags, lengths and the two bounds.
 _SEGMENT_BYTES = 16
-#: A run of consecutive ids at least this long may become a segment of its own.
+#: Minimum length of a run of consecutive ids that may become a separate segment.
 _LONG_RUN = 16
-#: Sequences of versions up to this length are parsed one run after the other.
+#: Version sequences up to this length are parsed run by run, longer ones by numpy.
 _FEW_RUNS_BYTES = 1024
 
 
 class RowIds:
-    """The row ids of a fragment; ranges stay ranges until ids are asked for. Immutable.
+    """The row ids of a fragment, with ranges unexpanded. Immutable.
 
     Attributes
     ----------
     num_rows : int
+        Number of physical rows.
     """
 
     __slots__ = ("_ends", "_segments", "num_rows")
 
     def __init__(self, segments: Iterable[Range | Array]) -> None:
         self._segments = tuple(segments)
-        self._ends = np.cumsum([one.count for one in self._segments], dtype=np.int64)
+        self._ends = np.cumsum([segment.count for segment in self._segments], dtype=np.int64)
         self.num_rows = int(self._ends[-1]) if self._segments else 0
 
     @classmethod
-    def of(cls, values: Words) -> RowIds:
-        """Return the ids of an array."""
+    def of(cls, values: UInt64Array) -> RowIds:
+        """Return an array of ids as `RowIds`."""
         return cls((Array(values),))
 
-    def slice(self, start: int, stop: int) -> Words:
-        """Return the ids of rows `start` to `stop - 1`.
-
-        Returns
-        -------
-        uint64 array
+    def slice(self, start: int, stop: int) -> UInt64Array:
+        """Return the ids of rows `start` to `stop - 1` as a uint64 array.
 
         Raises
         ------
         InvalidInputError
-            There are no such rows.
+            A row is out of range.
         """
         self._check(start, stop)
         first = int(np.searchsorted(self._ends, start, "right"))
-        parts: list[Words] = []
+        parts: list[UInt64Array] = []
         for i in range(first, len(self._segments)):
             before = int(self._ends[i - 1]) if i else 0
             if before >= stop:
@@ -83,8 +81,8 @@ class RowIds:
             parts.append(self._segments[i].take(np.arange(low, high)))
         return concatenate(parts)
 
-    def take(self, offsets: Offsets) -> Words:
-        """Return the ids of some rows, in the order of the offsets.
+    def take(self, offsets: Offsets) -> UInt64Array:
+        """Return the ids of rows by their offsets, in the order of the offsets.
 
         Parameters
         ----------
@@ -93,44 +91,44 @@ class RowIds:
         Returns
         -------
         uint64 array
-            As long.
+            One id for each offset.
 
         Raises
         ------
         InvalidInputError
-            There are no such rows.
+            An offset is out of range.
         """
         if not len(offsets):
             return np.empty(0, np.uint64)
         self._check(int(offsets.min()), int(offsets.max()) + 1)
         if len(self._segments) == 1:
             return self._segments[0].take(offsets)
-        where = np.searchsorted(self._ends, offsets, "right")
-        order = np.argsort(where, kind="stable")
-        used, firsts = np.unique(where[order], return_index=True)
+        segment_of = np.searchsorted(self._ends, offsets, "right")
+        order = np.argsort(segment_of, kind="stable")
+        used, firsts = np.unique(segment_of[order], return_index=True)
         ids = np.empty(len(offsets), np.uint64)
         for i, rows in zip(used.tolist(), np.split(order, firsts[1:]), strict=True):
             before = self._ends[i - 1] if i else 0
             ids[rows] = self._segments[i].take(offsets[rows] - before)
         return ids
 
-    def to_array(self) -> Words:
+    def to_array(self) -> UInt64Array:
         """Return all ids, in row order, as a uint64 array."""
         return self.slice(0, self.num_rows)
 
-    def runs(self) -> tuple[Words, Offsets, Offsets]:
-        """Return the ids as runs of consecutive ones.
+    def runs(self) -> tuple[UInt64Array, Offsets, Offsets]:
+        """Return the ids as runs of consecutive ids.
 
         Returns
         -------
         uint64 array
             First id of each run.
         int64 array
-            Row offset of it.
+            Row offset of the first id of each run.
         int64 array
             Number of ids in each run.
         """
-        firsts: list[Words] = []
+        firsts: list[UInt64Array] = []
         offsets: list[Offsets] = []
         counts: list[Offsets] = []
         before = 0
@@ -139,7 +137,6 @@ class RowIds:
                 first = np.array([segment.start], np.uint64)
                 offset, count = np.array([before]), np.array([segment.count])
             else:
-                # Of a range with holes only the ids after holes start a run.
                 starts = segment_run_starts(segment)
                 first, offset = segment.take(starts), starts + before
                 count = np.diff(starts, append=segment.count)
@@ -148,38 +145,41 @@ class RowIds:
                 offsets.append(offset)
                 counts.append(count)
             before += segment.count
-        return concatenate(firsts), _joined(offsets), _joined(counts)
+        return concatenate(firsts), _concatenate_offsets(offsets), _concatenate_offsets(counts)
 
     def _check(self, start: int, stop: int) -> None:
         if start < 0 or stop > self.num_rows:
-            raise InvalidInputError(f"rows {start} to {stop}: row ids are of {self.num_rows} rows")
+            raise InvalidInputError(
+                f"rows {start} to {stop} are out of range, the fragment has {self.num_rows} rows"
+            )
 
 
 def parse_row_ids(data: bytes, name: str, num_rows: int | None = None) -> RowIds:
-    """Parse a `RowIdSequence`; needs little memory beyond the bytes, unless there is a bitmap.
+    """Parse a `RowIdSequence` without expanding ranges. Bitmaps are expanded.
 
     Parameters
     ----------
     data : bytes
     name : str
-        What errors call the place that the bytes are from: table or manifest, and fragment.
+        Name of the table or manifest and of the fragment, for errors.
     num_rows : int, optional
-        How many ids there have to be.
+        Physical rows of the fragment. Pass it if it is known: few bytes can stand for billions of
+        ids.
 
     Raises
     ------
     CorruptTableError
-        The bytes are no sequence, or not one of that many ids.
+        The bytes cannot be parsed, or the number of ids is not `num_rows`.
     """
     try:
         message = rowids_pb2.RowIdSequence.FromString(data)
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no readable sequence of row ids: {error}") from None
+        raise CorruptTableError(f"{name}: the row id sequence cannot be parsed: {error}") from None
     limit = MAX_PHYSICAL_ROWS if num_rows is None else num_rows
     segments: list[Range | Array] = []
     total = 0
-    for one in message.segments:
-        segment = parse_segment(one, name, limit - total)
+    for proto in message.segments:
+        segment = parse_segment(proto, name, limit - total)
         total += segment.count
         segments.append(segment)
     if num_rows is not None and total != num_rows:
@@ -187,55 +187,31 @@ def parse_row_ids(data: bytes, name: str, num_rows: int | None = None) -> RowIds
     return RowIds(segments)
 
 
-def decode_row_ids(data: bytes, name: str, num_rows: int | None = None) -> Words:
-    """Decode a `RowIdSequence`.
+def encode_row_ids(row_ids: UInt64Array | Sequence[int]) -> bytes:
+    """Encode row ids as a `RowIdSequence` of (nearly) minimal size.
 
-    Parameters
-    ----------
-    data : bytes
-    name : str
-        What errors call the place that the bytes are from: table or manifest, and fragment.
-    num_rows : int, optional
-        How many ids there have to be: the fragment's physical rows. Give it where it is known: a few bytes can stand for
-        billions of ids.
-
-    Returns
-    -------
-    uint64 array
-        The id of each row, in row order.
-
-    Raises
-    ------
-    CorruptTableError
-        The bytes are no sequence, or not one of that many ids.
-    """
-    return parse_row_ids(data, name, num_rows).to_array()
-
-
-def encode_row_ids(row_ids: Words | Sequence[int]) -> bytes:
-    """Encode row ids as the smallest `RowIdSequence` there is for them, or nearly.
-
-    Increasing ids become one range, range with holes, range with bitmap or sorted array, others an array, as in pylance;
-    long runs of consecutive ids become ranges of their own where that saves half of the bytes.
+    As in pylance, increasing ids become one range, range with holes, range with bitmap or sorted
+    array, other ids an array. Long runs of consecutive ids become separate ranges if that saves
+    half of the bytes.
 
     Parameters
     ----------
     row_ids : uint64 array
-        In row order. Ids are unique, which is not checked.
+        Unique ids in row order. Uniqueness is not checked.
 
     Returns
     -------
     bytes
-        For `inline_row_ids` of the fragment.
+        Value for `inline_row_ids` of the fragment.
     """
     values = np.ascontiguousarray(row_ids, dtype=np.uint64)
     message = rowids_pb2.RowIdSequence()
-    for start, stop in _cuts(values):
+    for start, stop in _segment_bounds(values):
         fill_segment(message.segments.add(), values[start:stop])
     return message.SerializeToString()
 
 
-def decode_versions(data: bytes, num_rows: int, name: str) -> Words:
+def decode_versions(data: bytes, num_rows: int, name: str) -> UInt64Array:
     """Decode a `RowDatasetVersionSequence`.
 
     Parameters
@@ -244,45 +220,47 @@ def decode_versions(data: bytes, num_rows: int, name: str) -> Words:
     num_rows : int
         Physical rows of the fragment.
     name : str
-        What errors call the place that the bytes are from: table or manifest, and fragment.
+        Name of the table or manifest and of the fragment, for errors.
 
     Returns
     -------
     uint64 array
-        A version for each row.
+        The version of each row.
 
     Raises
     ------
     CorruptTableError
-        The bytes are no sequence, or not one of that many versions.
+        The bytes cannot be parsed, or the number of versions is not `num_rows`.
     """
     versions, counts = parse_versions(data, num_rows, name)
     return np.repeat(versions, counts)
 
 
-def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offsets]:
-    """Parse a `RowDatasetVersionSequence`.
+def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[UInt64Array, Offsets]:
+    """Parse a `RowDatasetVersionSequence` to runs.
 
     Returns
     -------
     uint64 array
         The version of each run.
     int64 array
-        Rows of each run, `num_rows` together.
+        The number of rows of each run; their sum is `num_rows`.
 
     Raises
     ------
     CorruptTableError
-        The bytes are no sequence, or not one of that many versions.
+        The bytes cannot be parsed, or the number of versions is not `num_rows`.
     """
-    plain = parse_runs(data) if len(data) > _FEW_RUNS_BYTES else None
-    if plain is None:
+    range_runs = parse_runs(data) if len(data) > _FEW_RUNS_BYTES else None
+    if range_runs is None:
         return _parse_versions(data, num_rows, name)
-    starts, ends, versions = plain
+    starts, ends, versions = range_runs
     lengths = ends - starts
-    # The sum of runs that are no longer than a fragment can be does not overflow.
+    # Checked before the sum, which cannot overflow then.
     if (starts > ends).any() or int(lengths.max()) > num_rows:
-        raise CorruptTableError(f"{name}: a run of versions of other rows than the fragment's")
+        raise CorruptTableError(
+            f"{name}: a run of row versions is longer than the {num_rows} rows of the fragment"
+        )
     counts = lengths.astype(np.int64)
     total = int(counts.sum())
     if total != num_rows:
@@ -290,41 +268,45 @@ def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offset
     return versions, counts
 
 
-def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offsets]:
+def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[UInt64Array, Offsets]:
     try:
         runs = rowids_pb2.RowDatasetVersionSequence.FromString(data).runs
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no readable sequence of row versions: {error}") from None
+        raise CorruptTableError(
+            f"{name}: the row version sequence cannot be parsed: {error}"
+        ) from None
     versions = np.fromiter((run.version for run in runs), np.uint64, len(runs))
     counts: list[int] = []
-    left = num_rows
+    remaining = num_rows
     for run in runs:
         span = run.span
         if span.WhichOneof("segment") == "range":
             count: int = span.range.end - span.range.start
         else:
-            count = parse_segment(span, name, left).count
-        if count < 0 or count > left:
-            raise CorruptTableError(f"{name}: a run of {count} versions where {left} rows are left")
+            count = parse_segment(span, name, remaining).count
+        if count < 0 or count > remaining:
+            raise CorruptTableError(
+                f"{name}: a run of {count} row versions, but only {remaining} rows remain"
+            )
         counts.append(count)
-        left -= count
-    if left:
-        raise CorruptTableError(f"{name}: {num_rows - left} versions for {num_rows} rows")
+        remaining -= count
+    if remaining:
+        raise CorruptTableError(f"{name}: {num_rows - remaining} versions for {num_rows} rows")
     return versions, np.array(counts, dtype=np.int64)
 
 
-def encode_versions(versions: Words | Sequence[int]) -> bytes:
-    """Encode a version for each row as runs.
+def encode_versions(versions: UInt64Array | Sequence[int]) -> bytes:
+    """Encode the versions of all rows as a `RowDatasetVersionSequence`.
 
     Parameters
     ----------
     versions : uint64 array
-        In row order.
+        The version of each row, in row order.
 
     Returns
     -------
     bytes
-        A `RowDatasetVersionSequence`: for `inline_created_at_versions` or `inline_last_updated_at_versions` of the fragment.
+        Value for `inline_created_at_versions` or `inline_last_updated_at_versions` of the fragment.
     """
     values = np.ascontiguousarray(versions, dtype=np.uint64)
     if not len(values):
@@ -334,32 +316,32 @@ def encode_versions(versions: Words | Sequence[int]) -> bytes:
     return encode_runs(starts.astype(np.uint64), ends.astype(np.uint64), values[starts])
 
 
-def without(values: Words, deleted: Offsets) -> Words:
-    """Return the values of the rows that live on.
+def without_deleted(values: UInt64Array, deleted: Offsets) -> UInt64Array:
+    """Return the values of the live rows.
 
     Parameters
     ----------
     values : uint64 array
-        Of all physical rows.
+        Values of all physical rows.
     deleted : int64 array
         Offsets of deleted rows, as `read_deletions` returns them.
     """
     return np.delete(values, deleted) if len(deleted) else values
 
 
-def concatenate(parts: Sequence[Words]) -> Words:
-    """Put the row ids or versions of several fragments together, in that order; none give an empty array."""
+def concatenate(parts: Sequence[UInt64Array]) -> UInt64Array:
+    """Concatenate row ids or versions of several fragments; the result is empty for no parts."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
-def _joined(parts: Sequence[Offsets]) -> Offsets:
+def _concatenate_offsets(parts: Sequence[Offsets]) -> Offsets:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _cuts(values: Words) -> list[tuple[int, int]]:
-    """Return the bounds of the segments: one, or long runs and what is between them."""
+def _segment_bounds(values: UInt64Array) -> list[tuple[int, int]]:
+    """Return the bounds of the segments: one segment, or long runs and the values between them."""
     size = len(values)
     if not size:
         return [(0, 0)]
@@ -368,13 +350,14 @@ def _cuts(values: Words) -> list[tuple[int, int]]:
         return [(0, size)]
     ends = np.append(starts[1:], size)
     long = ends - starts >= _LONG_RUN
-    # A short run goes on with the segment of a short run before it.
-    first = np.append(True, long[1:] | long[:-1])
-    bounds = np.append(starts[first], size)
-    cuts = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-    alone = size_of(values)
-    if len(cuts) * _SEGMENT_BYTES * 2 > alone:
+    # Adjacent short runs share a segment.
+    is_first = np.append(True, long[1:] | long[:-1])
+    bounds = np.append(starts[is_first], size)
+    segments = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    undivided = size_of(values)
+    if len(segments) * _SEGMENT_BYTES * 2 > undivided:
         return [(0, size)]
-    between = bounds[:-1][~long[first]].tolist(), bounds[1:][~long[first]].tolist()
-    parts = sum(size_of(values[low:high]) for low, high in zip(*between, strict=True))
-    return cuts if 2 * (len(cuts) * _SEGMENT_BYTES + parts) < alone else [(0, size)]
+    between = bounds[:-1][~long[is_first]].tolist(), bounds[1:][~long[is_first]].tolist()
+    content = sum(size_of(values[low:high]) for low, high in zip(*between, strict=True))
+    divided = len(segments) * _SEGMENT_BYTES + content
+    return segments if 2 * divided < undivided else [(0, size)]

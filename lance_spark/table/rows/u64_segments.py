@@ -1,4 +1,4 @@
-"""Segments: some unsigned integers, stored the way that is smallest for them.
+"""Codec of `U64Segment` messages: unsigned 64-bit integers in the smallest of five encodings.
 
 | `U64Segment` | values |
 | --- | --- |
@@ -25,9 +25,9 @@ import numpy.typing as npt
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
 
-#: Row ids, or versions of rows.
-Words = npt.NDArray[np.uint64]
-#: Offsets within a fragment.
+#: An array of row ids or versions.
+UInt64Array = npt.NDArray[np.uint64]
+#: An array of row offsets within a fragment.
 Offsets = npt.NDArray[np.int64]
 
 _MAX_U16 = 2**16 - 1
@@ -37,40 +37,41 @@ _MAX_U64 = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Consecutive ids, without those in `holes` (increasing)."""
+    """A range of `count` ids from `start` on that skips the ids in `holes`, which increase."""
 
     start: int
     count: int
-    holes: Words | None = None
+    holes: UInt64Array | None = None
 
-    def take(self, ranks: Offsets) -> Words:
-        """Return the ids at some positions."""
+    def take(self, ranks: Offsets) -> UInt64Array:
+        """Return the ids at positions in the range."""
         values = ranks.astype(np.uint64) + np.uint64(self.start)
         if self.holes is None:
             return values
-        # Ids that live on before each hole: not less than the rank means that the hole comes before that id.
+        # The number of ids before each hole. An id follows all holes with at most as many ids as
+        # its rank before them.
         before = self.holes - np.uint64(self.start) - np.arange(len(self.holes), dtype=np.uint64)
         return values + np.searchsorted(before, ranks.astype(np.uint64), "right").astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Ids one by one."""
+    """An array of ids."""
 
-    values: Words
+    values: UInt64Array
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of ids."""
         return len(self.values)
 
-    def take(self, ranks: Offsets) -> Words:
-        """Return the ids at some positions."""
+    def take(self, ranks: Offsets) -> UInt64Array:
+        """Return the ids at positions in the array."""
         return self.values[ranks]
 
 
 def segment_run_starts(segment: Range | Array) -> Offsets:
-    """Return where runs of consecutive ids start in a segment."""
+    """Return the positions at which runs of consecutive ids start in a segment."""
     if isinstance(segment, Array):
         return run_starts(segment.values)
     holes = segment.holes
@@ -81,8 +82,8 @@ def segment_run_starts(segment: Range | Array) -> Offsets:
     return starts[starts < segment.count]
 
 
-def run_starts(values: Words) -> Offsets:
-    """Return where runs of consecutive values start: positions of values that are not one more than those before."""
+def run_starts(values: UInt64Array) -> Offsets:
+    """Return the positions at which runs of consecutive values start."""
     if not len(values):
         return np.empty(0, np.int64)
     return np.append(0, np.flatnonzero(values[1:] - values[:-1] != 1) + 1)
@@ -95,35 +96,37 @@ def parse_segment(message: rowids_pb2.U64Segment, name: str, limit: int) -> Rang
     ----------
     message : rowids_pb2.U64Segment
     name : str
-        What errors call the place that it is from.
+        Name of the table or manifest and of the fragment, for errors.
     limit : int
-        Values that it has at most.
+        Maximum number of values.
 
     Raises
     ------
     CorruptTableError
-        It has more, or contradicts itself, or is of an unknown kind.
+        The segment has more values, is inconsistent, or has an unknown encoding.
     """
-    kind = message.WhichOneof("segment")
-    if kind in ("sorted_array", "array"):
-        values = _parse_array(getattr(message, kind), name)
+    encoding = message.WhichOneof("segment")
+    if encoding in ("sorted_array", "array"):
+        values = _parse_array(getattr(message, encoding), name)
         _check_count(len(values), limit, name)
         return Array(values)
-    if kind is None:
-        raise CorruptTableError(f"{name}: a segment of row ids of a kind that is not known")
-    body = getattr(message, kind)
+    if encoding is None:
+        raise CorruptTableError(f"{name}: a segment of row ids has an unknown encoding")
+    body = getattr(message, encoding)
     start, end = body.start, body.end
     if end < start:
-        raise CorruptTableError(f"{name}: a range of row ids from {start} to {end}")
+        raise CorruptTableError(f"{name}: the range of row ids from {start} to {end} is reversed")
     slots = end - start
-    if kind == "range":
+    if encoding == "range":
         _check_count(slots, limit, name)
         return Range(start, slots)
-    if kind == "range_with_holes":
+    if encoding == "range_with_holes":
         return _parse_holes(body, name, limit)
     bitmap = np.frombuffer(body.bitmap, np.uint8)
     if slots > 8 * len(bitmap):
-        raise CorruptTableError(f"{name}: a bitmap of {len(bitmap)} bytes for {slots} row ids")
+        raise CorruptTableError(
+            f"{name}: a bitmap of row ids has {len(bitmap)} bytes, too few for {slots} ids"
+        )
     bits = np.unpackbits(bitmap[: -(-slots // 8)], count=slots, bitorder="little")
     _check_count(int(np.count_nonzero(bits)), limit, name)
     present = np.flatnonzero(bits)
@@ -136,48 +139,52 @@ def _parse_holes(body: rowids_pb2.U64Segment.RangeWithHoles, name: str, limit: i
         int(holes[0]) < body.start or int(holes[-1]) >= body.end or (holes[1:] == holes[:-1]).any()
     ):
         raise CorruptTableError(
-            f"{name}: holes of row ids from {body.start} to {body.end} lie outside of them or repeat"
+            f"{name}: holes in the row ids from {body.start} to {body.end} are out of range or "
+            "repeated"
         )
     count = body.end - body.start - len(holes)
     _check_count(count, limit, name)
     return Range(body.start, count, holes if len(holes) else None)
 
 
-def _parse_array(message: rowids_pb2.EncodedU64Array, name: str) -> Words:
-    kind = message.WhichOneof("array")
-    if kind is None:
-        raise CorruptTableError(f"{name}: an array of row ids of a kind that is not known")
-    body = getattr(message, kind)
+def _parse_array(message: rowids_pb2.EncodedU64Array, name: str) -> UInt64Array:
+    encoding = message.WhichOneof("array")
+    if encoding is None:
+        raise CorruptTableError(f"{name}: an array of row ids has an unknown encoding")
+    body = getattr(message, encoding)
     data, base, dtype = (
         (body.values, 0, np.dtype("<u8"))
-        if kind == "u64_array"
-        else (body.offsets, body.base, np.dtype("<u2" if kind == "u16_array" else "<u4"))
+        if encoding == "u64_array"
+        else (body.offsets, body.base, np.dtype("<u2" if encoding == "u16_array" else "<u4"))
     )
     if len(data) % dtype.itemsize:
         raise CorruptTableError(
-            f"{name}: an array of row ids of {len(data)} bytes, in words of {dtype.itemsize}"
+            f"{name}: an array of row ids has {len(data)} bytes, not a multiple of {dtype.itemsize}"
         )
     words = np.frombuffer(data, dtype)
     if len(words) and base + int(words.max()) > _MAX_U64:
-        raise CorruptTableError(f"{name}: row ids past {_MAX_U64}")
+        raise CorruptTableError(f"{name}: a row id is greater than {_MAX_U64}")
     return words.astype(np.uint64) + np.uint64(base)
 
 
 def _check_count(count: int, limit: int, name: str) -> None:
     if count > limit:
-        raise CorruptTableError(f"{name}: {count} row ids where there are {limit} rows")
+        raise CorruptTableError(
+            f"{name}: a segment has {count} row ids, but only {limit} rows remain"
+        )
 
 
-def _width(least: int, greatest: int) -> int:
-    distance = greatest - least
+def _width(smallest: int, greatest: int) -> int:
+    """Return the bytes of a value in an `EncodedU64Array`."""
+    distance = greatest - smallest
     return 2 if distance <= _MAX_U16 else 4 if distance <= _MAX_U32 else 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    """Bytes that each kind of segment takes for some ids; only an array can hold ids out of order."""
+class _Sizes:
+    """The size in bytes of each encoding of some ids. Ids that do not increase need an array."""
 
-    least: int
+    smallest: int
     greatest: int
     increasing: bool
     holes: int
@@ -185,12 +192,12 @@ class _Facts:
     array: int
 
     @classmethod
-    def of(cls, values: Words) -> _Facts:
-        least, greatest = int(values.min()), int(values.max())
-        slots = greatest - least + 1
-        width = _width(least, greatest)
+    def of(cls, values: UInt64Array) -> _Sizes:
+        smallest, greatest = int(values.min()), int(values.max())
+        slots = greatest - smallest + 1
+        width = _width(smallest, greatest)
         return cls(
-            least,
+            smallest,
             greatest,
             bool((values[1:] > values[:-1]).all()),
             (slots - len(values)) * width,
@@ -199,28 +206,28 @@ class _Facts:
         )
 
 
-def size_of(values: Words) -> int:
-    """Return about how many bytes `fill_segment` takes for some ids, of which there is at least one."""
-    facts = _Facts.of(values)
-    return min(facts.holes, facts.bitmap, facts.array) if facts.increasing else facts.array
+def size_of(values: UInt64Array) -> int:
+    """Return the approximate bytes that `fill_segment` uses for ids; `values` must not be empty."""
+    sizes = _Sizes.of(values)
+    return min(sizes.holes, sizes.bitmap, sizes.array) if sizes.increasing else sizes.array
 
 
-def fill_segment(segment: rowids_pb2.U64Segment, values: Words) -> None:
-    """Store unique ids in an empty segment, as the kind that takes the fewest bytes."""
+def fill_segment(segment: rowids_pb2.U64Segment, values: UInt64Array) -> None:
+    """Store unique ids in an empty segment, in the smallest encoding."""
     if not len(values):
         segment.range.start = segment.range.end = 0
         return
-    facts = _Facts.of(values)
-    start, end = facts.least, facts.greatest + 1
-    # The end of a range that holds the greatest id does not fit into 64 bits.
-    if not facts.increasing or end > _MAX_U64:
+    sizes = _Sizes.of(values)
+    start, end = sizes.smallest, sizes.greatest + 1
+    # The exclusive end of a range with the greatest uint64 does not fit into 64 bits.
+    if not sizes.increasing or end > _MAX_U64:
         _fill_array(segment.array, values)
-    elif not facts.holes:
+    elif not sizes.holes:
         segment.range.start, segment.range.end = start, end
-    elif facts.array < min(facts.holes, facts.bitmap):
+    elif sizes.array < min(sizes.holes, sizes.bitmap):
         _fill_array(segment.sorted_array, values)
-    elif facts.holes <= facts.bitmap:
-        # There are fewer holes than eight times the bytes of the bitmap, and not more bytes of them than of an array.
+    elif sizes.holes <= sizes.bitmap:
+        # One bool per slot is affordable: the bytes of the holes bound the slots.
         missing = np.ones(end - start, np.bool_)
         missing[values - np.uint64(start)] = False
         holes = np.flatnonzero(missing).astype(np.uint64) + np.uint64(start)
@@ -235,12 +242,12 @@ def fill_segment(segment: rowids_pb2.U64Segment, values: Words) -> None:
         bits.bitmap = np.packbits(present, bitorder="little").tobytes()
 
 
-def _fill_array(message: rowids_pb2.EncodedU64Array, values: Words) -> None:
-    least = int(values.min())
-    width = _width(least, int(values.max()))
+def _fill_array(message: rowids_pb2.EncodedU64Array, values: UInt64Array) -> None:
+    smallest = int(values.min())
+    width = _width(smallest, int(values.max()))
     if width == 8:
         message.u64_array.values = values.astype("<u8").tobytes()
         return
     body = message.u16_array if width == 2 else message.u32_array
-    body.base = least
-    body.offsets = (values - np.uint64(least)).astype(f"<u{width}").tobytes()
+    body.base = smallest
+    body.offsets = (values - np.uint64(smallest)).astype(f"<u{width}").tobytes()

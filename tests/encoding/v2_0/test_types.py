@@ -45,7 +45,10 @@ def holds_strings(kind: pa.DataType) -> bool:
     return "string" in str(kind) or "binary" in str(kind)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 1025, 70_000])
+MANY = pytest.param(70_000, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 1025, MANY])
 @pytest.mark.parametrize("name", TYPES)
 def test_values_are_those_of_pylance(name: str, rows: int, tmp_path: Path) -> None:
     table = pa.table(columns(TYPES[name], rows))

@@ -104,12 +104,16 @@ def test_pylance_reads_what_a_key_made(tmp_path: Path, key: str, value: str, ver
         table = pa.table([array], schema=pa.schema([pa.field("c", STRUCT, metadata=metadata)]))
     else:
         table = table_with(metadata)
+    if (key, value) == ("compression-level", "22"):
+        # For each chunk zstd sets up tables of a hundred megabytes at this level.
+        table = table.slice(0, ROWS // 10).combine_chunks()
     lance_spark.write_dataset(table, str(path), data_storage_version=version)
     (file,) = (path / "data").iterdir()
     assert_same(LanceFileReader(str(file)).read_all().to_table(), table, "pylance")
     dataset = lance_spark.open_dataset(str(path))
     assert_same(dataset.to_table(), table, "ours")
-    assert_same(dataset.take([7, 4_000]), table.take([7, 4_000]), "take")
+    some = [7, table.num_rows * 4 // 5]
+    assert_same(dataset.take(some), table.take(some), "take")
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])

@@ -30,7 +30,7 @@ from lance_spark.storage.source import ByteRange, Bytes, run_plans
 from tests.support.interop.tables import PATTERNS, build
 
 ROWS = 1_100
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "150"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
 SECONDS = 1.0
 #: A good page here takes less than a hundredth of it.
 MAX_BYTES = 64 << 20

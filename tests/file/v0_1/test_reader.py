@@ -36,7 +36,7 @@ from tests.file.sources import MemorySource
 from tests.support.interop.tables import build
 
 FileOf = Callable[[pa.Table, str], Path]
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "150"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
 ROWS = 1_100
 
 
@@ -506,6 +506,7 @@ def test_truncated_files(data: bytes) -> None:
         survives(data[length:], f"without the first {length}")
 
 
+@pytest.mark.slow
 def test_flipped_bytes(data: bytes) -> None:
     rng = random.Random(4)
     metadata, _ = parts(data)
@@ -521,6 +522,7 @@ def test_flipped_bytes(data: bytes) -> None:
 NUMBERS = [0, 1, -1, 7, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63), -(2**62)]
 
 
+@pytest.mark.slow
 def test_page_tables_that_lie(data: bytes) -> None:
     metadata, manifest = parts(data)
     entries = (1 + max(f.id for f in manifest.fields)) * (len(metadata.batch_offsets) - 1) * 2
@@ -532,6 +534,7 @@ def test_page_tables_that_lie(data: bytes) -> None:
             survives(bytes(changed), f"entry {entry} is {number}")
 
 
+@pytest.mark.slow
 def test_offsets_that_lie(data: bytes) -> None:
     reader, _ = opened(data)
     rng = random.Random(6)

@@ -88,7 +88,7 @@ def test_what_is_refused(path: Path) -> None:
     assert file is not None
     assert repr(file) == "<BlobFile size=100>"
     for start, length in ((0, 101), (101, 0), (-1, 2), (50, -1), (1 << 62, 1 << 62)):
-        with pytest.raises(InvalidInputError, match="not in a blob of 100 bytes"):
+        with pytest.raises(InvalidInputError, match="out of range in a blob of 100 bytes"):
             file.read_range(start, length)
     with pytest.raises(ValueError, match=r"negative|no position"):
         file.seek(-1)
@@ -119,7 +119,7 @@ def test_what_is_refused(path: Path) -> None:
         dataset.take_blobs("b")
     with pytest.raises(InvalidInputError, match="one of ids, addresses and indices, not 2"):
         dataset.take_blobs("b", indices=[0], ids=[0])
-    with pytest.raises(InvalidInputError, match="'i' is no blob column"):
+    with pytest.raises(InvalidInputError, match="'i' is not a blob column"):
         dataset.take_blobs("i", indices=[0])
     with pytest.raises(InvalidInputError, match="buffer_size"):
         dataset.take_blobs("b", indices=[0], buffer_size=-1)

@@ -88,7 +88,7 @@ def test_places_outside_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, position: int, size: int
 ) -> None:
     dataset = forge(monkeypatch, tmp_path, version, [(position, size), (0, 1), (0, 1)])
-    refused(dataset, CorruptFileError, r"\.lance: a blob is said to be")
+    refused(dataset, CorruptFileError, r"\.lance: a blob lies outside")
     with frugal(), pytest.raises(CorruptFileError):
         dataset.take_blobs("b", indices=[0])[0].read(10)
 
@@ -96,31 +96,31 @@ def test_places_outside_the_file(
 @pytest.mark.parametrize(
     ("said", "error", "match"),
     [
-        ((0, 0, 1 << 30, 0, ""), CorruptFileError, "a blob is said to be"),
-        ((0, 1 << 60, 5, 0, ""), CorruptFileError, "a blob is said to be"),
-        ((0, (1 << 64) - 4, 8, 0, ""), CorruptFileError, "a blob is said to be"),
-        ((0, 0, 1 << 60, 0, ""), CorruptFileError, "a blob is said to be"),
-        ((0, 1 << 47, 1 << 47, 0, ""), CorruptFileError, "a blob is said to be"),
+        ((0, 0, 1 << 30, 0, ""), CorruptFileError, "a blob lies outside"),
+        ((0, 1 << 60, 5, 0, ""), CorruptFileError, "a blob lies outside"),
+        ((0, (1 << 64) - 4, 8, 0, ""), CorruptFileError, "a blob lies outside"),
+        ((0, 0, 1 << 60, 0, ""), CorruptFileError, "a blob lies outside"),
+        ((0, 1 << 47, 1 << 47, 0, ""), CorruptFileError, "a blob lies outside"),
         ((7, 0, 5, 0, ""), CorruptFileError, "kind 7"),
         ((255, 0, 5, 0, ""), CorruptFileError, "kind 255"),
         ((1, 0, 5, 9, ""), MissingFileError, r"\.blob"),
         ((1, 0, 5, 0, ""), MissingFileError, r"\.blob"),
         ((2, 0, 5, (1 << 32) - 1, ""), MissingFileError, r"1{32}\.blob"),
-        ((3, 0, 0, 0, ""), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "/etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "../../../etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "~/x"), CorruptTableError, "no absolute URI"),
+        ((3, 0, 0, 0, ""), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "/etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "../../../etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "~/x"), CorruptTableError, "not an absolute URI"),
         ((3, 0, 0, 0, "%$&\0\n://"), LanceError, "."),
         ((3, 0, 0, 0, "file:///no/such\0/file"), LanceError, "."),
         ((3, 0, 0, 0, "file:///" + "x" * 10_000), StorageError, "."),
         ((3, 0, 0, 0, "file:///"), LanceError, "."),
         ((3, 0, 0, 0, "file:///etc"), StorageError, "no file"),
         ((3, 0, 0, 0, "file:///no/such/file"), MissingFileError, "/no/such/file"),
-        ((3, 0, 1 << 60, 0, "file:///etc/hostname"), CorruptFileError, "a blob is said to"),
+        ((3, 0, 1 << 60, 0, "file:///etc/hostname"), CorruptFileError, "a blob lies outside"),
         ((3, 0, 1 << 40, 0, "file:///etc/passwd"), CorruptFileError, "/etc/passwd"),
         ((3, 1 << 40, 1, 0, "file:///etc/passwd"), CorruptFileError, "/etc/passwd"),
-        ((3, 5, 0, 0, "file:///etc/passwd"), CorruptFileError, "range of no bytes"),
+        ((3, 5, 0, 0, "file:///etc/passwd"), CorruptFileError, "empty range"),
         ((3, 0, 0, 0, "nosuchscheme://a/b"), StorageError, "unknown scheme"),
         ((3, 0, 0, 0, "memory://"), LanceError, "."),
         ((3, 0, 0, 0, "memory://a/b"), MissingFileError, "a/b"),
@@ -228,9 +228,9 @@ def test_small_blobs_whose_sum_is_huge(
         lance_spark.write_dataset(table((values, column)), str(path), data_storage_version=version)
     assert big.num_rows == 1
     dataset = lance_spark.open_dataset(str(path))
-    with frugal(), pytest.raises(CorruptFileError, match="over one another"):
+    with frugal(), pytest.raises(CorruptFileError, match="blobs overlap"):
         dataset.take(range(rows), blob_handling="all_binary")
-    with frugal(), pytest.raises(CorruptFileError, match="over one another"):
+    with frugal(), pytest.raises(CorruptFileError, match="blobs overlap"):
         dataset.to_table(blob_handling="all_binary")
 
 

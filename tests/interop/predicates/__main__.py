@@ -31,6 +31,11 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=float, default=0.01, help="share that goes through Spark jobs"
     )
+    parser.add_argument(
+        "--families",
+        default="",
+        help="families of columns that most predicates are about: hours,span",
+    )
     given = parser.parse_args()
     session = _session()
     end = time.monotonic() + 60 * given.minutes
@@ -38,7 +43,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         tables = [make(session, version, path) for version in VERSIONS]
-        harness = Harness(session, tables, path, jobs=given.jobs)
+        families = [one for one in given.families.split(",") if one]
+        harness = Harness(session, tables, path, jobs=given.jobs, families=families)
         for seed in range(given.first, given.first + -(-given.predicates // BATCH)):
             if time.monotonic() > end:
                 break

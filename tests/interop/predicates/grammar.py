@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tests.interop.predicates import literals
 from tests.interop.predicates.columns import COMPARED, NULLABLE, Column
 from tests.interop.predicates.values import Values
+from tests.support.spark.versions import HAS_TIME
 
 COMPARISONS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 _TYPES = [
@@ -27,7 +28,10 @@ _TYPES = [
         "decimal(38, 18)",
     ),
     *("string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
+    *("interval day to second", *(["time"] if HAS_TIME else [])),
 ]
+#: The share of predicates that are about columns of the families that are wanted often.
+_OFTEN = 0.8
 #: Templates of two predicates; some without parentheses, so that precedence decides.
 _BINARY = [
     *["({}) AND ({})", "({}) OR ({})"] * 6,
@@ -83,14 +87,17 @@ class Predicates:
     seed : int
     names : collection of str
         Top-level columns of the table, in small letters.
+    often : collection of str
+        Families of columns that most predicates are about.
     """
 
-    def __init__(self, seed: int, names: Collection[str]) -> None:
+    def __init__(self, seed: int, names: Collection[str], often: Collection[str] = ()) -> None:
         self._rng = random.Random(seed)
         self._choice = self._rng.choice
         self._values = Values(self._rng, self._column)
         there = {name.lower() for name in names}
         self._columns = [one for one in COMPARED if _top(one.sql) in there]
+        self._often = [one for one in self._columns if one.family in often]
         self._nullable = [one for one in NULLABLE if _top(one) in there]
 
     def predicate(self) -> Tree:
@@ -105,6 +112,8 @@ class Predicates:
         return Tree(self._choice(_BINARY), (self._tree(depth - 1), self._tree(depth - 1)))
 
     def _column(self, *families: str) -> Column:
+        if not families and self._often and self._rng.random() < _OFTEN:
+            return self._choice(self._often)
         fitting = [one for one in self._columns if not families or one.family in families]
         return self._choice(fitting)
 
@@ -226,6 +235,9 @@ class Predicates:
             f"contains({self._column('bytes').sql}, X'61')",
             f"startswith({self._column('bytes').sql}, X'ff')",
             f"year({self._column('day', 'instant', 'clock').sql}) = 2024",
+            f"coalesce({self._column('span').sql}, INTERVAL '1' DAY) > INTERVAL '1' HOUR",
+            f"extract(day from {self._column('span').sql}) = 1",
+            *(self._of_hours() if HAS_TIME else ()),
             f"cast({self._column('instant', 'clock').sql} as date) = DATE '2024-01-31'",
             f"date_trunc('day', {self._column('instant').sql}) = TIMESTAMP '2024-01-31 00:00:00'",
             f"regexp_like({word}, {part})",
@@ -233,6 +245,17 @@ class Predicates:
             f"nullif({word}, {part}) is null",
         ]
         return self._choice(choices)
+
+    def _of_hours(self) -> tuple[str, ...]:
+        name = self._column("hours").sql
+        return (
+            f"hour({name}) = 12",
+            f"extract(minute from {name}) = 34",
+            f"second({name}) > 30",
+            f"cast({name} as string) LIKE '12:%'",
+            f"coalesce({name}, TIME '00:00') < TIME '12:00'",
+            f"{name} LIKE '12:%'",
+        )
 
     def _cast(self) -> str:
         column, target = self._column(), self._choice(_TYPES)

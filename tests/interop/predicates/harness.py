@@ -139,6 +139,8 @@ class Harness:
         The share of predicates that go through a way by Spark jobs, and through one that copies the table.
     shrink : bool
         Whether failures are made smaller.
+    families : sequence of str
+        Families of columns that most random predicates are about; all are as frequent by default.
     """
 
     def __init__(
@@ -150,6 +152,7 @@ class Harness:
         jobs: float = 0.01,
         copies: float = 0.1,
         shrink: bool = True,
+        families: Sequence[str] = (),
     ) -> None:
         self.spark = spark
         self.tables = tables
@@ -157,12 +160,13 @@ class Harness:
         self._jobs = jobs
         self._copies = copies
         self._shrink = shrink
+        self._families = families
 
     def random_batch(self, seed: int, count: int = BATCH) -> Report:
         """Run random predicates; table and session go by the seed too."""
         table = self.tables[seed % len(self.tables)]
         session = SESSIONS[seed // len(self.tables) % len(SESSIONS)]
-        source = Predicates(seed, table.names)
+        source = Predicates(seed, table.names, self._families)
         return self.run(seed, [source.predicate() for _ in range(count)], table, session)
 
     def run(self, seed: int, predicates: Sequence[Tree], table: Table, session: Session) -> Report:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.interop.predicates.columns import BYTES, TEXTS
+from tests.support.spark.versions import HAS_TIME
 
 WHOLE = [
     *("0", "1", "-1", "2", "5", "-5", "100", "127", "128", "-128", "-129", "255", "256"),
@@ -253,6 +254,79 @@ PATTERNS = [
 ]
 REGEXES = ["a", "^a", "b$", "a.c", "^$", "[ab]+", "\\\\d", "(?i)o", "a|b", "(", "\\\\.", "^O''B"]
 
+HOURS = [
+    *("12:34:56", "12:34:56.789", "12:34:56.123456", "12:34:56.1", "12:34:56.10", "12:30", "9:5:3"),
+    *("00:00:00", "0:0", "23:59:59", "23:59:59.999999", "23:59:59.999", "00:00:00.000001", "13:00"),
+    *(
+        "T12:34:56",
+        "12:34:56.",
+        "24:00:00",
+        "12:60",
+        "12:34:60",
+        "12",
+        "-1:00",
+        "12:34:56Z",
+        "x",
+        "",
+    ),
+    *(
+        " 12:34:56 ",
+        "12:34:56.1234567",
+        "12:34:56.1000000",
+        "12:34:56.1234567890",
+        "1:00 PM",
+        "now",
+    ),
+    *(
+        "2024-01-31 12:34:56",
+        "12:34:",
+        "001:00",
+        "t1:00",
+        "\t13:00",
+        "12.34",
+        "12:34:56 pm",
+        "١:٠٠",
+    ),
+]
+SPANS = [
+    *("INTERVAL '1' DAY", "INTERVAL '24' HOUR", "INTERVAL 25 HOURS", "INTERVAL '90' MINUTES"),
+    *("INTERVAL 1 SECOND", "INTERVAL '-1' SECOND", "INTERVAL -1 DAY", "INTERVAL - '1' DAY"),
+    *("INTERVAL '1 02:03:04' DAY TO SECOND", "INTERVAL '1 02:03:04.123456' DAY TO SECOND"),
+    *("INTERVAL '-1 02:03:04' DAY TO SECOND", "INTERVAL -'1 02:03:04.1' DAY TO SECOND"),
+    *(
+        "INTERVAL '1 02' DAY TO HOUR",
+        "INTERVAL '1 02:03' DAY TO MINUTE",
+        "interval '31 0' day to hour",
+    ),
+    *("INTERVAL '25:00' HOUR TO MINUTE", "INTERVAL '26:03:04' HOUR TO SECOND"),
+    *("INTERVAL '90:00' MINUTE TO SECOND", "INTERVAL '0:00.000001' MINUTE TO SECOND"),
+    *("INTERVAL '0.000001' SECOND", "INTERVAL 1.5 SECONDS", "INTERVAL '-0.000001' SECOND"),
+    *("INTERVAL '1 day 2 hours'", "INTERVAL '1 day -1 second'", "INTERVAL 1 DAY 2 HOURS"),
+    *("INTERVAL '1 day 7384.123456 seconds'", "INTERVAL '1' WEEK", "INTERVAL '0' DAY"),
+    *("INTERVAL '1' MICROSECOND", "INTERVAL '1000' MILLISECONDS", "INTERVAL '365' DAYS"),
+    *("INTERVAL '106751991 04:00:54.775807' DAY TO SECOND", "INTERVAL '106751992' DAY"),
+    *("INTERVAL '-106751991 04:00:54.775808' DAY TO SECOND", "- INTERVAL '1' DAY"),
+    *(
+        "INTERVAL '1.0000019' SECOND",
+        "INTERVAL '-1.0000019' SECOND",
+        "INTERVAL '1 2:3:4' DAY TO SECOND",
+    ),
+    *("INTERVAL '1 24:00:00' DAY TO SECOND", "INTERVAL '1.5' DAY", "INTERVAL '1' DAY TO SECOND"),
+    *("INTERVAL '1  02:03:04' DAY TO SECOND", "INTERVAL '1-2' YEAR TO MONTH", "INTERVAL '1' MONTH"),
+    *("INTERVAL '1' DAY '2' HOUR", "INTERVAL '1 day' + INTERVAL '2 hours'", "INTERVAL '1' DAY * 2"),
+    *(
+        "INTERVAL '3:4' DAY TO SECOND",
+        "INTERVAL '1 02:03:04' SECOND TO DAY",
+        "INTERVAL '1 month 2 days'",
+    ),
+    *(
+        "make_dt_interval(1, 2, 3, 4)",
+        "cast('1 02:03:04' as interval day to second)",
+        "INTERVAL '5'",
+    ),
+    *("INTERVAL ' 1 00:00:00.9999999 ' DAY TO SECOND", "INTERVAL '9999999999' SECOND"),
+]
+
 
 def text(rng: random.Random, value: str) -> str:
     """Return a string literal that means a value by Spark's defaults, most of the time, in one of the spellings."""
@@ -431,6 +505,66 @@ def instant(rng: random.Random) -> str:
     )
 
 
+def hour(rng: random.Random) -> str:
+    kind, value = rng.randrange(12), rng.choice(HOURS)
+    if kind < 6:
+        return f"{rng.choice(['TIME', 'time'])}{rng.choice(['', ' '])}'{value}'"
+    if kind < 9:
+        return f"'{value}'"
+    if kind == 9:
+        return rng.choice(
+            [
+                f"cast('{value}' as time)",
+                f"try_cast('{value}' as time(6))",
+                f"'{value}'::time",
+                f"cast('{value}' as time(3))",
+                f"time('{value}')",
+                f"to_time('{value}')",
+            ]
+        )
+    return rng.choice(
+        [
+            *(
+                "NULL",
+                "cast(null as time)",
+                "5",
+                "TIMESTAMP '2024-01-31 12:30:15'",
+                "DATE '2024-01-31'",
+            ),
+            *(
+                "TIME '12:30' + INTERVAL '1' HOUR",
+                "make_time(12, 30, 0)",
+                "true",
+                "INTERVAL '1' HOUR",
+            ),
+            "cast(TIMESTAMP_NTZ '2024-01-31 12:30:15' as time)",
+        ]
+    )
+
+
+def span(rng: random.Random) -> str:
+    if rng.random() < 0.9:
+        return rng.choice(SPANS)
+    return rng.choice(
+        [
+            *(
+                "NULL",
+                "5",
+                "'1 02:03:04'",
+                "'1 day'",
+                "true",
+                "DATE '2024-01-31' - DATE '2024-01-30'",
+            ),
+            *(
+                "abs(INTERVAL '-1' DAY)",
+                "cast(5 as interval day)",
+                "TIMESTAMP '2024-01-31 12:30:15'",
+            ),
+            "cast(null as interval day to second)",
+        ]
+    )
+
+
 FAMILIES: dict[str, Callable[[random.Random], str]] = {
     "integer": number,
     "float": number,
@@ -441,4 +575,6 @@ FAMILIES: dict[str, Callable[[random.Random], str]] = {
     "day": day,
     "instant": instant,
     "clock": instant,
+    "span": span,
+    **({"hours": hour} if HAS_TIME else {}),
 }

@@ -14,6 +14,8 @@ CASE = "spark.sql.caseSensitive"
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 TIMESTAMP = "spark.sql.timestampType"
+#: Whether Spark casts to and from TIME.
+TIME = "spark.sql.timeType.enabled"
 #: What is set for all of them: rows are few, so that compiling takes longer than running.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
@@ -22,6 +24,7 @@ QUICK = {
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     "spark.sql.adaptive.enabled": "false",
+    TIME: "true",
 }
 
 

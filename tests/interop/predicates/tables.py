@@ -1,11 +1,13 @@
 """The rows as Lance tables, of every file version, and as Parquet, which Spark reads by itself.
 
 Tables have several fragments with deleted rows, small pages where the version takes them, and zone maps of a few rows, so that
-statistics rule rows out. What a file version does not store (nulls in 0.1) pylance tells: Parquet has what it reads.
+statistics rule rows out. What a file version does not store (nulls in 0.1) pylance tells: Parquet has what it reads. Parquet has no
+type of intervals: it has their microseconds, which Spark reads as intervals by the schema that it is given.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
+from pyspark.sql.types import DayTimeIntervalType
 
 from tests.interop.predicates.columns import DEEP, INNER, MAP, OPAQUE, PLAIN, deep_values, values_of
+from tests.interop.predicates.sessions import TIME, settings
+from tests.support.spark.versions import HAS_TIME
 
 VERSIONS = ("2.2", "2.1", "2.0", "0.1")
 ROWS = 230
 _FRAGMENT = 70
 _DELETED = "row % 9 = 4 or (row > 100 and row < 112)"
 #: The family of a column that gets a zone map.
-_INDEXED = ("integer", "float", "decimal", "text", "day", "instant", "clock")
+_INDEXED = ("integer", "float", "decimal", "text", "day", "instant", "clock", "hours", "span")
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,8 @@ def rows(version: str, seed: int = 21) -> pa.Table:
     rng = random.Random(seed)
     nulls = 0.0 if version == "0.1" else 0.12
     columns: dict[str, Any] = {"row": pa.array(range(ROWS), pa.int32())}
-    for name, dtype, choices, _ in PLAIN:
-        if version == "0.1" and name == "d38_38":
+    for name, dtype, choices, family in PLAIN:
+        if (version == "0.1" and name == "d38_38") or (family == "hours" and not HAS_TIME):
             continue
         columns[name] = _array(values_of(rng, choices, ROWS, nulls), dtype)
     for name, dtype, choices in [*OPAQUE, *([MAP] if version == "2.2" else [])]:
@@ -75,6 +80,10 @@ def rows(version: str, seed: int = 21) -> pa.Table:
 def _array(values: list[Any], dtype: pa.DataType) -> pa.Array:
     if pat.is_float16(dtype):
         return pa.array([None if one is None else np.float16(one) for one in values], dtype)
+    if pat.is_duration(dtype):
+        # Arrow takes no `timedelta` as long as the longest of its own.
+        micros = [None if one is None else one // dt.timedelta(microseconds=1) for one in values]
+        return pa.array(micros, pa.int64()).cast(pa.duration("us")).cast(dtype)
     if pat.is_dictionary(dtype):
         return pa.array(values, dtype.value_type).dictionary_encode().cast(dtype)
     return pa.array(values, dtype)
@@ -109,7 +118,7 @@ def _index(dataset: lance.LanceDataset, name: str) -> None:
 
 
 def as_spark_reads(table: pa.Table) -> pa.Table:
-    """Return rows with the types that Spark has for them; see docs/types.md."""
+    """Return rows with the types that Spark has for them; see docs/reference/types.md."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         dtype = column.type
@@ -126,6 +135,10 @@ def as_spark_reads(table: pa.Table) -> pa.Table:
             wider = dtype.value_type
         elif pat.is_timestamp(dtype):
             wider = pa.timestamp("us", dtype.tz)
+        elif pat.is_time(dtype):
+            wider = pa.time64("us")
+        elif pat.is_duration(dtype):
+            wider = pa.duration("us")
         elif pat.is_fixed_size_binary(dtype):
             wider = pa.binary()
         elif pat.is_fixed_size_list(dtype):
@@ -134,14 +147,28 @@ def as_spark_reads(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
+def _write_parquet(table: pa.Table, path: str) -> None:
+    """Write rows with durations as their microseconds."""
+    for at, field in enumerate(table.schema):
+        if pat.is_duration(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
+    pq.write_table(table, path)
+
+
 def make(spark: Any, version: str, folder: Path) -> Table:
     """Write a table of a version, and make the view of the same rows."""
     path = write(version, folder)
     stored = lance.dataset(str(path)).to_table()
     view = f"rows_{version.replace('.', '_')}"
     parquet = str(folder / f"{view}.parquet")
-    pq.write_table(as_spark_reads(stored), parquet)
-    # Read once: files cost more than the rows.
-    spark.read.parquet(parquet).coalesce(1).cache().createOrReplaceTempView(view)
+    _write_parquet(as_spark_reads(stored), parquet)
+    with settings(spark, {TIME: "true"}):
+        schema = spark.read.parquet(parquet).schema
+        for field in schema:
+            if pat.is_duration(stored.schema.field(field.name).type):
+                field.dataType = DayTimeIntervalType()
+        # Read once: files cost more than the rows.
+        frame = spark.read.schema(schema).parquet(parquet)
+        frame.coalesce(1).cache().createOrReplaceTempView(view)
     numbers = frozenset(stored["row"].to_pylist())
     return Table(version, path, view, numbers, frozenset(stored.column_names))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.interop.predicates import literals
+from tests.support.spark.versions import HAS_TIME
 
 _UNITS = ["'year'", "'quarter'", "'month'", "'week'", "'day'", "'hour'", "'minute'", "'second'"]
 _INTERVALS = [
@@ -30,10 +31,14 @@ class Values:
         self._rng = rng
         self._choice = rng.choice
         self._column = column
+        #: Computed values of the newer types of times.
+        self._families = ["span", *(["hours"] if HAS_TIME else [])]
 
     def condition(self) -> str:
         """Return a condition on a computed value."""
-        family = self._choice(["number", "number", "number", "text", "text", "date", "time"])
+        family = self._choice(
+            ["number", "number", "number", "text", "text", "date", "time", *self._families]
+        )
         value = self._of(family, 2)
         form = self._choice(["{} {} {}"] * 6 + ["{} IS NULL", "{} IN ({})", "{} BETWEEN {} AND {}"])
         if form == "{} IS NULL":
@@ -67,12 +72,16 @@ class Values:
                     ["DATE '2024-01-31'", "DATE '2024-02-29'", "DATE '1970-01-01'"]
                 ),
                 "time": lambda: "TIMESTAMP '2024-01-31 12:30:15'",
+                "hours": lambda: self._choice(["TIME '12:34:56'", "TIME '23:59:59.999999'"]),
+                "span": lambda: self._choice(["INTERVAL '1' DAY", "INTERVAL 90 MINUTES"]),
             }[family]()
         columns = {
             "number": ("integer", "integer", "float", "decimal"),
             "text": ("text",),
             "date": ("day",),
             "time": ("instant",),
+            "hours": ("hours",),
+            "span": ("span",),
         }
         sql: str = self._column(*columns[family]).sql
         return sql
@@ -112,6 +121,7 @@ class Values:
                 f"length({self._of('text', depth)})",
                 f"{self._choice(['year', 'month', 'day', 'quarter', 'dayofweek'])}({self._choice([date, time])})",
                 f"{self._choice(['hour', 'minute', 'second'])}({time})",
+                *(self._of_hours() if HAS_TIME else ()),
                 f"datediff({date}, {self._choice([date, time])})",
             ]
         )
@@ -157,5 +167,34 @@ class Values:
                 f"cast({date} as timestamp)",
                 f"to_timestamp({self._column('clock').sql})",
                 f"cast({self._column('clock').sql} as timestamp)",
+            ]
+        )
+
+    def _of_hours(self) -> tuple[str, ...]:
+        hour = self._of("hours", 0)
+        return tuple(f"{part}({hour})" for part in ("hour", "minute", "second"))
+
+    def _hours(self, depth: int) -> str:
+        one = self._of("hours", depth)
+        return self._choice(
+            [
+                f"({one} {self._choice('+-')} {self._choice(_SHORT_INTERVALS)})",
+                f"cast({one} as time)",
+                f"cast({self._of('text', 0)} as time)",
+                f"try_cast({self._of('text', 0)} as time)",
+                f"cast(cast({one} as string) as time)",
+                f"time_trunc({self._choice(_UNITS[5:])}, {one})",
+            ]
+        )
+
+    def _span(self, depth: int) -> str:
+        one, other = self._of("span", depth), self._of("span", 0)
+        return self._choice(
+            [
+                f"({one} {self._choice('+-')} {other})",
+                f"-({one})",
+                f"({one} * 2)",
+                f"abs({one})",
+                f"({self._of('time', 0)} - {self._of('time', 0)})",
             ]
         )

@@ -22,7 +22,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.proto import transaction_pb2
-from lance_spark.scan.fragment import reader as fragment_module
+from lance_spark.scan.fragment import column_reader as fragment_module
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.manifest import versions

@@ -22,7 +22,7 @@ import lance_spark
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
 from lance_spark.scan.fragment import small_fragments
-from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.task import FragmentSlice
 

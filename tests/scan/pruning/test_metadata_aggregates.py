@@ -271,14 +271,14 @@ def test_few_zones_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # All zones but the one that was decoded could still have the 0.
     assert check(path, "low") == (False, True)
     with monkeypatch.context() as patch:
-        patch.setattr("lance_spark.scan.pruning.metadata_aggregates._MOST_ZONES", ROWS // 100)
+        patch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", ROWS // 100)
         assert check(path, "low") == (True, True)
-    monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MOST_ZONES", 1)
+    monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", 1)
     assert check(path, "id") == (True, True)
     # Zones without a live row take no decoding.
     dataset.delete("id < 3000")
     assert check(path, "id") == (True, True)
-    monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MOST_ROWS", 99)
+    monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ROWS", 99)
     assert check(path, "id") == (False, True)
 
 
@@ -342,7 +342,7 @@ class TestNewValues:
             file.unlink()
         index_cache._CACHE.clear()
         assert check(path, "number") == (False, False)
-        assert "passed over" in caplog.text
+        assert "is ignored" in caplog.text
 
 
 def test_both_kinds_together(tmp_path: Path) -> None:

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
-import pyspark
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
 from tests.spark.kills.model import Log, Rows, outcome
 from tests.spark.table.tables import checked
-from tests.support.spark.processes import ROOT, environment
+from tests.support.spark.processes import ROOT, environment, make_home
 
 SCRIPT = Path(__file__).with_name("run.py")
 SCHEMA = pa.schema(
@@ -61,11 +60,7 @@ class Kills:
         self.rows = dict.fromkeys(ids, (0, 0))
         first = pa.table([ids, [0] * 400, [0] * 400, [f"row {i}" for i in ids]], schema=SCHEMA)
         lance_spark.write_dataset(first, str(self.table), max_rows_per_file=100)
-        # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
-        self._home = self.folder / "home"
-        self._home.mkdir()
-        for name in ("bin", "jars", "python"):
-            (self._home / name).symlink_to(Path(pyspark.__file__).parent / name)
+        self._home = make_home(self.folder / "home")
 
     def run(self, *changes: str, seconds: float | None = None, seed: int = 0) -> Log:
         """Let Spark change the table until it is done, or its driver is killed; then check the table.

@@ -20,7 +20,7 @@ from lance_spark.errors import (
 )
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
-from lance_spark.spark.write.writer import make_writer
+from lance_spark.spark.write.planning import make_writer
 
 MERGE = {"mergeSchema": "true"}
 

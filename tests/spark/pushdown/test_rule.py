@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 import lance_spark
 from lance_spark.spark.pushdown import compile_java
 from tests.support.spark.query_tables import write_tables
-from tests.support.spark.versions import SPARK
+from tests.support.spark.versions import HAS_TIME, SPARK
 
 CONF = "spark.lance.pushdown.enabled"
 LOCAL = "spark.lance.pushdown.local"
@@ -109,6 +110,37 @@ def test_filters_are_met_by_the_reader(spark: Any, shop: dict[str, str], conditi
     query = spark.sql(f"select id from items where {condition}")
     assert asked(query)["filters"] != "[]"
     assert not checks_filters(query)
+
+
+@pytest.mark.skipif(not HAS_TIME, reason="Spark 4.0 has no TIME")
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("t < time'12:00:00'", [0]),
+        ("t in (time'00:00:00', time'23:59:59.999999')", [0, 2]),
+        ("not (t <=> time'00:00:00')", [1, 2, 3]),
+        ("d > interval '1' day", [1]),
+        ("d <=> interval '26' hour or d < interval '0' second", [1, 2]),
+        ("d = d_ns and t is not null", [0, 1, 2]),
+    ],
+)
+def test_filters_on_times_of_day_and_intervals(
+    spark: Any, pushdown: Callable[[bool], None], tmp_path: Path, condition: str, rows: list[int]
+) -> None:
+    hours = [dt.time(0), dt.time(12, 34, 56), dt.time(23, 59, 59, 999999), None]
+    spans = [dt.timedelta(1), dt.timedelta(hours=26), -dt.timedelta(microseconds=1), None]
+    columns = {
+        "id": range(4),
+        "t": pa.array(hours, pa.time64("ns")),
+        "d": pa.array(spans, pa.duration("us")),
+        "d_ns": pa.array(spans, pa.duration("ns")),
+    }
+    path = str(tmp_path / "clocks.lance")
+    lance.write_dataset(pa.table(columns), path)
+    query = spark.read.format("lance").load(path).where(condition).select("id")
+    assert asked(query)["filters"] != "[]"
+    assert not checks_filters(query)
+    assert sorted(row.id for row in query.collect()) == rows
 
 
 @pytest.mark.parametrize(

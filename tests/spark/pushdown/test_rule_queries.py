@@ -83,7 +83,7 @@ SHOP = {
 }
 #: So many random queries go into one of Spark's.
 TOGETHER = 10
-SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "100")) // TOGETHER)
+SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "50")) // TOGETHER)
 #: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",

@@ -214,3 +214,19 @@ def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
 def test_options_that_make_no_sense(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         WriteOptions.parse({"path": "/t", **options})
+
+
+def test_what_the_table_does_not_have_is_refused(spark: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    rows = spark.range(4)
+    rows.write.format("lance").mode("append").save(uri)
+    settings = '{"s3://other/base": {"region": "secret-region"}}'
+    writer = rows.write.format("lance").mode("append").option("base_store_params", settings)
+    with pytest.raises(Exception, match="no base path s3://other/base") as raised:
+        writer.save(uri)
+    assert "secret-region" not in str(raised.value)
+    table = LanceTable.forPath(spark, uri)
+    for how in ({}, {"sortBy": "id"}):
+        with pytest.raises(InvalidOptionError, match="no fragment 99"):
+            table.optimize(excluded_fragment_ids=[99], **how)
+    assert lance.dataset(uri).version == 1

@@ -19,19 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
-from tests.support.spark.processes import ROOT, environment
+from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environment, make_home
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
 SMALL = 50_000
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 SCRIPT = Path(__file__).with_name("cluster_run.py")
-#: Many short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 pytestmark = [
     pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}"),
@@ -64,20 +61,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         plain.set_column(plain.schema.get_field_index("vector"), "vector", lists),
         folder / "rows.parquet",
     )
-    # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
-    home = folder / "home"
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    home = make_home(folder / "home")
+    path = os.pathsep.join(map(str, (WORKERS, ROOT)))
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
+        # Each executor would compile each plan, which runs once.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.task.maxFailures": "2",
-        "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.executorEnv.PYTHONPATH": path,
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
     confs = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
@@ -85,7 +82,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     ran = subprocess.run(
         command,
         cwd=folder,
-        env=environment(SPARK_HOME=str(home), SPARK_LOCAL_DIRS=str(folder / "local")),
+        env=environment(
+            PYTHONPATH=path, SPARK_HOME=str(home), SPARK_LOCAL_DIRS=str(folder / "local")
+        ),
         capture_output=True,
         text=True,
         timeout=900,

@@ -196,4 +196,4 @@ def test_a_notebook_shows_the_table(spark: Any, path: Path, tmp_path: Path) -> N
     text.feed(shown)
     assert name in text.parts
     (path / "_versions").rename(tmp_path / "gone")
-    assert "no Lance table" in table._repr_html_()
+    assert "not a Lance table" in table._repr_html_()

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
-import pyspark
 import pytest
 
 from lance_spark.spark.pushdown import compile_java
-from tests.support.spark.processes import environment
+from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-#: Short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OTHER = "example.Other"
 
 #: An extension that puts a rule where push-down is too, and tells which table it finds there.
@@ -96,10 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = pa.table({"id": range(30_000), "more": range(30_000)})
     lance.write_dataset(rows, str(folder / "t.lance"))
     (folder / "job.py").write_text(JOB)
-    # Executors leave their logs in the home of Spark.
-    (folder / "home").mkdir()
-    for name in ("bin", "jars", "python"):
-        (folder / "home" / name).symlink_to(Path(pyspark.__file__).parent / name)
+    make_home(folder / "home")
     return folder
 
 
@@ -121,8 +115,8 @@ def test_beside_another_extension(
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     }
     command = [
         *(str(SUBMIT), "--master", master),

@@ -1,4 +1,4 @@
-"""Arrow types to Spark's and back; pyspark's own mapping and docs/types.md are the oracles."""
+"""Arrow types to Spark's and back; pyspark's own mapping and docs/reference/types.md are the oracles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_spark.errors import InvalidOptionError, SchemaMismatchError, Unsuppor
 from lance_spark.spark.types import mapping as types
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
-DOCS = Path(__file__).parents[3] / "docs" / "types.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "types.md"
 #: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type Spark's is written as.
 TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "bool": (pa.bool_(), "boolean", pa.bool_()),
@@ -87,7 +87,7 @@ def test_each_type_has_its_counterpart(name: str, nullable: bool) -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_the_docs_have_each_type_and_say_the_same(name: str) -> None:
     lines = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| {name} |")]
-    assert len(lines) == 1, f"docs/types.md has no line for {name}, or several"
+    assert len(lines) == 1, f"docs/reference/types.md has no line for {name}, or several"
     shown = TYPES[name][1].split("<")[0].split("(")[0]
     cells = lines[0].lower().split("|")
     where = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]

@@ -98,7 +98,7 @@ def test_memory_taken_for_each_byte(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background_writer, "WriteBehind", Here)
+    monkeypatch.setattr(background_writer, "BackgroundWriter", Here)
     batch = pa.record_batch(make(rows, np.random.default_rng(7)))
     schema = batch.schema
     if make is vectors:

@@ -218,11 +218,11 @@ def test_it_is_told_how_it_ended() -> None:
 @pytest.mark.parametrize(
     ("named", "problem"),
     [
-        ("no_colon", "give package.module:name"),
+        ("no_colon", "must be package.module:name"),
         ("no.such.module:lock", "cannot be imported"),
         (f"{__name__}:nothing", "cannot be imported"),
-        (f"{__name__}:LOCK", "cannot be called"),
-        (7, "cannot be called"),
+        (f"{__name__}:LOCK", "is not callable"),
+        (7, "is not callable"),
     ],
 )
 def test_names_of_no_lock(named: object, problem: str) -> None:

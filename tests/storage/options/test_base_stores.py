@@ -122,6 +122,6 @@ def test_settings_of_a_base_path() -> None:
     assert options_of_base(options, 1, "s3://x/y", inherits=True) == {"secret": "s3cret"}
     assert "s3cret" in secret_values(options)
     for wrong in ([], {"s3://x/y": "k"}, {1: {}}):
-        with pytest.raises(InvalidOptionError, match="give a mapping from the path") as raised:
+        with pytest.raises(InvalidOptionError, match="must be a mapping from the path") as raised:
             options_of_base({"base_store_params": wrong}, 1, "s3://x/y", inherits=True)
         assert "'k'" not in str(raised.value)

@@ -177,14 +177,14 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
         ("az", {"azure_federated_token_file": "/x"}, "AZURE_FEDERATED_TOKEN_FILE"),
         ("az", {"proxy_url": "http://hunter2hunter2@h"}, "HTTPS_PROXY"),
         ("az", {"timeout": "hunter2hunter2"}, "30s"),
-        ("s3", {"config_kwargs": "hunter2hunter2"}, "give a mapping"),
-        ("s3", {"client_kwargs": '{"region_name": "hunter2"}'}, "give a mapping"),
+        ("s3", {"config_kwargs": "hunter2hunter2"}, "must be a mapping"),
+        ("s3", {"client_kwargs": '{"region_name": "hunter2"}'}, "must be a mapping"),
         (
             "s3",
             {"s3_additional_kwargs": "hunter2", "server_side_encryption": "AES256"},
-            "give a mapping",
+            "must be a mapping",
         ),
-        ("s3", {1: "hunter2"}, "as its name"),
+        ("s3", {1: "hunter2"}, "its name must be a text"),
     ],
 )
 def test_what_would_be_less_safe_is_refused(scheme: str, given: dict[str, Any], word: str) -> None:

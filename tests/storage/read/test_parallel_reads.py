@@ -21,7 +21,7 @@ from fsspec.asyn import AsyncFileSystem
 import lance_spark
 from lance_spark.errors import CorruptFileError, StorageError
 from lance_spark.file import prefetch_ranges
-from lance_spark.scan.fragment import reader as fragment
+from lance_spark.scan.fragment import column_reader as fragment
 from lance_spark.scan.fragment import window_prefetch
 from lance_spark.storage import remote
 from lance_spark.storage.read import prefetch

@@ -11,7 +11,7 @@ import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup import automatic as auto_cleanup
-from lance_spark.table.cleanup.automatic import parse_duration, wanted
+from lance_spark.table.cleanup.automatic import parse_duration, requested_cleanup
 from tests.support.tables.cleanup import files, versions
 
 KEY = "lance.auto_cleanup."
@@ -64,7 +64,9 @@ def table(path: Path, config: dict[str, str]) -> lance.LanceDataset:
 @pytest.mark.parametrize(
     ("config", "tagged"), [*((one, False) for one in CONFIGS), (CONFIGS[1], True)], ids=str
 )
-def test_as_pylance(tmp_path: Path, config: dict[str, str], tagged: bool) -> None:
+def test_automatic_cleanup_removes_what_pylance_removes(
+    tmp_path: Path, config: dict[str, str], tagged: bool
+) -> None:
     histories = []
     for name, append in (("theirs", by_pylance), ("ours", by_us)):
         path = tmp_path / name
@@ -80,8 +82,8 @@ def test_as_pylance(tmp_path: Path, config: dict[str, str], tagged: bool) -> Non
     assert histories[0] == histories[1]
 
 
-def test_branches_as_pylance(tmp_path: Path) -> None:
-    """Branches made from a version that could go are cleaned up first, by their own configuration."""
+def test_branches_are_cleaned_up_as_by_pylance(tmp_path: Path) -> None:
+    """Branches made from a removable version are cleaned up first, by their own configuration."""
     histories = []
     for name, append in (("theirs", by_pylance), ("ours", by_us)):
         path = tmp_path / name
@@ -100,7 +102,7 @@ def test_branches_as_pylance(tmp_path: Path) -> None:
     assert histories[0] == histories[1]
 
 
-def test_what_goes_wrong_does_not_fail_the_commit(
+def test_errors_of_cleanup_do_not_fail_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "t"
@@ -108,7 +110,7 @@ def test_what_goes_wrong_does_not_fail_the_commit(
     with caplog.at_level(logging.WARNING, "lance_spark"):
         by_us(path, 1)
     assert "version 3 is committed" in caplog.text
-    assert f"{KEY}interval='x'" in caplog.text
+    assert f"{KEY}interval must be a whole number of at least 0, not 'x'" in caplog.text
 
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("a defect")
@@ -134,30 +136,28 @@ def test_what_goes_wrong_does_not_fail_the_commit(
         ("3 µs", 3_000),
     ],
 )
-def test_durations(text: str, nanoseconds: int) -> None:
+def test_durations_are_parsed(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "5", "d", "1foo", "1_000s", "-1d", "1d,2h", "1d -", "1" * 5_000 + "s", "1.s"]
 )
-def test_no_durations(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="older_than"):
         parse_duration(text)
 
 
 def test_huge_values_are_bounded() -> None:
-    auto = wanted({KEY + "interval": "1", KEY + "older_than": f"{2**64 - 1}y"}, 5)
+    auto = requested_cleanup({KEY + "interval": "1", KEY + "older_than": f"{2**64 - 1}y"}, 5)
     assert auto is not None
     assert auto.policy.before_ns is not None
     assert auto.policy.before_ns < 0
     with pytest.raises(InvalidInputError, match="interval"):
-        wanted({KEY + "interval": str(2**64)}, 5)
+        requested_cleanup({KEY + "interval": str(2**64)}, 5)
 
 
-def test_nothing_is_asked_without_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_requests_without_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     lance.write_dataset(numbers(0), str(path))
 

@@ -1,4 +1,4 @@
-"""Removing what jobs have left behind that came to nothing, and nothing else."""
+"""Removal of files that failed jobs left, and of no other files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def days(number: float) -> datetime.timedelta:
     return datetime.timedelta(days=number)
 
 
-def test_only_what_no_version_refers_to_goes(tmp_path: Path) -> None:
+def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_everything(path)
     lance.dataset(str(path)).tags.create("first", 1)
@@ -53,7 +53,7 @@ def test_only_what_no_version_refers_to_goes(tmp_path: Path) -> None:
     check(path)
 
 
-def test_what_another_branch_refers_to_stays(tmp_path: Path) -> None:
+def test_files_of_other_branches_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_everything(path)
     lance.dataset(str(path)).create_branch("b", 2)
@@ -66,6 +66,6 @@ def test_what_another_branch_refers_to_stays(tmp_path: Path) -> None:
     check(path, ("b",))
 
 
-def test_ages_are_not_negative() -> None:
+def test_negative_ages_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="negative"):
         policy_for_failed_jobs(days(-1))

@@ -1,4 +1,4 @@
-"""Manifests and references that want cleanup to delete, or to look at, what is not the table's."""
+"""Manifests and references that try to make cleanup delete or read files outside of the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(template: Path, tmp_path: Path) -> Path:
-    """A table between other things."""
+    """A table beside other files."""
     names = ["outside/data/a.lance", "outside/_deletions/0-1-1.arrow", "a.lance", "data/a.lance"]
     write_files(tmp_path, [*names, "etc/_transactions/a.txn"], 10 * WEEK)
     copy_of(template, tmp_path / "t")
@@ -47,7 +47,7 @@ def path(template: Path, tmp_path: Path) -> Path:
 
 
 def change(path: Path, version: int, how: Change) -> None:
-    """Write a version's manifest anew."""
+    """Rewrite the manifest of a version."""
     store = ObjectStore.from_uri(path)
     location = find(store, version)
     manifest = read_manifest(store, location)
@@ -99,8 +99,8 @@ def clean(path: Path) -> object:
         lambda proto: setattr(proto, "version", 77),
     ],
 )
-def test_what_cannot_be_understood_stops_cleanup(path: Path, version: int, how: Change) -> None:
-    """Who cannot tell what a version needs must not delete anything."""
+def test_unreadable_manifests_stop_cleanup(path: Path, version: int, how: Change) -> None:
+    """If the references of a version are unknown, no file may be deleted."""
     change(path, version, how)
     before = files(path.parent)
     with pytest.raises(CorruptTableError, match=f"{2**64 - 1 - version}.manifest"):
@@ -109,7 +109,7 @@ def test_what_cannot_be_understood_stops_cleanup(path: Path, version: int, how: 
 
 
 @pytest.mark.parametrize("section", [b"\xff\xff", b"\x0a\x04\x0a\x02\x0a\x00"])
-def test_indexes_that_cannot_be_read_stop_cleanup(path: Path, section: bytes) -> None:
+def test_unreadable_index_sections_stop_cleanup(path: Path, section: bytes) -> None:
     store = ObjectStore.from_uri(path)
     location = find(store, 3)
     proto = read_manifest(store, location).to_proto()
@@ -121,7 +121,7 @@ def test_indexes_that_cannot_be_read_stop_cleanup(path: Path, section: bytes) ->
 
 
 @pytest.mark.parametrize("flag", ["reader_feature_flags", "writer_feature_flags"])
-def test_features_that_are_not_known_stop_cleanup(path: Path, flag: str) -> None:
+def test_unknown_features_stop_cleanup(path: Path, flag: str) -> None:
     change(path, 3, lambda proto: setattr(proto, flag, 1 << 40))
     before = files(path)
     with pytest.raises(UnsupportedFeatureError, match="1099511627776"):
@@ -142,8 +142,8 @@ def test_files_below_base_paths_are_never_deleted(
     assert lance.dataset(str(path)).to_table(columns=["i"]).num_rows == 6
 
 
-def test_a_file_that_a_version_refers_to_elsewhere_says_nothing_of_one_here(path: Path) -> None:
-    """A job has just written it, and is about to commit it."""
+def test_a_reference_into_a_base_path_does_not_verify_a_file_of_the_root(path: Path) -> None:
+    """A running job has just written the file and is about to commit it."""
     change(path, 2, base_path(str(path.parent / "outside"), is_root=False, name="fresh.lance"))
     fresh = path / "data" / "fresh.lance"
     fresh.write_bytes(b"rows")
@@ -157,7 +157,7 @@ def test_a_file_that_a_version_refers_to_elsewhere_says_nothing_of_one_here(path
     "name",
     ["../../etc/_transactions/a.txn", "/etc/passwd", "../_versions/latest_version_hint.json"],
 )
-def test_names_of_transactions_are_only_compared(path: Path, name: str) -> None:
+def test_transaction_names_with_folders_are_only_compared(path: Path, name: str) -> None:
     others = {one for one in files(path.parent) if not one.startswith("t/")}
     change(path, 2, lambda proto: setattr(proto, "transaction_file", name))
     clean(path)
@@ -165,7 +165,7 @@ def test_names_of_transactions_are_only_compared(path: Path, name: str) -> None:
     assert (path / "_versions" / "latest_version_hint.json").exists()
 
 
-def test_a_file_that_a_kept_version_calls_its_own_by_another_root_stays(path: Path) -> None:
+def test_files_referred_to_by_another_spelling_of_the_root_are_kept(path: Path) -> None:
     """The newest version reads a file of this table through a base path; an old one owns it."""
     own = next(name for name in (path / "data").iterdir() if name.suffix == ".lance")
     newest = lance.dataset(str(path)).version
@@ -175,7 +175,7 @@ def test_a_file_that_a_kept_version_calls_its_own_by_another_root_stays(path: Pa
 
 
 @pytest.mark.parametrize("name", ["..%2F..%2Foutside", "%2Fetc", "a%2F..%2F..%2Fb", "%00"])
-def test_hostile_names_of_branches(path: Path, name: str) -> None:
+def test_hostile_branch_names_stop_cleanup(path: Path, name: str) -> None:
     folder = path / "_refs" / "branches"
     folder.mkdir(parents=True)
     content = {"parentVersion": 1, "identifier": {"version_mapping": [[1, "x"]]}}
@@ -203,7 +203,7 @@ def test_hostile_names_of_branches(path: Path, name: str) -> None:
     ],
     ids=lambda content: repr(content[:30]),
 )
-def test_hostile_branch_files(path: Path, content: bytes) -> None:
+def test_hostile_branch_files_stop_cleanup(path: Path, content: bytes) -> None:
     folder = path / "_refs" / "branches"
     folder.mkdir(parents=True)
     (folder / "b.json").write_bytes(content)
@@ -214,7 +214,7 @@ def test_hostile_branch_files(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": -1}', b"[" * 100_000])
-def test_hostile_tags(path: Path, content: bytes) -> None:
+def test_hostile_tag_files_stop_cleanup(path: Path, content: bytes) -> None:
     folder = path / "_refs" / "tags"
     folder.mkdir(parents=True)
     (folder / "x.json").write_bytes(content)
@@ -235,7 +235,7 @@ def test_a_damaged_branch_stops_cleanup(path: Path) -> None:
 
 
 @pytest.mark.parametrize("branch", ["../../outside", "/etc", ""])
-def test_hostile_branches_of_manifests(path: Path, branch: str) -> None:
+def test_hostile_branch_names_in_manifests_stop_cleanup(path: Path, branch: str) -> None:
     change(path, 9, lambda proto: setattr(proto, "branch", branch))
     before = files(path.parent)
     with pytest.raises(CorruptTableError, match=r"18446744073709551606\.manifest: branch"):
@@ -252,7 +252,7 @@ def test_a_copy_of_a_branch_has_its_own_tags(path: Path) -> None:
     assert stats.versions == (1, 2, *range(4, 9))
 
 
-def test_links_out_of_the_table(path: Path) -> None:
+def test_links_out_of_the_table_are_not_followed(path: Path) -> None:
     outside = path.parent / "outside"
     (path / "data" / "link").symlink_to(outside, target_is_directory=True)
     (path / "_indices" / "0b8f9aa4-bd2c-4a4c-9b3c-0d9a4ba3ff05").symlink_to(outside)
@@ -265,8 +265,8 @@ def test_links_out_of_the_table(path: Path) -> None:
     assert {name for name in files(path.parent) if not name.startswith("t/")} == others
 
 
-def test_two_manifests_of_one_version(path: Path) -> None:
-    """As a migration of the naming scheme leaves them that was killed."""
+def test_both_manifests_of_a_version_are_removed(path: Path) -> None:
+    """An interrupted migration of the naming scheme leaves two manifests."""
     folder = path / "_versions"
     for version in (2, 3):
         shutil.copy(folder / f"{2**64 - 1 - version}.manifest", folder / f"{version}.manifest")
@@ -277,10 +277,10 @@ def test_two_manifests_of_one_version(path: Path) -> None:
     check(path)
 
 
-def test_no_table(tmp_path: Path) -> None:
+def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
     write_files(tmp_path, ["t/data/a.lance"], 10 * WEEK)
     store = ObjectStore.from_uri(tmp_path / "t")
-    with pytest.raises(LanceError, match="no Lance table"):
+    with pytest.raises(LanceError, match="not a Lance table"):
         lance_spark.table.cleanup.run.cleanup(store, lance_spark.table.cleanup.plan.CleanupPolicy())
     assert files(tmp_path) == {"t/data/a.lance"}
     lance.write_dataset(rows(0), str(tmp_path / "t"))

@@ -1,4 +1,4 @@
-"""Cleanup that is killed, that meets failing stores, and that others commit beside."""
+"""Cleanup that is killed, on failing stores, and during commits of other clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OLD = {"retain_versions": 2}
 
 
 class Killed(BaseException):
-    """The process is gone: nothing catches it."""
+    """Simulates a kill of the process: no handler catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def clean(path: Path, **options: Any) -> Any:
 def failing_at(
     call: int, error: Callable[[str], BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], int]:
-    """Let the store fail when it is to delete for the `call`th time, counted from 0; return what counts the calls."""
+    """Let the store fail at deletion number `call`, counted from 0; return the counter of calls."""
     delete, remove_folder = ObjectStore.delete, ObjectStore.remove_folder
     calls = [0]
 
@@ -86,7 +86,7 @@ def expected(template: Path, tmp_path: Path) -> tuple[set[str], set[str]]:
 
 
 def readable_or_missing(path: Path) -> None:
-    """Versions that are half gone say which file is missing; the others are read."""
+    """Check that partly removed versions name a missing file, and that the others can be read."""
     for one in lance_spark.open_dataset(str(path)).versions():
         dataset = lance_spark.open_dataset(str(path), version=one.version)
         if one.version >= 8:
@@ -99,7 +99,7 @@ def readable_or_missing(path: Path) -> None:
             assert str(path) in str(error)  # noqa: PT017
 
 
-def test_killed_at_every_deletion(
+def test_a_kill_at_any_deletion_keeps_the_table_readable(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = expected(template, tmp_path)
@@ -127,7 +127,7 @@ def test_killed_at_every_deletion(
     assert call == len(files(template)) - len(left[0]) + len(folders(template)) - len(left[1])
 
 
-def test_the_store_refuses_one_file(
+def test_a_failed_deletion_keeps_the_manifests(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = expected(template, tmp_path)
@@ -143,7 +143,7 @@ def test_the_store_refuses_one_file(
         assert "not today" in stats.first_failure
         assert len(stats.files) + 1 <= deleted
         assert set(versions(path)) | set(stats.versions) == set(range(1, 10))
-        # What failed, and the proof that nobody is writing it.
+        # The file that failed stays, and the manifests that prove that no job is writing it.
         if call < deleted - 7:
             assert stats.old_versions == 0
         clean(path)
@@ -151,7 +151,7 @@ def test_the_store_refuses_one_file(
 
 
 def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], object]) -> None:
-    """Run `action` once: after the files are listed, or after it is decided which versions go."""
+    """Run `action` once: after the files were listed, or after the versions were sorted."""
     pending = [action]
 
     def run() -> None:
@@ -168,17 +168,17 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], obje
 
         monkeypatch.setattr(cleanup_plan, "list_files", listing)
         return
-    decide = cleanup_plan.Planner._decide
+    decide = cleanup_plan.CleanupPlanner._sort_versions
 
     def deciding(self: Any, *arguments: Any) -> None:
         decide(self, *arguments)
         run()
 
-    monkeypatch.setattr(cleanup_plan.Planner, "_decide", deciding)
+    monkeypatch.setattr(cleanup_plan.CleanupPlanner, "_sort_versions", deciding)
 
 
-def append_what_is_there(path: Path) -> None:
-    """Commit files that were written before anybody looked."""
+def append_written_files(path: Path) -> None:
+    """Commit files that were written before the cleanup started."""
     uri = str(path)
     lance.LanceDataset.commit(
         uri,
@@ -211,14 +211,14 @@ _UNCOMMITTED: dict[str, list[lance.FragmentMetadata]] = {}
 @pytest.mark.parametrize(
     ("action", "rows_after", "kept"),
     [
-        (append_what_is_there, 12, None),
+        (append_written_files, 12, None),
         (append, 11, None),
         (restore, 9, None),
         (tag, 6, 4),
         (branch, 6, 2),
     ],
 )
-def test_commits_meanwhile(
+def test_concurrent_commits_keep_their_files(
     path: Path,
     monkeypatch: pytest.MonkeyPatch,
     step: str,
@@ -227,8 +227,8 @@ def test_commits_meanwhile(
     kept: int | None,
 ) -> None:
     uri = str(path)
-    unverified = action is append_what_is_there and step == "listed"
-    if action is append_what_is_there:
+    unverified = action is append_written_files and step == "listed"
+    if action is append_written_files:
         _UNCOMMITTED[uri] = lance.fragment.write_fragments(
             rows(200), uri, data_storage_version="2.2"
         )
@@ -241,7 +241,7 @@ def test_commits_meanwhile(
     assert lance.dataset(uri).count_rows() == rows_after
 
 
-def test_a_branch_that_is_made_meanwhile_keeps_its_parent(
+def test_a_branch_created_meanwhile_keeps_its_parent(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     during(monkeypatch, "decided", lambda: lance.dataset(str(path)).create_branch("late", 3))
@@ -250,7 +250,7 @@ def test_a_branch_that_is_made_meanwhile_keeps_its_parent(
     check(path, ("late",))
 
 
-def test_writers_and_cleaners_at_the_same_time(path: Path) -> None:
+def test_concurrent_writers_and_cleanups(path: Path) -> None:
     uri = str(path)
     stop = time.monotonic() + 4
     errors: list[BaseException] = []
@@ -292,8 +292,10 @@ def test_writers_and_cleaners_at_the_same_time(path: Path) -> None:
     assert {name.removeprefix("data/") for name in files(path) if name.endswith(".lance")} >= kept
 
 
-def test_another_cleanup_is_faster(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests that were listed are gone when they are to be read, files when they are to be deleted."""
+def test_a_concurrent_cleanup_removes_versions_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listed manifests are gone when they are read, and files when they are deleted."""
     list_manifests = cleanup_plan.list_manifests
     first = [True]
 
@@ -311,8 +313,8 @@ def test_another_cleanup_is_faster(path: Path, monkeypatch: pytest.MonkeyPatch) 
     check(path)
 
 
-def test_remote_stores_delete_at_once(path: Path) -> None:
-    """The same files go from a store behind fsspec, several requests at a time."""
+def test_remote_stores_delete_files_concurrently(path: Path) -> None:
+    """The same files are removed from a store behind fsspec, with concurrent requests."""
     remote = f"memory://cleanup-{os.getpid()}/t"
     store = ObjectStore.from_uri(remote)
     for name in files(path):

@@ -1,4 +1,4 @@
-"""Cleanup beside other tables: branches that links lead to, tables in the folders of tables, files of strange names."""
+"""Cleanup beside other tables: linked branches, tables inside tables, unusual file names."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NOW = datetime.timedelta(0)
 
 
 def make_old(path: Path) -> None:
-    """Put all files beyond the grace period."""
+    """Make all files older than the grace period."""
     then = time.time() - 30 * 24 * 3600
     for folder, _, names in os.walk(path):
         for name in names:
             os.utime(os.path.join(folder, name), (then, then))
 
 
-def test_a_link_to_a_branch(tmp_path: Path) -> None:
-    """Tags and branches of the table count, though the root that is cleaned up does not show whose branch it is."""
+def test_cleanup_through_a_link_to_a_branch(tmp_path: Path) -> None:
+    """Tags and branches of the table protect versions, though the path does not show the table."""
     path, link = tmp_path / "t", tmp_path / "link"
     write_dataset(rows(0), str(path))
     open_dataset(str(path)).create_branch("b")
@@ -51,8 +51,8 @@ def test_a_link_to_a_branch(tmp_path: Path) -> None:
     assert open_dataset(str(link), branch="main").count_rows() == 3
 
 
-def test_branches_that_a_link_has_moved(tmp_path: Path) -> None:
-    """From there, nobody can find the tags."""
+def test_cleanup_of_branches_below_a_link(tmp_path: Path) -> None:
+    """Through the real path, the tags cannot be found."""
     path, other = tmp_path / "t", tmp_path / "other"
     write_dataset(rows(0), str(path))
     open_dataset(str(path)).create_branch("b")
@@ -76,8 +76,8 @@ def test_branches_that_a_link_has_moved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/data", "a/_indices", "a/_versions", "a/_transactions"])
-def test_a_branch_among_the_files_of_another(tmp_path: Path, name: str) -> None:
-    """As pylance makes them."""
+def test_files_of_a_branch_inside_another_are_kept(tmp_path: Path, name: str) -> None:
+    """pylance creates such branches."""
     path = tmp_path / "t"
     dataset = lance.write_dataset(rows(0), str(path))
     for branch in ("a", name):
@@ -93,7 +93,7 @@ def test_a_branch_among_the_files_of_another(tmp_path: Path, name: str) -> None:
     assert ids(path / "tree" / "a") == [6, 7, 8]
 
 
-def test_tables_within_the_folders_of_a_table(tmp_path: Path) -> None:
+def test_files_of_tables_inside_a_table_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(rows(0), str(path))
     inner = [path / "data" / "x" / "y", path / "_indices" / "x"]
@@ -105,8 +105,8 @@ def test_tables_within_the_folders_of_a_table(tmp_path: Path) -> None:
     assert [ids(other) for other in inner] == [[3, 4, 5], [3, 4, 5]]
 
 
-def test_a_data_file_with_the_name_of_a_temporary_one(tmp_path: Path) -> None:
-    """Nobody but a user who brings files along would call them so."""
+def test_a_referenced_file_with_a_temporary_name_is_kept(tmp_path: Path) -> None:
+    """Only a user who commits own files would choose such a name."""
     path = tmp_path / "t"
     write_dataset(rows(0), str(path))
     manifest = open_table(str(path)).manifest

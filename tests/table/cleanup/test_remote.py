@@ -32,7 +32,7 @@ def numbers(start: int) -> pa.Table:
 @pytest.mark.parametrize(
     "uri", [f"s3://{BUCKET}/plain", f"s3+ddb://{BUCKET}/ext?ddbTableName=lock"]
 )
-def test_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleanup_on_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(3):
         lance.write_dataset(numbers(start), uri, mode="overwrite", storage_options=aws.theirs)
     prefix = uri.partition("?")[0].removeprefix("s3+ddb://").removeprefix("s3://")
@@ -55,8 +55,10 @@ def test_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert theirs.to_table() == numbers(2)
 
 
-def test_staging_files(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of versions that are there by their own name are left behind; the newest may be the version itself."""
+def test_staging_files_of_an_external_manifest_store(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staging files of older versions are removed; that of the newest may be its only manifest."""
     uri = f"s3+ddb://{BUCKET}/staged?ddbTableName=lock"
     for start in range(3):
         lance.write_dataset(numbers(start), uri, mode="append", storage_options=aws.theirs)

@@ -38,7 +38,7 @@ STATS = (
 
 
 class Table:
-    """One table that is put back after every cleanup; base paths in branches are absolute, so it stays in its place."""
+    """A table that is restored after each cleanup, in place, since base paths are absolute."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +99,9 @@ POLICIES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("age", [0, WEEK + 60], ids=["young", "old"])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_as_pylance(table: Table, policy: dict[str, Any], age: float) -> None:
+def test_cleanup_removes_what_pylance_removes(
+    table: Table, policy: dict[str, Any], age: float
+) -> None:
     left = []
     for clean in (theirs, ours):
         path = table.fresh()
@@ -113,7 +115,7 @@ def test_as_pylance(table: Table, policy: dict[str, Any], age: float) -> None:
     # Temporary files of ours mean nothing to pylance; some folders that it looks into mean nothing to us.
     more = {name for name in left[0][1] if name.endswith(".tmp")}
     if policy.get("delete_unverified"):
-        # In some folders it passes over what is newer than the oldest version that stays, whatever it is told.
+        # In some folders pylance never removes files newer than the oldest remaining version.
         more |= {
             name for name in failed if name.startswith(("_deletions", "_transactions", "_versions"))
         }
@@ -148,7 +150,7 @@ def test_statistics(table: Table, policy: dict[str, Any]) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("branch", ["", "b", "feat/x"])
-def test_tags_and_branches_as_pylance(
+def test_tags_and_branches_protect_versions_as_in_pylance(
     referenced: Table, policy: dict[str, Any], branch: str
 ) -> None:
     left = []
@@ -176,13 +178,13 @@ def test_tagged_versions_are_an_error_by_default(referenced: Table) -> None:
         ours(path, retain_versions=1)
     with pytest.raises(InvalidInputError, match=r"on-b \(4\)"):
         ours(path / "tree" / "b", retain_versions=1)
-    # The tag of the branch is none of the main one's business, and version 5 is new enough.
+    # The tag of the branch does not concern the main branch, and version 5 is new enough.
     ours(path, versions=[1, 4], dry_run=True)
     assert files(path) == before
 
 
 def test_a_branch_without_its_file_is_kept(referenced: Table) -> None:
-    """As it is for a moment while a branch is made."""
+    """A branch has no file for a moment while it is created."""
     path = referenced.fresh()
     shutil.rmtree(path / "_refs")
     stats = ours(path, retain_versions=1, delete_unverified=True)
@@ -190,8 +192,8 @@ def test_a_branch_without_its_file_is_kept(referenced: Table) -> None:
     check(path, ("b", "feat/x"))
 
 
-def test_branches_are_known_through_links(referenced: Table) -> None:
-    """The base path of a branch is another spelling of the root, so that names have to do."""
+def test_branches_are_recognised_through_links(referenced: Table) -> None:
+    """The base path of a branch is another spelling of the root, so file names must match."""
     path = referenced.fresh()
     link = path.with_name("link")
     link.unlink(missing_ok=True)
@@ -225,14 +227,14 @@ def test_detached_versions_are_kept(tmp_path: Path, staging: str) -> None:
     assert lance.dataset(uri, version=detached.version).to_table(columns=["i"]).num_rows == 12
 
 
-def test_an_old_dataset_keeps_what_it_sees(table: Table) -> None:
+def test_cleanup_keeps_the_version_that_is_open(table: Table) -> None:
     path = table.fresh()
     old = lance_spark.open_dataset(str(path), version=4)
     assert old.cleanup_old_versions(retain_versions=1).versions == (1, 2, 3)
     assert old.to_table()["i"].to_pylist() == [*range(2, 12)]
 
 
-def test_before_version(table: Table) -> None:
+def test_before_version_limits_the_versions(table: Table) -> None:
     assert ours(table.fresh(), before_version=4).versions == (1, 2, 3)
 
 
@@ -248,7 +250,7 @@ def test_before_version(table: Table) -> None:
     ],
     ids=str,
 )
-def test_limits_out_of_range(table: Table, options: dict[str, Any]) -> None:
+def test_limits_out_of_range_are_refused(table: Table, options: dict[str, Any]) -> None:
     path = table.fresh()
     before = files(path)
     with pytest.raises(InvalidInputError, match=next(iter(options))):
@@ -256,12 +258,12 @@ def test_limits_out_of_range(table: Table, options: dict[str, Any]) -> None:
     assert files(path) == before
 
 
-def test_ages_beyond_all_calendars(table: Table) -> None:
+def test_very_large_ages_remove_no_version(table: Table) -> None:
     assert not ours(table.fresh(), older_than=datetime.timedelta.max).versions
 
 
 @pytest.mark.parametrize("unverified", [False, True])
-def test_a_dry_run_tells_what_a_run_does(referenced: Table, unverified: bool) -> None:
+def test_a_dry_run_reports_what_a_run_removes(referenced: Table, unverified: bool) -> None:
     path = referenced.fresh()
     failed_jobs(path, 0)
     strangers(path)
@@ -281,7 +283,7 @@ def test_a_dry_run_tells_what_a_run_does(referenced: Table, unverified: bool) ->
     assert again.files == ()
 
 
-def test_folders_that_are_empty_go_too(table: Table) -> None:
+def test_empty_folders_are_removed(table: Table) -> None:
     path = table.fresh()
     ours(path, retain_versions=1)
     empty = [
@@ -293,7 +295,7 @@ def test_folders_that_are_empty_go_too(table: Table) -> None:
     assert (path / "data").exists()
 
 
-def test_rate_limit(table: Table) -> None:
+def test_rate_limit_slows_deletions(table: Table) -> None:
     path = table.fresh()
     started = time.monotonic()
     stats = ours(path, versions=[1, 3, 4], delete_rate_limit=50)

@@ -36,7 +36,7 @@ import sys
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import Once
+from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.commit.transaction import Transaction
@@ -48,7 +48,7 @@ sys.stdin.readline()
 done = []
 for number, one in enumerate(fragments):
     base = read_latest(store)
-    once = Once("{ID}", "q", "{NUMBER}", number)
+    once = WriteToken("{ID}", "q", "{NUMBER}", number)
     try:
         commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100, once=once)
     except AlreadyCommittedError:

@@ -1,4 +1,4 @@
-"""Indexes that are committed after others wrote columns anew, against what pylance finds without them."""
+"""Indexes that are committed after columns were rewritten, compared with pylance's full scans."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def index_made_elsewhere(path: Path, column: str, kind: str) -> Operation:
         ("packed.a", "BTREE", 3, [{"a": 99, "b": 0}] * 3, "packed.a = 99"),
     ],
 )
-def test_columns_whose_files_name_other_fields_than_the_index(
+def test_an_index_committed_after_its_column_was_replaced(
     tmp_path: Path, column: str, kind: str, field: int, new: list[object], query: str
 ) -> None:
     path = tmp_path / "t"

@@ -1,4 +1,4 @@
-"""Indexes of pylance after each of our changes: it finds by index what a scan finds, and covers as many rows as after its own."""
+"""pylance's indexes after each of our changes: same results as a scan, same coverage as pylance."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def table(stable: bool, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_change(name: str, table: str, tmp_path: Path) -> None:
+def test_indexes_stay_right_after_each_change(name: str, table: str, tmp_path: Path) -> None:
     ours, theirs = copy(table, tmp_path / "ours"), copy(table, tmp_path / "theirs")
     CHANGES[name].ours(ours)
     CHANGES[name].theirs(theirs)
@@ -102,13 +102,13 @@ def used_indexes(uri: str) -> list[tuple[str, list[int]]]:
     return [(one["name"], sorted(one["fragment_ids"])) for one in lance.dataset(uri).list_indices()]
 
 
-def test_overwrite_drops_all(table: str, tmp_path: Path) -> None:
+def test_overwrite_drops_all_indexes(table: str, tmp_path: Path) -> None:
     uri = copy(table, tmp_path / "table")
     write_dataset(rows(0, 50), uri, "overwrite")
     assert not lance.dataset(uri).describe_indices()
 
 
-def test_columns_in_place(table: str, tmp_path: Path) -> None:
+def test_columns_updated_in_place(table: str, tmp_path: Path) -> None:
     uri = copy(table, tmp_path / "table")
     before = indexed_rows(uri)
     open_dataset(uri).update({"bm": 3, "a": 500}, [("a", "<", 100)], mode="columns")
@@ -118,7 +118,7 @@ def test_columns_in_place(table: str, tmp_path: Path) -> None:
     assert used(uri) == ALL
 
 
-def test_compaction(table: str, stable: bool, tmp_path: Path) -> None:
+def test_indexes_stay_right_after_compaction(table: str, stable: bool, tmp_path: Path) -> None:
     uri = copy(table, tmp_path / "table")
     lance.dataset(uri).delete("a >= 20 and a < 150")
     dataset, metrics = open_dataset(uri).compact_files(target_rows_per_fragment=500)
@@ -128,8 +128,8 @@ def test_compaction(table: str, stable: bool, tmp_path: Path) -> None:
     assert dataset.count_rows() == lance.dataset(uri).count_rows() == ROWS - 130
 
 
-def test_compactions_and_changes_in_turn(table: str, stable: bool, tmp_path: Path) -> None:
-    """Each change after a compaction is one that has to look through the reuse index to tell what indexes cover."""
+def test_alternating_compactions_and_changes(table: str, stable: bool, tmp_path: Path) -> None:
+    """Each change after a compaction must apply the fragment reuse index to know the coverage."""
     uri = copy(table, tmp_path / "table")
     open_dataset(uri).compact_files(target_rows_per_fragment=500)
     open_dataset(uri).update({"bm": 3}, [("a", "<", 50)], mode="columns")
@@ -152,8 +152,8 @@ def test_compactions_and_changes_in_turn(table: str, stable: bool, tmp_path: Pat
     used(uri)
 
 
-def test_pylance_goes_on_from_a_reuse_index(tmp_path: Path) -> None:
-    """Rows move twice: in our compaction, and in one of pylance that defers too."""
+def test_pylance_continues_from_a_fragment_reuse_index(tmp_path: Path) -> None:
+    """Rows move twice: in our compaction, and in one of pylance that defers the remap as well."""
     uri = build(tmp_path / "table", stable=False)
     open_dataset(uri).compact_files(target_rows_per_fragment=500)
     lance.dataset(uri).delete("a >= 20 and a < 150")
@@ -166,14 +166,14 @@ def test_pylance_goes_on_from_a_reuse_index(tmp_path: Path) -> None:
     used(uri)
 
 
-def test_without_a_reuse_index_some_are_remapped_and_others_not_used(tmp_path: Path) -> None:
+def test_without_a_reuse_index_btrees_are_remapped_and_others_unused(tmp_path: Path) -> None:
     uri = build(tmp_path / "table", stable=False)
     open_dataset(uri).compact_files(target_rows_per_fragment=5000, defer_index_remap=False)
     assert used(uri) == {"a"}
     assert [one["name"] for one in open_dataset(uri).list_indices() if "reuse" in one["name"]] == []
 
 
-def test_an_index_of_a_column_that_is_gone_is_listed(tmp_path: Path) -> None:
+def test_an_index_on_a_dropped_column_is_listed(tmp_path: Path) -> None:
     uri = build(tmp_path / "table", stable=False)
     old = lance.dataset(uri)
     open_dataset(uri).drop_columns(["plain"])

@@ -134,11 +134,11 @@ def test_named_by_an_option(uri: str, store: InSqlite) -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("in_sqlite", "give package.module:name"),
+        ("in_sqlite", "must be package.module:name"),
         ("no.such.module:x", "cannot be imported"),
         (f"{__name__}:nothing", "cannot be imported"),
-        ("builtins:dict", "is no ManifestStore"),
-        (17, "is no ManifestStore"),
+        ("builtins:dict", "is not a ManifestStore"),
+        (17, "is not a ManifestStore"),
     ],
 )
 def test_names_of_nothing(uri: str, named: Any, message: str) -> None:
@@ -171,7 +171,7 @@ def test_a_staging_file_that_is_lost(uri: str, store: InSqlite) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
     staged(uri, store, 2).unlink()
-    with pytest.raises(StorageError, match=r"18446744073709551613\.manifest: there is no such"):
+    with pytest.raises(StorageError, match=r"18446744073709551613\.manifest: file not found"):
         lance_spark.open_dataset(uri, manifest_store=store)
     with pytest.raises(VersionNotFoundError):
         lance_spark.open_dataset(uri, 2, manifest_store=store)

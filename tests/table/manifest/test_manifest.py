@@ -141,7 +141,7 @@ def test_files_say_the_version_where_the_manifest_does_not(
 def test_unreadable_version_of_data_files(text: str) -> None:
     proto = table_pb2.Manifest()
     proto.data_format.version = text
-    with pytest.raises(CorruptTableError, match=r"x: .* is no version of data files"):
+    with pytest.raises(CorruptTableError, match=r"x: .* is not a version of data files"):
         _ = m.Manifest(proto, "x").data_storage_version
 
 

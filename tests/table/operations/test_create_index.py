@@ -441,8 +441,10 @@ class TestSections:
 
     def test_groups_that_are_covered_in_part(self) -> None:
         found = section(("a", [0], [1]))
-        with pytest.raises(CommitConflictError, match="covers some"):
-            index_updates.follow_rewrite(found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True)
+        with pytest.raises(CommitConflictError, match="covers only some"):
+            index_updates.follow_compaction(
+                found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True
+            )
 
     def test_damage(self) -> None:
         found = section(("a", [0], [1]))
@@ -463,9 +465,9 @@ class TestReuse:
                 group.old_fragments.add(id=number)
             for number in new:
                 group.new_fragments.add(id=number)
-        assert set(fragment_reuse.translate(BitMap([0, 1, 2, 3, 4]), content)) == {0, 7, 8}
-        assert set(fragment_reuse.translate(BitMap([0, 1, 2]), content)) == {0}
-        assert set(fragment_reuse.translate(BitMap([1, 3, 9]), content)) == {9}
+        assert set(fragment_reuse.remap_fragments(BitMap([0, 1, 2, 3, 4]), content)) == {0, 7, 8}
+        assert set(fragment_reuse.remap_fragments(BitMap([0, 1, 2]), content)) == {0}
+        assert set(fragment_reuse.remap_fragments(BitMap([1, 3, 9]), content)) == {9}
 
     def test_entries_of_another_kind_are_kept_and_not_extended(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
@@ -474,7 +476,7 @@ class TestReuse:
         entry = found.indices.add(name=fragment_reuse.NAME, index_version=1)
         entry.uuid.uuid = bytes(16)
         with pytest.raises(UnsupportedFeatureError, match="version 1"):
-            fragment_reuse.build(opened.paths, found, (), 5)
+            fragment_reuse.build_entry(opened.paths, found, (), 5)
         index_updates.prune_fields(found, [1], [0], opened.manifest.message.fields)
         assert covered(found)[0] == set()
 
@@ -499,19 +501,19 @@ class TestReuse:
         details.external.path = "details.binpb"
         entry = table_pb2.IndexMetadata(name=fragment_reuse.NAME)
         entry.uuid.uuid = bytes(16)
-        for size, message in ((2**60, "10 bytes"), (10, "no content")):
+        for size, message in ((2**60, "10 bytes"), (10, "cannot be parsed")):
             details.external.size = size
             entry.index_details.value = details.SerializeToString()
             with pytest.raises(CorruptTableError, match=message):
                 fragment_reuse.read_content(open_table(uri).paths, entry)
         details.inline.legacy_versions.add().groups.add().new_fragments.add(id=2**32)
         entry.index_details.value = details.SerializeToString()
-        with pytest.raises(CorruptTableError, match="4294967296 is no id"):
+        with pytest.raises(CorruptTableError, match="4294967296 is out of range"):
             fragment_reuse.read_content(open_table(uri).paths, entry)
-        with pytest.raises(CorruptTableError, match="4294967296 is no id"):
+        with pytest.raises(CorruptTableError, match="4294967296 is out of range"):
             fragment_reuse.inline_content(entry)
         entry.index_details.value = b"\xff" * 3
-        with pytest.raises(CorruptTableError, match="cannot be read"):
+        with pytest.raises(CorruptTableError, match="cannot be parsed"):
             fragment_reuse.inline_content(entry)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.dataset import Dataset, open_dataset
@@ -111,7 +114,7 @@ def test_bytes_in_metadata_survive() -> None:
         (lambda d: d.update_field_metadata({"nope": {"a": "b"}}), "nope"),
         (lambda d: d.update_config({"a": 1}), "no string"),
         (lambda d: d.update_metadata({1: "a"}), "no string"),
-        (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "no string"),
+        (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "not a string"),
         (
             lambda d: d.update_field_metadata(
                 {"id": {"lance-schema:unenforced-primary-key": "true"}}
@@ -241,3 +244,26 @@ def test_properties_and_messages(tmp_path: Path) -> None:
     transaction = made.read_transaction(2)
     assert transaction is not None
     assert transaction.properties == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.drop_columns([]),
+        lambda table: table.update_config({}),
+        lambda table: table.add_bases([]),
+    ],
+    ids=["drop_columns", "update_config", "add_bases"],
+)
+def test_a_change_of_nothing_is_a_version_as_in_pylance(
+    tmp_path: Path, change: Callable[[Any], Any]
+) -> None:
+    pairs = []
+    for name, opened in (("ours", open_dataset), ("theirs", lance.dataset)):
+        uri = str(tmp_path / name)
+        lance.write_dataset(pa.table({"a": [1, 2], "b": [3, 4]}), uri)
+        change(opened(uri))
+        after = lance.dataset(uri)
+        pairs.append((after.version, after.to_table(), after.config()))
+    assert pairs[0] == pairs[1]
+    assert pairs[0][0] == 2

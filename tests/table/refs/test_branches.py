@@ -1,4 +1,4 @@
-"""Branches: made, written and deleted by either client; nested names; files that contradict the format."""
+"""Branches: created, written and deleted by both clients; nested names; corrupt files."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ CLIENTS = pytest.mark.parametrize("create", [our_branch, pylance_branch])
 Create = Callable[..., None]
 
 
-def found(path: Path, branch: str) -> list[int]:
-    """Ids on a branch, which both clients have to agree on."""
+def read_ids(path: Path, branch: str) -> list[int]:
+    """Return the ids on a branch; both clients must read the same ones."""
     ours = open_dataset(str(path), branch=branch)
     theirs = lance.dataset(str(path)).checkout_version((branch, None))
     theirs.validate()
@@ -71,8 +71,8 @@ def manifest_of(path: Path, branch: str) -> Any:
     return decode(file.read_bytes(), str(file))
 
 
-def cleaned(message: Any) -> Any:
-    """A manifest without what differs from one write to the next, or from one client to the other."""
+def clean_manifest(message: Any) -> Any:
+    """Return a manifest without the fields that differ between writes or clients."""
     for name in (
         "timestamp",
         "transaction_file",
@@ -87,12 +87,12 @@ def cleaned(message: Any) -> Any:
     return message
 
 
-def test_the_first_manifest_is_that_of_pylance(path: Path) -> None:
+def test_first_manifest_equals_that_of_pylance(path: Path) -> None:
     our_branch(path, "a/b")
     pylance_branch(path, "c/d")
     ours, theirs = (manifest_of(path, name) for name in ("a/b", "c/d"))
     assert (ours.branch, theirs.branch) == ("a/b", "c/d")
-    assert cleaned(ours.to_proto()) == cleaned(theirs.to_proto())
+    assert clean_manifest(ours.to_proto()) == clean_manifest(theirs.to_proto())
     assert ours.index_section == theirs.index_section
     for branch, made in (("a/b", ours), ("c/d", theirs)):
         store = ObjectStore.from_uri(path / "tree" / branch)
@@ -107,7 +107,7 @@ def test_the_first_manifest_is_that_of_pylance(path: Path) -> None:
         write_dataset(rows(20), str(path), "append", branch=branch)
         create(path, f"{branch}/e", (branch, None))
     ours, theirs = (manifest_of(path, name) for name in ("a/b/e", "c/d/e"))
-    ours, theirs = cleaned(ours.to_proto()), cleaned(theirs.to_proto())
+    ours, theirs = clean_manifest(ours.to_proto()), clean_manifest(theirs.to_proto())
     for message in (ours, theirs):
         assert len(message.base_paths) == 2
         message.base_paths[1].ClearField("path")
@@ -116,7 +116,7 @@ def test_the_first_manifest_is_that_of_pylance(path: Path) -> None:
     assert ours == theirs
 
 
-def test_the_file_of_a_branch_is_that_of_pylance(path: Path) -> None:
+def test_branch_file_equals_that_of_pylance(path: Path) -> None:
     our_branch(path, "a")
     pylance_branch(path, "b")
     our_branch(path, "a/x", ("a", None))
@@ -140,16 +140,16 @@ def test_the_file_of_a_branch_is_that_of_pylance(path: Path) -> None:
 
 
 @CLIENTS
-def test_from_versions_tags_and_branches(path: Path, create: Create) -> None:
+def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create: Create) -> None:
     lance.dataset(str(path)).tags.create("deleted", 3)
     create(path, "new")
     create(path, "old", 1)
     create(path, "tagged", "deleted")
     create(path, "main2", ("main", 2))
-    assert found(path, "new") == [0, *range(2, 9)]
-    assert found(path, "old") == [*range(6)]
-    assert found(path, "tagged") == [0, *range(2, 6)]
-    assert found(path, "main2") == [*range(6)]
+    assert read_ids(path, "new") == [0, *range(2, 9)]
+    assert read_ids(path, "old") == [*range(6)]
+    assert read_ids(path, "tagged") == [0, *range(2, 6)]
+    assert read_ids(path, "main2") == [*range(6)]
     # Numbers go on from the version that a branch was made from.
     ours = write_dataset(rows(30), str(path), "append", branch="tagged")
     assert (ours.version, ours.branch) == (4, "tagged")
@@ -157,12 +157,12 @@ def test_from_versions_tags_and_branches(path: Path, create: Create) -> None:
     lance.write_dataset(rows(40), theirs, mode="append")
     theirs = lance.dataset(str(path)).checkout_version(("tagged", None))
     theirs.delete("id in (2, 30)")
-    assert found(path, "tagged") == [0, 3, 4, 5, 31, 32, 40, 41, 42]
+    assert read_ids(path, "tagged") == [0, 3, 4, 5, 31, 32, 40, 41, 42]
     assert [info.version for info in ours.versions()] == [3, 4, 5, 6]
     assert [info.operation for info in ours.versions()] == ["clone", "append", "append", "delete"]
     create(path, "further", ("tagged", 5))
     create(path, "further/on", ("further", None))
-    assert found(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
+    assert read_ids(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
     # Nothing of all this is on the main branch.
     assert ids(path) == [0, *range(2, 9)]
 
@@ -185,7 +185,7 @@ def rooted_branch(path: Path, create: Create) -> Path:
 
 @CLIENTS
 @pytest.mark.parametrize("make", [rooted_branch, shallow_clone])
-def test_every_change_of_rows_that_lie_elsewhere(
+def test_every_mutation_works_on_rows_of_another_root(
     path: Path, create: Create, make: Callable[[Path, Create], Path]
 ) -> None:
     """Fragments, deletions and indexes of the parent, changed on the branch."""
@@ -232,7 +232,7 @@ def test_every_change_of_rows_that_lie_elsewhere(
     assert before <= files_below(path)
 
 
-def test_checkout(path: Path) -> None:
+def test_checkout_opens_branches_and_their_versions(path: Path) -> None:
     ours = open_dataset(str(path))
     branch = ours.create_branch("feat/x", 3)
     assert (branch.version, branch.branch, branch.uri) == (3, "feat/x", f"{path}/tree/feat/x")
@@ -244,7 +244,7 @@ def test_checkout(path: Path) -> None:
     assert branch.latest_version == 3
     with pytest.raises(VersionNotFoundError, match="no version 1: it has version 3 only"):
         branch.checkout_version(1)
-    with pytest.raises(VersionNotFoundError, match="no branch 'feat/y'"):
+    with pytest.raises(VersionNotFoundError, match="branch 'feat/y' not found"):
         branch.checkout_version(("feat/y", 1))
     # The root of a branch can be opened like that of a table.
     root = f"{path}/tree/feat/x"
@@ -262,8 +262,8 @@ def test_checkout(path: Path) -> None:
     assert (made.version, made.branch) == (1, None)
 
 
-def test_names(path: Path) -> None:
-    """Those that pylance takes are taken; those that it refuses are refused; two kinds are refused for its sake."""
+def test_invalid_branch_names_are_refused(path: Path) -> None:
+    """Names are valid if pylance accepts them; two forms are refused because pylance fails later."""
     names = ["a/b/c", "a/b", "a", ".x", "x.", "Main", "main/x", "x.lock/y", "data", "é", "-", "_"]
     names += ["x.lock", ".", "..", "a/../b", "a/./b", "main", "a b", "a%2Fb", "a@b", "/a", "a/"]
     names += ["a//b", "", "a\\b", "a:b", "a\nb"]
@@ -284,59 +284,59 @@ def test_names(path: Path) -> None:
     assert listed == theirs.branches.list()
     assert len(listed) == 12
     for name in ("a/data", "x/tree/y", "x/_versions"):
-        with pytest.raises(InvalidInputError, match="files of their own"):
+        with pytest.raises(InvalidInputError, match="keep their own files"):
             dataset.create_branch(name, 1)
 
 
-def test_a_name_is_taken_once(path: Path) -> None:
+def test_a_branch_name_can_be_used_once(path: Path) -> None:
     our_branch(path, "b", 1)
-    with pytest.raises(InvalidInputError, match="has a branch 'b' already"):
+    with pytest.raises(InvalidInputError, match="branch 'b' already exists"):
         our_branch(path, "b", 2)
     pylance_branch(path, "c")
-    with pytest.raises(InvalidInputError, match="has a branch 'c' already"):
+    with pytest.raises(InvalidInputError, match="branch 'c' already exists"):
         our_branch(path, "c")
-    assert found(path, "b") == [*range(6)]
+    assert read_ids(path, "b") == [*range(6)]
 
 
 @CLIENTS
-def test_delete_leaves_the_neighbours_alone(path: Path, create: Create) -> None:
-    """feat/x, feat/x/y and feat/xy lie in one folder, and are made from the main branch."""
+def test_delete_keeps_branches_in_the_same_folder(path: Path, create: Create) -> None:
+    """feat/x, feat/x/y and feat/xy are in one folder, and were made from the main branch."""
     before = files_below(path)
     others = ["feat/x/y", "feat/xy", "feat", "feat/x/y/z"]
     for name in (*others, "feat/x"):
         create(path, name)
         write_dataset(rows(100), str(path), "append", branch=name)
         lance.dataset(str(path)).checkout_version((name, None)).delete("id = 100")
-    expected = {name: found(path, name) for name in others}
+    expected = {name: read_ids(path, name) for name in others}
     dataset = open_dataset(str(path))
     dataset.branches.delete("feat/x")
     assert sorted(dataset.branches.list()) == sorted(others)
-    assert {name: found(path, name) for name in others} == expected
+    assert {name: read_ids(path, name) for name in others} == expected
     assert {entry.name for entry in (path / "tree/feat/x").iterdir()} == {"y"}
-    with pytest.raises(VersionNotFoundError, match="no branch 'feat/x'"):
+    with pytest.raises(VersionNotFoundError, match="branch 'feat/x' not found"):
         open_dataset(str(path), branch="feat/x")
     create(path, "feat/x", 1)
-    assert found(path, "feat/x") == [*range(6)]
+    assert read_ids(path, "feat/x") == [*range(6)]
     for name in ("feat/x", *others):
         dataset.branches.delete(name)
     assert files_below(path) == before
     assert not list((path / "tree").iterdir())
 
 
-def test_a_branch_whose_folder_is_one_of_another(path: Path) -> None:
-    """pylance makes a/data, whose files lie in the data folder of a."""
+def test_a_branch_inside_a_folder_of_another_branch(path: Path) -> None:
+    """pylance creates a/data, whose files are in the data folder of a."""
     pylance_branch(path, "a/data")
     pylance_branch(path, "a")
     for name in ("a/data", "a"):
         write_dataset(rows(100), str(path), "append", branch=name)
-    expected = found(path, "a/data")
+    expected = read_ids(path, "a/data")
     open_dataset(str(path)).branches.delete("a")
-    assert found(path, "a/data") == expected
+    assert read_ids(path, "a/data") == expected
     assert {entry.name for entry in (path / "tree/a").iterdir()} == {"data"}
 
 
 @CLIENTS
-def test_what_is_needed_cannot_be_deleted(path: Path, create: Create) -> None:
+def test_branches_with_tags_or_descendants_cannot_be_deleted(path: Path, create: Create) -> None:
     create(path, "a")
     create(path, "b", ("a", None))
     create(path, "c", ("b", None))
@@ -347,7 +347,7 @@ def test_what_is_needed_cannot_be_deleted(path: Path, create: Create) -> None:
         with pytest.raises(OSError, match="referenced by"):
             theirs.branches.delete(name)
     dataset.tags.create("t", ("c", None))
-    with pytest.raises(InvalidInputError, match="tags name versions of the branch 'c': 't'"):
+    with pytest.raises(InvalidInputError, match="branch 'c' has tags: 't'"):
         dataset.branches.delete("c")
     with pytest.raises(OSError, match="referenced by tags"):
         theirs.branches.delete("c")
@@ -358,8 +358,8 @@ def test_what_is_needed_cannot_be_deleted(path: Path, create: Create) -> None:
     assert dataset.branches.list() == {}
 
 
-def test_a_branch_of_the_same_name_made_again(path: Path) -> None:
-    """Only the random id tells the branches that were made from the first one of that name."""
+def test_a_branch_that_was_deleted_and_created_again_is_another_branch(path: Path) -> None:
+    """Only the random id identifies the branches that were made from the first branch of the name."""
     dataset = open_dataset(str(path))
     dataset.create_branch("a")
     dataset.create_branch("b", ("a", None))
@@ -371,8 +371,10 @@ def test_a_branch_of_the_same_name_made_again(path: Path) -> None:
     lance.dataset(str(path)).branches.delete("a")
 
 
-def test_requests_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tags and branches that are there already because the answer was lost are made."""
+def test_a_repeated_request_recognises_its_own_branch_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A creation succeeds if its own file exists because the answer to the first request was lost."""
     put = ObjectStore.put_if_absent
 
     def repeated(self: ObjectStore, *args: Any) -> bool:
@@ -382,52 +384,52 @@ def test_requests_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
     dataset = open_dataset(str(path))
     dataset.create_branch("b").tags.create("t")
-    assert found(path, "b") == [0, *range(2, 9)]
+    assert read_ids(path, "b") == [0, *range(2, 9)]
     assert dataset.tags.list()["t"]["branch"] == "b"
-    with pytest.raises(InvalidInputError, match="has a branch 'b' already"):
+    with pytest.raises(InvalidInputError, match="branch 'b' already exists"):
         dataset.create_branch("b")
-    with pytest.raises(InvalidInputError, match="has a tag 't' already"):
+    with pytest.raises(InvalidInputError, match="tag 't' already exists"):
         dataset.tags.create("t")
 
 
-def test_what_a_crash_leaves_of_a_creation(path: Path) -> None:
+def test_an_unfinished_creation_is_adopted(path: Path) -> None:
     dataset = open_dataset(str(path))
     dataset.create_branch("a/b")
     (path / "_refs/branches/a%2Fb.json").unlink()
-    with pytest.raises(VersionNotFoundError, match="no branch 'a/b'"):
+    with pytest.raises(VersionNotFoundError, match="branch 'a/b' not found"):
         open_dataset(str(path), branch="a/b")
-    with pytest.raises(InvalidInputError, match="not made or not deleted to the end"):
+    with pytest.raises(InvalidInputError, match="unfinished creation or deletion of a branch"):
         dataset.create_branch("a/b", 1)
     dataset.create_branch("a/b")
-    assert found(path, "a/b") == [0, *range(2, 9)]
+    assert read_ids(path, "a/b") == [0, *range(2, 9)]
     (path / "_refs/branches/a%2Fb.json").unlink()
     dataset.branches.delete("a/b")
     dataset.create_branch("a/b", 1)
-    assert found(path, "a/b") == [*range(6)]
+    assert read_ids(path, "a/b") == [*range(6)]
 
 
-def test_a_branch_that_has_lost_its_file_is_not_deleted_under_others(path: Path) -> None:
+def test_a_branch_without_its_file_is_not_deleted_while_it_is_needed(path: Path) -> None:
     dataset = open_dataset(str(path))
     dataset.create_branch("a")
     write_dataset(rows(100), str(path), "append", branch="a")
     dataset.create_branch("b", ("a", None)).create_branch("c")
     dataset.tags.create("t", ("a", None))
     (path / "_refs/branches/a.json").unlink()
-    expected = found(path, "c")
-    with pytest.raises(InvalidInputError, match="tags name versions of the branch 'a': 't'"):
+    expected = read_ids(path, "c")
+    with pytest.raises(InvalidInputError, match="branch 'a' has tags: 't'"):
         dataset.branches.delete("a")
     dataset.tags.delete("t")
     with pytest.raises(InvalidInputError, match=r"made from 'a' .*: 'b', 'c';"):
         dataset.branches.delete("a")
-    assert found(path, "c") == expected
+    assert read_ids(path, "c") == expected
     dataset.branches.delete("c")
     dataset.branches.delete("b")
     dataset.branches.delete("a")
     assert not list((path / "tree").iterdir())
 
 
-def test_what_a_crash_leaves_of_a_deletion(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before each removal of a file in turn: deleting once more removes the rest."""
+def test_an_unfinished_deletion_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill before any removal of a file, a second deletion removes the rest."""
 
     class Killed(BaseException):
         pass
@@ -466,16 +468,16 @@ def test_what_a_crash_leaves_of_a_deletion(path: Path, monkeypatch: pytest.Monke
 
 def test_a_table_in_the_folder_of_branches_is_not_deleted(path: Path) -> None:
     lance.write_dataset(rows(0), str(path / "tree/table"))
-    with pytest.raises(VersionNotFoundError, match="no branch 'table'"):
+    with pytest.raises(VersionNotFoundError, match="branch 'table' not found"):
         open_dataset(str(path)).branches.delete("table")
-    with pytest.raises(VersionNotFoundError, match="no branch 'table'"):
+    with pytest.raises(VersionNotFoundError, match="branch 'table' not found"):
         open_dataset(str(path), branch="table")
-    with pytest.raises(InvalidInputError, match="has versions already"):
+    with pytest.raises(InvalidInputError, match="already has versions"):
         our_branch(path, "table")
     assert ids(path / "tree/table") == [0, 1, 2]
 
 
-def test_a_branch_that_was_copied_away_is_a_table(path: Path) -> None:
+def test_a_copy_of_a_branch_folder_is_a_table(path: Path) -> None:
     our_branch(path, "b")
     copy = path.parent / "copy"
     shutil.copytree(path / "tree/b", copy)
@@ -530,7 +532,7 @@ GOOD: dict[str, Any] = {
     ],
     ids=lambda content: content[:60],
 )
-def test_broken_files(path: Path, content: str) -> None:
+def test_corrupt_branch_files_are_refused(path: Path, content: str) -> None:
     our_branch(path, "good")
     (path / "_refs/branches/bad.json").write_text(content)
     dataset = open_dataset(str(path))
@@ -547,7 +549,7 @@ def test_broken_files(path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     "name", ["..%2F..%2Fx", "%2Fetc", "a%2F..%2Fb", "a%00b", "%61", "a%2f b", "main", "a%2F"]
 )
-def test_files_of_impossible_names(path: Path, name: str) -> None:
+def test_files_with_invalid_branch_names_are_refused(path: Path, name: str) -> None:
     our_branch(path, "good")
     (path / f"_refs/branches/{name}.json").write_text(json.dumps(GOOD))
     dataset = open_dataset(str(path))
@@ -556,10 +558,10 @@ def test_files_of_impossible_names(path: Path, name: str) -> None:
             look()
     with pytest.raises(InvalidInputError):
         branches.delete_branch(ObjectStore.from_uri(path), "../../t")
-    assert found(path, "good") == [0, *range(2, 9)]
+    assert read_ids(path, "good") == [0, *range(2, 9)]
 
 
-def test_old_files_without_identifier(path: Path) -> None:
+def test_branch_files_of_early_releases_have_no_identifier(path: Path) -> None:
     our_branch(path, "a")
     our_branch(path, "b", ("a", None))
     for name in ("a", "b"):
@@ -582,8 +584,8 @@ def test_old_files_without_identifier(path: Path) -> None:
     assert branch_store.read_branches(store) == {}
 
 
-def test_manifests_that_name_other_branches(path: Path) -> None:
-    """What a manifest says of its branch does not lead to another folder than that of the table."""
+def test_manifests_with_a_wrong_branch_name(path: Path) -> None:
+    """The branch name in a manifest must not lead to a folder outside of the table."""
     our_branch(path, "b")
     manifest = manifest_of(path, "b")
     for branch in ("../../..", "b/../..", "", "/", "x"):
@@ -597,7 +599,7 @@ def test_manifests_that_name_other_branches(path: Path) -> None:
             assert branch != "x"
 
 
-def test_memory(tmp_path: Path) -> None:
+def test_branches_work_in_the_memory_store(tmp_path: Path) -> None:
     uri = f"memory://{tmp_path.name}/t"
     table = pa.table({"id": range(5)})
     dataset: Dataset = write_dataset(table, uri)
@@ -621,10 +623,10 @@ def test_a_link_in_the_folder_of_a_branch_is_not_followed(path: Path) -> None:
     assert (outside / "keep.lance").exists()
 
 
-def test_a_branch_made_from_one_that_is_being_deleted(
+def test_creation_and_deletion_of_the_parent_exclude_each_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever the deletion begins while the other is made, no branch is left without its files."""
+    """At whatever step the deletion starts, no branch loses its files."""
     our_branch(path, "a")
     write_dataset(rows(50), str(path / "tree/a"), "append")
     put = ObjectStore.put_if_absent
@@ -644,12 +646,12 @@ def test_a_branch_made_from_one_that_is_being_deleted(
     monkeypatch.setattr(ObjectStore, "delete", made_before)
     with pytest.raises(InvalidInputError, match="made from 'a'"):
         open_dataset(str(path)).branches.delete("a")
-    assert found(path, "c") == found(path, "a") == [0, *range(2, 9), 50, 51, 52]
+    assert read_ids(path, "c") == read_ids(path, "a") == [0, *range(2, 9), 50, 51, 52]
     open_dataset(str(path)).branches.delete("c")
 
     source = open_table(str(path), branch="a")
     monkeypatch.setattr(ObjectStore, "put_if_absent", deleted_before)
-    with pytest.raises(VersionNotFoundError, match="'a' has been deleted"):
+    with pytest.raises(VersionNotFoundError, match="'a' was deleted"):
         branches.create_branch(source, "c")
     assert open_dataset(str(path)).branches.list() == {}
     assert files_below(path / "tree") == set()

@@ -1,4 +1,4 @@
-"""Clones, shallow and deep, of tables with deletions, indexes, blobs, branches and other roots; and base paths."""
+"""Shallow and deep clones of tables with deletions, indexes, blobs, branches and base paths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from lance_spark.table.paths import BasePath
 from lance_spark.table.refs import clones
 from tests.support.interop.blobs import extended, random_values, table
 from tests.support.tables.pylance_written import ids, rows
-from tests.table.refs.test_branches import cleaned, files_below
+from tests.table.refs.test_branches import clean_manifest, files_below
 
 Clone = Callable[[str, str, Any], Any]
 
@@ -64,8 +64,8 @@ def path(tmp_path: Path) -> str:
     return path
 
 
-def found(path: str) -> list[int]:
-    """Ids in a table, which both clients have to agree on, with and without its index."""
+def read_ids(path: str) -> list[int]:
+    """Return the ids of a table; both clients must read the same ones, with and without an index."""
     mine, theirs = open_dataset(path), lance.dataset(path)
     theirs.validate()
     assert mine.version == theirs.version
@@ -81,11 +81,11 @@ def first_manifest(path: str) -> Any:
 
 
 @BOTH
-def test_the_first_manifest_is_that_of_pylance(path: str, kind: str) -> None:
+def test_first_manifest_equals_that_of_pylance(path: str, kind: str) -> None:
     ours(kind)(path, path + "-a", 5)
     pylances(kind)(path, path + "-b", 5)
     mine, theirs = first_manifest(path + "-a"), first_manifest(path + "-b")
-    assert cleaned(mine.to_proto()) == cleaned(theirs.to_proto())
+    assert clean_manifest(mine.to_proto()) == clean_manifest(theirs.to_proto())
     assert mine.index_section == theirs.index_section
     first = (open_dataset(path + "-a").read_transaction(5), open_dataset(path + "-b"))
     assert first[0] is not None
@@ -96,7 +96,9 @@ def test_the_first_manifest_is_that_of_pylance(path: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone"])
 @pytest.mark.parametrize("who", [ours, pylances])
-def test_any_version(path: str, kind: str, who: Callable[[str], Clone]) -> None:
+def test_old_versions_tags_and_branches_can_be_cloned(
+    path: str, kind: str, who: Callable[[str], Clone]
+) -> None:
     lance.dataset(path).tags.create("deleted", 3)
     lance.write_dataset(rows(60), lance.dataset(path).create_branch("b", 2), mode="append")
     clone = who(kind)
@@ -110,12 +112,12 @@ def test_any_version(path: str, kind: str, who: Callable[[str], Clone]) -> None:
     ):
         target = f"{path}-{at}"
         clone(path, target, reference)
-        assert found(target) == expected
+        assert read_ids(target) == expected
         # The clone has its own history, and the table does not see it.
         version = open_dataset(target).version
         write_dataset(rows(90), target, "append")
         lance.dataset(target).delete("id = 0")
-        assert found(target) == [*expected[1:], 90, 91, 92]
+        assert read_ids(target) == [*expected[1:], 90, 91, 92]
         assert next(info.version for info in open_dataset(target).versions()) == version
         assert open_dataset(target).branch is None
     assert ids(Path(path)) == [0, *range(2, 9)]
@@ -130,7 +132,7 @@ def test_clones_of_clones(path: str, clone: Clone) -> None:
         write_dataset(rows(10 * depth + 10), target, "append")
         lance.dataset(target).delete(f"id = {10 * depth + 10}")
         expected += [10 * depth + 11, 10 * depth + 12]
-        assert found(target) == expected
+        assert read_ids(target) == expected
         assert len(open_dataset(target).base_paths()) == depth + 1
         source = target
     # A deep clone needs none of them.
@@ -138,15 +140,15 @@ def test_clones_of_clones(path: str, clone: Clone) -> None:
     lance.dataset(source).deep_clone(path + "-theirs", (None, None))
     for gone in (path, path + "-0", path + "-1", path + "-2"):
         shutil.rmtree(gone)
-    assert found(path + "-mine") == found(path + "-theirs") == expected
+    assert read_ids(path + "-mine") == read_ids(path + "-theirs") == expected
     assert open_dataset(path + "-mine").base_paths() == {}
 
 
 @DEEP
-def test_a_deep_clone_stands_alone(path: str, clone: Clone) -> None:
+def test_a_deep_clone_does_not_need_its_source(path: str, clone: Clone) -> None:
     clone(path, path + "-c", 4)
     shutil.rmtree(path)
-    assert found(path + "-c") == [0, *range(2, 9)]
+    assert read_ids(path + "-c") == [0, *range(2, 9)]
     dataset = lance.dataset(path + "-c")
     assert dataset.describe_indices()[0].num_rows_indexed == 5
     assert not [file for file in files_below(Path(path + "-c")) if ".tmp" in file]
@@ -154,7 +156,7 @@ def test_a_deep_clone_stands_alone(path: str, clone: Clone) -> None:
 
 @BOTH
 @pytest.mark.parametrize("who", [ours, pylances])
-def test_blobs(tmp_path: Path, kind: str, who: Callable[[str], Clone]) -> None:
+def test_clones_have_the_blobs(tmp_path: Path, kind: str, who: Callable[[str], Clone]) -> None:
     values = random_values(60)
     data = table(extended(values))
     source, target = str(tmp_path / "t"), str(tmp_path / "c")
@@ -169,7 +171,7 @@ def test_blobs(tmp_path: Path, kind: str, who: Callable[[str], Clone]) -> None:
     assert [None if file is None else file.readall() for file in files] == values
 
 
-def test_versions_of_files(tmp_path: Path) -> None:
+def test_clones_of_all_file_versions(tmp_path: Path) -> None:
     for version in ("legacy", "2.0", "2.1", "2.3"):
         source = str(tmp_path / version)
         data = pa.table(
@@ -183,7 +185,7 @@ def test_versions_of_files(tmp_path: Path) -> None:
         assert lance.dataset(source + "-d").to_table() == deep.to_table() == data
 
 
-def test_stable_row_ids(tmp_path: Path) -> None:
+def test_clones_keep_stable_row_ids(tmp_path: Path) -> None:
     source = str(tmp_path / "t")
     lance.write_dataset(rows(0, 6), source, enable_stable_row_ids=True, max_rows_per_file=3)
     lance.dataset(source).delete("id < 2")
@@ -196,19 +198,19 @@ def test_stable_row_ids(tmp_path: Path) -> None:
         assert open_dataset(target).to_table(with_row_id=True) == theirs
 
 
-def test_where_there_is_a_table_already(path: str) -> None:
+def test_a_clone_does_not_replace_a_table(path: str) -> None:
     dataset = open_dataset(path)
     lance.write_dataset(rows(0), path + "-c")
     before = files_below(Path(path + "-c"))
     for clone in (dataset.shallow_clone, dataset.deep_clone):
         for target in (path, path + "-c"):
-            with pytest.raises(TableExistsError, match="there is a table already"):
+            with pytest.raises(TableExistsError, match="the table already exists"):
                 clone(target)
     assert files_below(Path(path + "-c")) == before
 
 
-def test_names_that_two_files_have(path: str) -> None:
-    """Files of different roots can have one name; a deep clone has them in one folder."""
+def test_a_deep_clone_renames_data_files_with_equal_names(path: str) -> None:
+    """Files of different roots can have equal names; a deep clone stores them in one folder."""
     dataset = open_dataset(path).shallow_clone(path + "-c")
     write_dataset(rows(50), path + "-c", "append")
     (own,) = (Path(path + "-c") / "data").iterdir()
@@ -220,10 +222,10 @@ def test_names_that_two_files_have(path: str) -> None:
     file = Path(path + "-c") / versions.find(table.store, table.version).path
     file.write_bytes(encode(proto, table.manifest.index_section, None))
     dataset = open_dataset(path + "-c")
-    assert found(path + "-c") == [0, *range(2, 9), 50, 51, 52]
+    assert read_ids(path + "-c") == [0, *range(2, 9), 50, 51, 52]
     dataset.deep_clone(path + "-d")
     shutil.rmtree(path)
-    assert found(path + "-d") == [0, *range(2, 9), 50, 51, 52]
+    assert read_ids(path + "-d") == [0, *range(2, 9), 50, 51, 52]
 
 
 class Killed(BaseException):
@@ -231,8 +233,10 @@ class Killed(BaseException):
 
 
 @BOTH
-def test_killed_before_each_step(path: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the manifest is there, there is no table; afterwards the clone can be made."""
+def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
+    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the manifest exists, no table exists; a second attempt makes the clone."""
     target = Path(path + "-c")
     create = versions.create_manifest
     put = ObjectStore.write_bytes
@@ -275,25 +279,23 @@ def test_killed_before_each_step(path: str, kind: str, monkeypatch: pytest.Monke
             return
         if versions.list_manifests(ObjectStore.from_uri(target)):
             # The hint is the only step after the manifest.
-            assert found(str(target)) == [0, *range(2, 9)]
+            assert read_ids(str(target)) == [0, *range(2, 9)]
             shutil.rmtree(target)
             continue
         getattr(open_dataset(path), kind)(str(target))
-        assert found(str(target)) == [0, *range(2, 9)]
+        assert read_ids(str(target)) == [0, *range(2, 9)]
         shutil.rmtree(target)
     raise AssertionError("never done")
 
 
-def test_a_source_that_lacks_a_file(path: str) -> None:
+def test_a_missing_source_file_fails_the_clone(path: str) -> None:
     next((Path(path) / "data").iterdir()).unlink()
     with pytest.raises(MissingFileError, match="data/"):
         open_dataset(path).deep_clone(path + "-c")
     assert files_below(Path(path + "-c")) == set()
 
 
-def test_stores_that_fail_while_the_manifest_is_made(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_fails_at_the_manifest(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create = versions.create_manifest
 
     def answer_is_lost(*args: Any) -> bool:
@@ -305,7 +307,7 @@ def test_stores_that_fail_while_the_manifest_is_made(
 
     monkeypatch.setattr(versions, "create_manifest", answer_is_lost)
     open_dataset(path).shallow_clone(path + "-c")
-    assert found(path + "-c") == [0, *range(2, 9)]
+    assert read_ids(path + "-c") == [0, *range(2, 9)]
     monkeypatch.setattr(versions, "create_manifest", refused)
     with pytest.raises(StorageError, match="refused"):
         open_dataset(path).deep_clone(path + "-d")
@@ -313,10 +315,10 @@ def test_stores_that_fail_while_the_manifest_is_made(
 
 
 @BOTH
-def test_a_request_that_the_store_repeats(
+def test_a_repeated_request_recognises_its_own_manifest(
     path: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer was lost: the manifest that is there already is the own one."""
+    """The answer was lost: the existing manifest is our own."""
     put = ObjectStore.put_if_absent
 
     def repeated(self: ObjectStore, *args: Any) -> bool:
@@ -325,16 +327,16 @@ def test_a_request_that_the_store_repeats(
 
     monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
     made = getattr(open_dataset(path), kind)(path + "-c")
-    assert found(made.uri) == [0, *range(2, 9)]
+    assert read_ids(made.uri) == [0, *range(2, 9)]
     assert made.read_transaction(made.version) is not None
     assert len(list((Path(path + "-c") / "_transactions").iterdir())) == 1
 
 
 @pytest.mark.parametrize("failures", [1, 99])
-def test_a_request_that_arrives_late(
+def test_a_delayed_request_for_the_manifest_is_uncertain(
     path: str, failures: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as it can, the files have to stay."""
+    """The files must stay as long as the request may still arrive."""
     put = ObjectStore.put_if_absent
     late: list[tuple[Any, ...]] = []
 
@@ -352,11 +354,13 @@ def test_a_request_that_arrives_late(
             open_dataset(path).deep_clone(path + "-c")
     for request in late:
         put(*request)
-    assert found(path + "-c") == [0, *range(2, 9)]
+    assert read_ids(path + "-c") == [0, *range(2, 9)]
 
 
-def test_a_clone_to_where_another_fails(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has copied has the same names, and it deletes that."""
+def test_a_failing_clone_keeps_files_of_a_concurrent_one(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copies of both clones have the same names, and the failing clone deletes its own."""
     copy = copies.copy_file
     target = Path(path + "-c")
     doomed = sorted((Path(path) / "data").iterdir())[-1]
@@ -376,7 +380,7 @@ def test_a_clone_to_where_another_fails(path: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(copies, "copy_file", interleaved)
     open_dataset(path).deep_clone(str(target))
-    assert found(str(target)) == [0, *range(2, 9)]
+    assert read_ids(str(target)) == [0, *range(2, 9)]
 
     # The one that fails stops once there is a table.
     delete = ObjectStore.delete
@@ -392,10 +396,12 @@ def test_a_clone_to_where_another_fails(path: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ObjectStore, "delete", overtaken)
     with pytest.raises(MissingFileError, match="broken off"):
         open_dataset(path).deep_clone(str(target))
-    assert found(str(target)) == [0, *range(2, 9)]
+    assert read_ids(str(target)) == [0, *range(2, 9)]
 
 
-def test_somebody_else_makes_a_table_meanwhile(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_client_creates_a_table_at_the_target(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create = versions.create_manifest
 
     def late(*args: Any) -> bool:
@@ -403,14 +409,16 @@ def test_somebody_else_makes_a_table_meanwhile(path: str, monkeypatch: pytest.Mo
         return create(*args)
 
     monkeypatch.setattr(versions, "create_manifest", late)
-    with pytest.raises(TableExistsError, match="somebody else"):
+    with pytest.raises(TableExistsError, match="another client"):
         open_dataset(path).deep_clone(path + "-c")
     monkeypatch.undo()
     assert ids(Path(path + "-c")) == [0, 1, 2]
 
 
-def test_somebody_writes_to_the_clone_at_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the manifest and the look whether somebody else has made a table: that is not one."""
+def test_another_client_commits_to_the_clone_at_once(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit on the new version, before the check for other tables, is not another table."""
     create = versions.create_manifest
 
     def early(*args: Any) -> bool:
@@ -429,16 +437,16 @@ def test_somebody_writes_to_the_clone_at_once(path: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(versions, "create_manifest", early)
     open_dataset(path).shallow_clone(path + "-c", 4)
-    assert found(path + "-c") == [0, *range(2, 9), 50, 51, 52]
+    assert read_ids(path + "-c") == [0, *range(2, 9), 50, 51, 52]
     assert [one.version for one in open_dataset(path + "-c").versions()] == [4, 5]
 
     monkeypatch.setattr(versions, "create_manifest", another)
-    with pytest.raises(TableExistsError, match="somebody else"):
+    with pytest.raises(TableExistsError, match="another client"):
         open_dataset(path).shallow_clone(path + "-d", 3)
     assert [one.version for one in open_dataset(path + "-d").versions()] == [4]
 
 
-def test_copies_are_made_in_pieces_and_few_at_a_time(
+def test_copies_are_bounded_in_size_and_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = ObjectStore.from_uri(tmp_path / "a"), ObjectStore.from_uri(tmp_path / "b")
@@ -478,7 +486,7 @@ def test_copies_are_made_in_pieces_and_few_at_a_time(
     assert taken[0] <= 2 * copies.FILES_AT_ONCE + 1
 
 
-def test_memory(tmp_path: Path) -> None:
+def test_clones_work_in_the_memory_store(tmp_path: Path) -> None:
     uri = f"memory://{tmp_path.name}"
     data = pa.table({"id": range(5)})
     dataset: Dataset = write_dataset(data, f"{uri}/t")
@@ -494,7 +502,7 @@ def bases(path: str) -> list[BasePath]:
     return [BasePath(0, path + "-f", False, "folder"), BasePath(0, path + "-r", True, "root")]
 
 
-def test_a_table_with_other_roots(tmp_path: Path) -> None:
+def test_clones_of_a_table_with_base_paths(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     theirs = [
         lance.DatasetBasePath(base.path, name=base.name, is_dataset_root=base.is_dataset_root)
@@ -516,7 +524,7 @@ def test_a_table_with_other_roots(tmp_path: Path) -> None:
     for message in (mine, other):
         for fragment in message.fragments:
             fragment.files[0].ClearField("path")
-    assert cleaned(mine) == cleaned(other)
+    assert clean_manifest(mine) == clean_manifest(other)
     first, second = (open_dataset(one).read_transaction(1) for one in (path, path + "2"))
     assert first is not None
     assert second is not None
@@ -551,27 +559,27 @@ def test_a_table_with_other_roots(tmp_path: Path) -> None:
     ]
     lance.dataset(path).delete("id = 4")
     expected = [*range(4), *range(5, 42)]
-    assert found(path) == expected
+    assert read_ids(path) == expected
     clone = open_dataset(path).shallow_clone(path + "-c")
     assert [base.id for base in clone.base_paths().values()].count(3) == 1
-    assert found(path + "-c") == expected
+    assert read_ids(path + "-c") == expected
     open_dataset(path).deep_clone(path + "-d")
     for gone in (path, path + "-f", path + "-r"):
         shutil.rmtree(gone)
-    assert found(path + "-d") == expected
+    assert read_ids(path + "-d") == expected
 
 
 def test_overwritten_tables_keep_their_bases(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_dataset(rows(0), path, initial_bases=bases(path))
     write_dataset(rows(10), path, "overwrite", target_bases=["folder"])
-    assert found(path) == [10, 11, 12]
+    assert read_ids(path) == [10, 11, 12]
     lance.write_dataset(rows(20), path, mode="overwrite", target_bases=["folder"])
-    assert found(path) == [20, 21, 22]
+    assert read_ids(path) == [20, 21, 22]
     assert sorted(open_dataset(path).base_paths()) == [1, 2]
 
 
-def test_writes_that_fail_leave_nothing_in_other_roots(tmp_path: Path) -> None:
+def test_failed_writes_leave_no_files_in_base_paths(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_dataset(rows(0), path, initial_bases=bases(path))
 
@@ -595,7 +603,7 @@ def test_writes_that_fail_leave_nothing_in_other_roots(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("t-*/**/*.lance"))
 
 
-def test_blobs_in_other_roots(tmp_path: Path) -> None:
+def test_blobs_in_base_paths(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     values = random_values(40)
     data = table(extended(values))
@@ -626,7 +634,9 @@ def test_blobs_in_other_roots(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
     path = str(tmp_path / "t")
     write_dataset(rows(0), path, initial_bases=bases(path))
     with pytest.raises((InvalidInputError, InvalidOptionError), match=message):
@@ -641,7 +651,7 @@ def test_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> N
         [BasePath(1, "/a", False), BasePath(1, "/b", False)],
     ],
 )
-def test_new_bases_are_unique(tmp_path: Path, given: list[BasePath]) -> None:
+def test_initial_bases_must_be_unique(tmp_path: Path, given: list[BasePath]) -> None:
     with pytest.raises(InvalidInputError, match="two base paths have the"):
         write_dataset(rows(0), str(tmp_path / "t"), initial_bases=given)
 
@@ -654,17 +664,17 @@ def with_manifest(path: str, change: Callable[[table_pb2.Manifest], object]) -> 
     file.write_bytes(encode(proto, table.manifest.index_section, None))
 
 
-def test_bases_that_lead_back_to_the_table(path: str) -> None:
-    """Files below a base path are looked for there, and base paths of that place are no more than folders."""
+def test_base_paths_that_are_the_table_itself(path: str) -> None:
+    """Base paths that lead to the table itself are read as folders."""
     dataset = open_dataset(path).create_branch("b")
     root = dataset.uri
     with_manifest(root, lambda m: m.base_paths.add(id=7, path=root, is_dataset_root=True))
-    assert found(root) == [0, *range(2, 9)]
+    assert read_ids(root) == [0, *range(2, 9)]
     with_manifest(path, lambda m: m.base_paths.add(id=8, path=root, is_dataset_root=True))
     with_manifest(path, lambda m: m.base_paths.add(id=9, path=path, is_dataset_root=True))
     assert ids(Path(path)) == [0, *range(2, 9)]
     open_dataset(path).deep_clone(path + "-c")
-    assert found(path + "-c") == [0, *range(2, 9)]
+    assert read_ids(path + "-c") == [0, *range(2, 9)]
 
 
 @pytest.mark.parametrize(
@@ -681,7 +691,7 @@ def test_bases_that_lead_back_to_the_table(path: str) -> None:
         lambda m: setattr(m.fragments[0].deletion_file, "base_id", 3),
     ],
 )
-def test_hostile_bases(path: str, change: Any) -> None:
+def test_hostile_base_paths_are_refused(path: str, change: Any) -> None:
     clone = open_dataset(path).shallow_clone(path + "-c")
     with_manifest(clone.uri, change)
     with pytest.raises(CorruptTableError):
@@ -691,20 +701,20 @@ def test_hostile_bases(path: str, change: Any) -> None:
     assert not [name for name in files_below(Path(path + "-d")) if "manifest" in name]
 
 
-def test_an_index_whose_id_is_none(path: str) -> None:
+def test_an_index_with_an_invalid_uuid_is_refused(path: str) -> None:
     dataset = open_dataset(path)
     section = table_pb2.IndexSection()
     section.indices.add(name="i").uuid.uuid = b"../../../../x"
     table = open_table(path)
     file = Path(path) / versions.find(table.store, table.version).path
     file.write_bytes(encode(table.manifest.to_proto(), section.SerializeToString(), None))
-    with pytest.raises(CorruptTableError, match="an id of 13 bytes"):
+    with pytest.raises(CorruptTableError, match="has 13 bytes, not 16"):
         dataset.checkout_version((None, None)).deep_clone(path + "-c")
     assert clones.find_clone(ObjectStore.from_uri(path + "-c"), table, "b") is None
 
 
-def test_a_deep_clone_on_a_base_path_of_the_source(tmp_path: Path) -> None:
-    """Whatever is wrong, the files that the source has there stay."""
+def test_a_deep_clone_into_a_base_path_of_its_source_is_refused(tmp_path: Path) -> None:
+    """The source's files stay, whichever error occurs."""
     path, tier, link = tmp_path / "t", tmp_path / "tier", tmp_path / "link"
     base = BasePath(1, str(tier), True, "tier")
     write_dataset(rows(0), str(path), initial_bases=[base], target_bases=["tier"])
@@ -714,11 +724,11 @@ def test_a_deep_clone_on_a_base_path_of_the_source(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="copied to itself"):
             open_dataset(str(path)).deep_clone(str(target))
         assert files_below(tier) == before
-    assert found(str(path)) == [0, 1, 2]
+    assert read_ids(str(path)) == [0, 1, 2]
 
 
-def test_a_deep_clone_that_fails_leaves_what_was_there(path: str) -> None:
-    """Files of the same names, as another table has them that uses the folder too."""
+def test_a_failed_deep_clone_keeps_existing_files(path: str) -> None:
+    """Another table that uses the folder can have files with the same names."""
     lost, kept = sorted((Path(path) / "data").iterdir())[:2]
     target = Path(path + "-c") / "data"
     target.mkdir(parents=True)
@@ -729,8 +739,8 @@ def test_a_deep_clone_that_fails_leaves_what_was_there(path: str) -> None:
     assert files_below(Path(path + "-c")) == {f"data/{kept.name}"}
 
 
-def test_a_copy_appears_whole(tmp_path: Path) -> None:
-    """Another clone to the same place can have been faster: its files are never seen in part."""
+def test_a_copied_file_is_never_seen_in_part(tmp_path: Path) -> None:
+    """A concurrent clone to the same path must never see a partly written file."""
     source, target = ObjectStore.from_uri(tmp_path / "a"), ObjectStore.from_uri(tmp_path / "b")
     source.write_bytes("x", b"new")
     target.write_bytes("x", b"old")

@@ -1,4 +1,4 @@
-"""Tables that are copied or moved: their base paths, and branches, which pylance finds below absolute paths."""
+"""Copied and moved tables: their base paths, and branches that refer to absolute paths."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_base(tmp_path: Path, *, is_root: bool) -> Path:
 
 
 @pytest.mark.parametrize("is_root", [False, True])
-def test_a_base_path_leads_elsewhere(tmp_path: Path, is_root: bool) -> None:
+def test_repoint_base_changes_the_path(tmp_path: Path, is_root: bool) -> None:
     path = with_base(tmp_path, is_root=is_root)
     dataset = open_dataset(str(path))
     new = tmp_path / "new"
@@ -63,7 +63,7 @@ def test_a_base_path_leads_elsewhere(tmp_path: Path, is_root: bool) -> None:
         moved.repoint_base("x", str(new))
 
 
-def test_files_of_another_size(tmp_path: Path) -> None:
+def test_repoint_base_refuses_files_of_another_size(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=True)
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     (file,) = (tmp_path / "new" / "data").iterdir()
@@ -72,7 +72,7 @@ def test_files_of_another_size(tmp_path: Path) -> None:
         open_dataset(str(path)).repoint_base("tier", str(tmp_path / "new"))
 
 
-def test_a_path_that_another_base_has(tmp_path: Path) -> None:
+def test_repoint_base_refuses_the_path_of_another_base(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
     other = tmp_path / "other"
     dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other), False, "other")])
@@ -81,8 +81,8 @@ def test_a_path_that_another_base_has(tmp_path: Path) -> None:
         dataset.repoint_base("tier", str(other))
 
 
-def test_pylance_does_the_same_by_ids(tmp_path: Path) -> None:
-    """The message that we commit is the one by which pylance replaces a base path."""
+def test_pylance_replaces_base_paths_by_id_as_well(tmp_path: Path) -> None:
+    """The transaction that we commit is the one with which pylance replaces a base path."""
     path = with_base(tmp_path, is_root=False)
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     lance.dataset(path).add_bases([DatasetBasePath(str(tmp_path / "new"), "renamed", False, 1)])
@@ -91,7 +91,7 @@ def test_pylance_does_the_same_by_ids(tmp_path: Path) -> None:
     }
 
 
-def test_a_write_that_was_planned_with_the_old_path(tmp_path: Path) -> None:
+def test_a_write_planned_with_the_old_path_conflicts(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
     job = begin_write(str(path), rows(0).schema, target_bases=["tier"])
     writer = job.writer()
@@ -105,7 +105,7 @@ def test_a_write_that_was_planned_with_the_old_path(tmp_path: Path) -> None:
     assert lance.dataset(path).to_table() == dataset.to_table() == rows(0, 6)
 
 
-def test_others_write_while_files_are_looked_for(tmp_path: Path) -> None:
+def test_a_concurrent_append_conflicts_with_a_new_path(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -117,7 +117,7 @@ def test_others_write_while_files_are_looked_for(tmp_path: Path) -> None:
 
 
 def branched(path: Path) -> None:
-    """Let pylance make the branches `a`, of the main line, and `a/b`, of `a`, each with rows of its own."""
+    """Let pylance create `a` from the main branch and `a/b` from `a`, each with its own rows."""
     lance.write_dataset(rows(0), path)
     first = lance.dataset(path).create_branch("a")
     first = lance.write_dataset(rows(3), first.uri, mode="append")
@@ -125,7 +125,7 @@ def branched(path: Path) -> None:
     lance.write_dataset(rows(6), second.uri, mode="append")
 
 
-def test_branches_of_a_copy(tmp_path: Path) -> None:
+def test_branches_of_a_copied_table_are_refused_until_repaired(tmp_path: Path) -> None:
     path, copy = tmp_path / "t", tmp_path / "copy" / "t"
     branched(path)
     shutil.copytree(path, copy)
@@ -156,7 +156,7 @@ def test_branches_of_a_copy(tmp_path: Path) -> None:
     assert [one.version for one in open_dataset(str(copy)).repair_branches()] == [None, None]
 
 
-def test_a_branch_that_cannot_be_repaired(tmp_path: Path) -> None:
+def test_a_branch_with_missing_files_is_not_repaired(tmp_path: Path) -> None:
     path, copy = tmp_path / "t", tmp_path / "copy"
     branched(path)
     shutil.copytree(path, copy)
@@ -170,8 +170,8 @@ def test_a_branch_that_cannot_be_repaired(tmp_path: Path) -> None:
             open_dataset(str(copy), branch=name)
 
 
-def test_branches_of_a_copied_clone(tmp_path: Path) -> None:
-    """Its source stays where it is: only the clone's own files are found in the copy."""
+def test_branches_of_a_copied_clone_keep_the_source(tmp_path: Path) -> None:
+    """The source does not move: only the clone's own files are in the copy."""
     source, clone, copy = (tmp_path / name for name in ("source", "clone", "copy"))
     lance.write_dataset(rows(0), source).shallow_clone(str(clone), reference=1)
     lance.write_dataset(rows(3), clone, mode="append")
@@ -189,7 +189,7 @@ def test_branches_of_a_copied_clone(tmp_path: Path) -> None:
     assert lance.dataset(copy).checkout_version(("a", None)).to_table() == rows(0, 6)
 
 
-def test_other_spellings_of_one_place(tmp_path: Path) -> None:
+def test_spellings_of_the_same_location_are_equal(tmp_path: Path) -> None:
     path = tmp_path / "t"
     branched(path)
     (tmp_path / "link").symlink_to(path)

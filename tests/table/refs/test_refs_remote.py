@@ -1,4 +1,4 @@
-"""Tags, branches and clones of tables on an object store, with and without an external manifest store."""
+"""Tags, branches and clones on an object store, with and without an external manifest store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def numbers(start: int) -> pa.Table:
 @pytest.mark.parametrize(
     "form", [f"s3://{BUCKET}/{{}}", f"s3+ddb://{BUCKET}/{{}}?ddbTableName=lock"]
 )
-def test_refs(aws: Aws, form: str) -> None:
+def test_tags_branches_and_clones_on_s3(aws: Aws, form: str) -> None:
     uri = form.format("refs" + form[2])
     mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
     lance.write_dataset(numbers(0), uri, **theirs)
@@ -69,14 +69,14 @@ def test_refs(aws: Aws, form: str) -> None:
     assert lance.dataset(uri, **theirs).count_rows() == 6
 
 
-def test_names_of_an_external_manifest_store(aws: Aws) -> None:
+def test_external_manifest_stores_refuse_a_migration_of_names(aws: Aws) -> None:
     uri = f"s3+ddb://{BUCKET}/named?ddbTableName=lock"
     made = lance_spark.write_dataset(numbers(0), uri, storage_options=aws.ours)
     with pytest.raises(UnsupportedError, match="keep their names"):
         made.migrate_manifest_paths_v2()
 
 
-def test_base_paths(aws: Aws) -> None:
+def test_base_paths_on_s3(aws: Aws) -> None:
     uri = f"s3://{BUCKET}/based"
     base = lance.DatasetBasePath(f"s3://{BUCKET}/base", name="b")
     made = lance_spark.write_dataset(
@@ -89,8 +89,8 @@ def test_base_paths(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC"])
-def test_escapes(aws: Aws, folder: str) -> None:
-    """`%20` is a blank, for both clients and in base paths, and `%25` the sign itself."""
+def test_escapes_in_paths_on_s3(aws: Aws, folder: str) -> None:
+    """`%20` is a space, for both clients and in base paths, and `%25` a percent sign."""
     mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
     uri = f"s3://{BUCKET}/{folder}/t"
     lance.write_dataset(numbers(0), uri, **theirs).create_branch("theirs")

@@ -1,4 +1,4 @@
-"""Tags: made, moved, described and deleted by either client, and read by the other."""
+"""Tags: created, moved, described and deleted by one client, and read by the other."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text(path: Path, name: str) -> str:
     return (path / f"_refs/tags/{name}.json").read_text()
 
 
-def test_files_are_byte_for_byte_those_of_pylance(path: Path) -> None:
+def test_tag_files_equal_those_of_pylance(path: Path) -> None:
     ours, theirs = both(path)
     ours.tags.create("a", ("feat/x", 3))
     theirs.tags.create("b", ("feat/x", 3))
@@ -55,7 +55,7 @@ def test_files_are_byte_for_byte_those_of_pylance(path: Path) -> None:
     assert re.sub(time, "T", found) == re.sub(time, "T", text(path, "b"))
 
 
-def test_everything_that_a_reference_can_be(path: Path) -> None:
+def test_all_forms_of_references(path: Path) -> None:
     ours, theirs = both(path)
     on_branch = (
         ours.checkout_version(("feat/x", None)),
@@ -81,7 +81,7 @@ def test_everything_that_a_reference_can_be(path: Path) -> None:
     assert ours.tags.list_ordered("asc") == theirs.tags.list_ordered("asc")
 
 
-def test_each_changes_what_the_other_made(path: Path) -> None:
+def test_pylance_and_this_package_change_tags_of_each_other(path: Path) -> None:
     ours, theirs = both(path)
     ours.tags.create("ours", 1)
     theirs.tags.create("theirs", 1)
@@ -100,32 +100,34 @@ def test_each_changes_what_the_other_made(path: Path) -> None:
     assert ours.tags.list() == theirs.tags.list() == {}
 
 
-def test_what_cannot_be(path: Path) -> None:
+def test_invalid_calls_are_refused(path: Path) -> None:
     tags = open_dataset(str(path)).tags
     tags.create("a", 1)
-    with pytest.raises(InvalidInputError, match="has a tag 'a' already"):
+    with pytest.raises(InvalidInputError, match="tag 'a' already exists"):
         tags.create("a", 2)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
         tags.create("b", 9)
     with pytest.raises(VersionNotFoundError, match="no version 1: it has the versions 2 to 3"):
         tags.create("b", ("feat/x", 1))
-    with pytest.raises(VersionNotFoundError, match="no branch 'feat/y': did you mean 'feat/x'"):
+    with pytest.raises(
+        VersionNotFoundError, match="branch 'feat/y' not found: did you mean 'feat/x'"
+    ):
         tags.create("b", ("feat/y", 1))
     for missing in (tags.update, tags.delete, tags.get_version):
-        with pytest.raises(VersionNotFoundError, match="no tag 'b'"):
+        with pytest.raises(VersionNotFoundError, match="tag 'b' not found"):
             missing("b")
-    with pytest.raises(InvalidInputError, match="strings by strings"):
+    with pytest.raises(InvalidInputError, match="must map strings to strings"):
         tags.replace_metadata("a", {"k": 1})  # type: ignore[dict-item]
-    with pytest.raises(InvalidInputError, match="names no version"):
+    with pytest.raises(InvalidInputError, match="reference must be"):
         tags.create("b", 1.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="no order"):
+    with pytest.raises(InvalidInputError, match="order must be"):
         tags.list_ordered("up")
-    with pytest.raises(InvalidInputError, match="not only ASCII"):
+    with pytest.raises(InvalidInputError, match="use ASCII characters only"):
         tags.create("é", 1)
     assert list(tags.list()) == ["a"]
 
 
-def test_old_files_have_less_in_them(path: Path) -> None:
+def test_tag_files_of_early_releases_have_fewer_fields(path: Path) -> None:
     folder = path / "_refs/tags"
     folder.mkdir(parents=True)
     (folder / "old.json").write_text('{"version": 1, "manifestSize": 3, "other": [1]}')
@@ -193,7 +195,7 @@ GOOD = {"branch": None, "version": 1, "manifestSize": 3, "metadata": {}}
     ],
     ids=lambda content: content[:40],
 )
-def test_broken_files(path: Path, content: str) -> None:
+def test_corrupt_tag_files_are_refused(path: Path, content: str) -> None:
     folder = path / "_refs/tags"
     folder.mkdir(parents=True)
     (folder / "bad.json").write_text(content)
@@ -212,7 +214,7 @@ def test_broken_files(path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("cut", range(0, 170, 13))
-def test_truncated_files(path: Path, cut: int) -> None:
+def test_truncated_tag_files_are_refused(path: Path, cut: int) -> None:
     dataset = open_dataset(str(path))
     dataset.tags.create("t", 1)
     file = path / "_refs/tags/t.json"
@@ -224,7 +226,7 @@ def test_truncated_files(path: Path, cut: int) -> None:
 @pytest.mark.parametrize(
     "name", ["..%2F..%2Fx.json", "%2Fetc.json", "a%00b.json", "%61.json", "%.json", "a b.json"]
 )
-def test_files_of_impossible_names(path: Path, name: str) -> None:
+def test_files_with_invalid_tag_names_are_refused(path: Path, name: str) -> None:
     folder = path / "_refs/tags"
     folder.mkdir(parents=True)
     (folder / name).write_text(json.dumps(GOOD))
@@ -232,7 +234,7 @@ def test_files_of_impossible_names(path: Path, name: str) -> None:
         open_dataset(str(path)).tags.list()
 
 
-def test_other_files_are_passed_over(path: Path) -> None:
+def test_other_files_in_the_folder_are_ignored(path: Path) -> None:
     folder = path / "_refs/tags"
     folder.mkdir(parents=True)
     (folder / ".t.json.0123.tmp").write_text("{")
@@ -240,7 +242,7 @@ def test_other_files_are_passed_over(path: Path) -> None:
     assert open_dataset(str(path)).tags.list() == {}
 
 
-def test_one_of_many_makes_the_tag(path: Path) -> None:
+def test_only_one_of_many_clients_creates_a_tag(path: Path) -> None:
     store = ObjectStore.from_uri(path)
     made = tag_store.create_tag(store, "t", 1)
     with pytest.raises(InvalidInputError, match="already"):
@@ -257,7 +259,7 @@ def test_one_of_many_makes_the_tag(path: Path) -> None:
         (1_795_269_602_768_704_129, "2026-11-21T14:00:02.768704129Z"),
     ],
 )
-def test_times(nanos: int, expected: str) -> None:
+def test_times_are_formatted_as_pylance_does(nanos: int, expected: str) -> None:
     assert ref_json.format_time(nanos) == expected
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     assert ref_json.parse_time(expected) - epoch == datetime.timedelta(microseconds=nanos // 1000)

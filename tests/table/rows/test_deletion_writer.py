@@ -1,4 +1,4 @@
-"""Deletion files that we write: read by pylance, and by us; what is kept of them in memory."""
+"""Deletion files: written by us, read by both clients, and cached."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(path: Path, **options: object) -> lance.LanceDataset:
 
 @pytest.mark.parametrize("count", [1, 2, 4_999, 5_000, ROWS - 1])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_as_pylance_writes_them(tmp_path: Path, count: int, seed: int) -> None:
+def test_deletion_files_equal_those_of_pylance(tmp_path: Path, count: int, seed: int) -> None:
     gone = np.sort(np.random.default_rng(seed).permutation(ROWS)[:count])
     for name in ("ours", "theirs"):
         numbers(tmp_path / name)
@@ -55,7 +55,7 @@ def test_as_pylance_writes_them(tmp_path: Path, count: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("bitmap", [False, True])
-def test_either_kind_is_read_whatever_its_size(tmp_path: Path, bitmap: bool) -> None:
+def test_both_layouts_are_read_for_any_number_of_rows(tmp_path: Path, bitmap: bool) -> None:
     numbers(tmp_path)
     dataset = lance_spark.open_dataset(str(tmp_path))
     store = ObjectStore.from_uri(str(tmp_path))
@@ -90,7 +90,7 @@ def test_a_deletion_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(reads) == 3
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_deletion_cache_is_bounded() -> None:
     cache = DeletionCache(max_bytes=800)
     keys = [(n, DeletionFile(DeletionFileType.ARROW, 1, n, 50)) for n in range(3)]
     for number, key in enumerate(keys):
@@ -109,13 +109,13 @@ def test_what_is_kept_is_bounded() -> None:
     assert pickle.loads(pickle.dumps(cache)).get(keys[0]) is None
 
 
-def test_rows_that_a_fragment_does_not_have(tmp_path: Path) -> None:
-    """A few bytes can stand for every row that a fragment can have at most."""
+def test_deleted_rows_out_of_range_are_refused(tmp_path: Path) -> None:
+    """Few bytes can stand for the maximum number of rows of a fragment."""
     numbers(tmp_path).delete("id < 6000")
     (file,) = (tmp_path / "_deletions").iterdir()
     every = BitMap(range(2**16))
     every.run_optimize()
     file.write_bytes(every.serialize())
     assert file.stat().st_size < 40
-    with pytest.raises(CorruptFileError, match=r"row 65535 of a fragment of 12000 rows"):
+    with pytest.raises(CorruptFileError, match=r"row 65535, but the fragment has 12000 rows"):
         lance_spark.open_dataset(str(tmp_path)).to_table()

@@ -42,7 +42,7 @@ def newest(path: Path) -> table_pb2.Manifest:
 
 
 def rewrite(path: Path, change: Callable[[table_pb2.Manifest], None]) -> None:
-    """Change the newest manifest of a table."""
+    """Rewrite the newest manifest of a table."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[-1]
     manifest = read_manifest(store, location)
@@ -60,7 +60,7 @@ def externals(proto: table_pb2.Manifest) -> Iterator[table_pb2.ExternalFile]:
 
 
 def move_out(path: Path, file: str = FILE) -> None:
-    """Move all sequences of the newest version to one file; bytes of no sequence stand before each."""
+    """Move all sequences of the newest version to one file, with other bytes before each."""
     data = bytearray()
 
     def move(proto: table_pb2.Manifest) -> None:
@@ -91,7 +91,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pair(template: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """The table as pylance wrote it, and the one with its sequences in a file."""
+    """The table as pylance wrote it, and the same table with its sequences in a file."""
     plain, moved = tmp_path / "plain", tmp_path / "moved"
     for path in (plain, moved):
         shutil.copytree(template, path)
@@ -107,7 +107,7 @@ def content(path: Path) -> pa.Table:
 
 
 def same(plain: Path, moved: Path) -> None:
-    """Compare reads of both tables, whole and by row id."""
+    """Compare full reads and takes by row id of both tables."""
     expected = content(plain)
     assert expected == content(moved)
     by_id = lance.dataset(str(plain)).to_table(columns=["id", "s", *ABOUT])
@@ -120,7 +120,7 @@ def same(plain: Path, moved: Path) -> None:
     assert dataset.take([5, 0, 90], ABOUT) == open_dataset(str(plain)).take([5, 0, 90], ABOUT)
 
 
-def test_reads(pair: tuple[Path, Path]) -> None:
+def test_external_sequences_are_read(pair: tuple[Path, Path]) -> None:
     plain, moved = pair
     same(plain, moved)
     assert len(set(content(moved)["_row_created_at_version"].to_pylist())) > 3
@@ -134,14 +134,14 @@ def test_reads(pair: tuple[Path, Path]) -> None:
     assert found[0].combine_chunks() == found[1].combine_chunks()
 
 
-def test_reads_that_need_none_do_without_the_file(pair: tuple[Path, Path]) -> None:
+def test_reads_without_lineage_do_not_open_the_file(pair: tuple[Path, Path]) -> None:
     (pair[1] / FILE).unlink()
     both = [open_dataset(str(one)).to_table(["_rowaddr", "s"]).combine_chunks() for one in pair]
     assert both[0] == both[1]
 
 
 def overlay(path: Path) -> None:
-    """Put new values on two rows of the first fragment."""
+    """Overlay two rows of the first fragment with new values."""
     file = path / "data" / "overlay.lance"
     with LanceFileWriter(str(file), pa.schema([("s", pa.string())]), version="2.2") as writer:
         writer.write_batch(pa.table({"s": ["o1", "o2"]}))
@@ -189,11 +189,13 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_changes(pair: tuple[Path, Path], change: Callable[[Path], Any]) -> None:
+def test_changes_of_tables_with_external_sequences(
+    pair: tuple[Path, Path], change: Callable[[Path], Any]
+) -> None:
     for path in pair:
         change(path)
     same(*pair)
-    # What was written anew is such that changes of it are right, too.
+    # A second change of the rewritten rows is right as well.
     for path in pair:
         dataset = at(path).update({"s": "again"}, [("id", ">", 30)], mode="columns")
         dataset = dataset.update({"s": "y"}, [("id", "in", [7, 98])])
@@ -201,7 +203,9 @@ def test_changes(pair: tuple[Path, Path], change: Callable[[Path], Any]) -> None
     same(*pair)
 
 
-def test_cells_that_are_replaced(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_cells_get_new_versions(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
     for path in pair:
         overlay(path)
@@ -209,7 +213,7 @@ def test_cells_that_are_replaced(pair: tuple[Path, Path], monkeypatch: pytest.Mo
     assert content(pair[1])["s"].to_pylist().count("o1") == 1
 
 
-def test_changes_leave_what_they_do_not_change_in_the_file(pair: tuple[Path, Path]) -> None:
+def test_unchanged_sequences_stay_external(pair: tuple[Path, Path]) -> None:
     _, moved = pair
     before = {one.id: one for one in newest(moved).fragments}
     at(moved).update({"s": "x"}, [("id", "in", [305])], mode="columns")
@@ -222,7 +226,9 @@ def test_changes_leave_what_they_do_not_change_in_the_file(pair: tuple[Path, Pat
 
 
 @pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone", "branch"])
-def test_clones(pair: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
+def test_clones_store_external_sequences_inline(
+    pair: tuple[Path, Path], tmp_path: Path, kind: str
+) -> None:
     clones = []
     for path in pair:
         if kind == "branch":
@@ -251,9 +257,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_cleanup_keeps_the_file_for_versions_that_stay(
-    template: Path, tmp_path: Path, place: str
-) -> None:
+def test_cleanup_keeps_files_with_sequences(template: Path, tmp_path: Path, place: str) -> None:
     path = tmp_path / "t"
     shutil.copytree(template, path)
     move_out(path, place)
@@ -303,7 +307,7 @@ HOSTILE: list[tuple[dict[str, Any], type[LanceError], str]] = [
 
 
 @pytest.mark.parametrize(("values", "error", "named"), HOSTILE, ids=str)
-def test_hostile_ranges(
+def test_hostile_ranges_are_refused(
     pair: tuple[Path, Path], values: dict[str, Any], error: type[LanceError], named: str
 ) -> None:
     _, moved = pair
@@ -317,7 +321,7 @@ def test_hostile_ranges(
     for name in ("_rowid", *ABOUT[2:]):
         actions.append(lambda name=name: dataset.to_table([name]))  # type: ignore[misc]
     if values.get("offset") != 0 and values.get("size") != 0:
-        # Clones take the bytes as they are.
+        # Clones copy the bytes without parsing them.
         actions.append(lambda: dataset.shallow_clone(str(moved) + "2"))
     for action in actions:
         with pytest.raises(error) as raised:

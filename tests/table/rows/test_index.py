@@ -1,4 +1,4 @@
-"""Row ids to row addresses, of tables that pylance took through every operation that moves rows."""
+"""Lookup of row addresses by row id, after each operation of pylance that moves rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_live_row_is_found_and_no_other(tmp_path: Path, spill: bool) -> No
         assert addresses[found].tolist() == [expected[one] for one in asked[found].tolist()]
 
 
-def test_addresses_are_found_where_ids_are_not_stable(tmp_path: Path) -> None:
+def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     expected = lived_in(path, stable=False).to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
     fragments = open_dataset(str(path)).fragments
@@ -53,7 +53,7 @@ def test_addresses_are_found_where_ids_are_not_stable(tmp_path: Path) -> None:
     assert sorted(addresses[found].tolist()) == sorted(expected)
 
 
-def test_remote_fragments_are_read_side_by_side(
+def test_remote_fragments_are_read_concurrently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t.lance"
@@ -69,7 +69,7 @@ def test_remote_fragments_are_read_side_by_side(
     assert dataset.take_rows(ids, ["_rowid"])["_rowid"].to_pylist() == ids
 
 
-def test_ids_of_two_live_rows_are_refused() -> None:
+def test_an_id_of_two_live_rows_is_refused() -> None:
     paths = TablePaths.open("/nowhere")
     one, two = fragment(0, range(10)), fragment(5, [100, 9])
     with pytest.raises(CorruptTableError, match=r"row id 9 belongs to two live rows"):
@@ -81,11 +81,11 @@ def test_ids_of_two_live_rows_are_refused() -> None:
     assert not found.any()
 
 
-def test_fragments_that_cannot_be_are_refused() -> None:
+def test_corrupt_fragments_are_refused() -> None:
     paths = TablePaths.open("/nowhere")
     with pytest.raises(CorruptTableError, match=r"m.manifest: fragment 3 has no row ids"):
         RowIndex.build(paths, [fragment(3, None)])
-    with pytest.raises(CorruptTableError, match="no id of a fragment"):
+    with pytest.raises(CorruptTableError, match="not a valid fragment id"):
         first_address(fragment(2**40, []))
     short = fragment(3, range(10)).to_proto()
     short.physical_rows = 9
@@ -93,15 +93,15 @@ def test_fragments_that_cannot_be_are_refused() -> None:
         RowIndex.build(paths, [Fragment.from_proto(short, "m.manifest")])
     hidden = table_pb2.DataFragment(id=3, physical_rows=2)
     hidden.column_row_ids.SetInParent()
-    with pytest.raises(CorruptTableError, match="column -3 of a data file, but none has it"):
+    with pytest.raises(CorruptTableError, match=r"column -3 \(row_id_sequence\) not found"):
         RowIndex.build(paths, [Fragment.from_proto(hidden, "m.manifest")])
 
 
-def test_a_hundred_thousand_fragments_of_new_rows_are_a_table_of_as_many_runs() -> None:
+def test_one_hundred_thousand_fragments_are_as_many_runs() -> None:
     fragments, next_id = [], 0
     for number in range(100_000):
         message = table_pb2.DataFragment(id=number, physical_rows=1_000_000)
-        next_id = row_ids.assign(message, next_id, 1)
+        next_id = row_ids.assign_lineage(message, next_id, 1)
         fragments.append(Fragment.from_proto(message, "m.manifest"))
     index = RowIndex.build(TablePaths.open("/nowhere"), fragments)
     asked = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)
@@ -110,7 +110,7 @@ def test_a_hundred_thousand_fragments_of_new_rows_are_a_table_of_as_many_runs() 
     assert addresses[:4].tolist() == [0, 999_999, 1 << 32, (99_999 << 32) + 999_999]
 
 
-def test_deleted_rows_are_read_before_ids_are_trusted(tmp_path: Path) -> None:
+def test_unreadable_deletion_files_fail_the_lookup(tmp_path: Path) -> None:
     """The fragment that a row was in before an update still has its id."""
     path = tmp_path / "t.lance"
     lived_in(path)

@@ -1,4 +1,4 @@
-"""Row id and version sequences: pylance reads what we encode, we read what it wrote, and damage is refused."""
+"""Row id and row version sequences: exchanged with pylance, and damaged."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from lance_spark.table.rows import ids as row_ids
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.sequences import (
     concatenate,
-    decode_row_ids,
     decode_versions,
     encode_row_ids,
     encode_versions,
     parse_row_ids,
-    without,
+    without_deleted,
 )
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.rows.version_runs import parse_runs
 from tests.support.tables.lineage import lived_in, versions_of
 
 MAX = 2**64 - 1
 
 
-def words(values: object) -> Words:
+def words(values: object) -> UInt64Array:
     return np.array(values, dtype=np.uint64)
 
 
-def kinds(data: bytes) -> list[str]:
+def encodings_of(data: bytes) -> list[str]:
     return [one.WhichOneof("segment") for one in pb.RowIdSequence.FromString(data).segments]
 
 
@@ -60,11 +59,11 @@ def sequence(*segments: dict[str, object]) -> bytes:
 
 
 @st.composite
-def ids(draw: st.DrawFn) -> Words:
-    """Unique ids: pieces of ranges, thinned out or shuffled, near each other or far apart."""
+def ids(draw: st.DrawFn) -> UInt64Array:
+    """Unique ids: parts of ranges, with gaps or shuffled, near to or far from each other."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    parts: list[Words] = []
+    parts: list[UInt64Array] = []
     start = 0
     for _ in range(draw(st.integers(0, 5))):
         start += draw(st.sampled_from([0, 1, 5, 300, 2**17, 2**33]))
@@ -81,9 +80,9 @@ def ids(draw: st.DrawFn) -> Words:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.randoms(use_true_random=False))
-def test_every_part_of_a_sequence_comes_back(values: Words, random: object) -> None:
+def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     data = encode_row_ids(values)
-    assert np.array_equal(decode_row_ids(data, "t", len(values)), values)
+    assert np.array_equal(parse_row_ids(data, "t", len(values)).to_array(), values)
     parsed = parse_row_ids(data, "t")
     assert parsed.num_rows == len(values)
     start, stop = sorted((random.randint(0, len(values)), random.randint(0, len(values))))  # type: ignore[attr-defined]
@@ -104,15 +103,15 @@ def test_every_part_of_a_sequence_comes_back(values: Words, random: object) -> N
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, MAX), st.integers(1, 50)), max_size=20))
-def test_versions_come_back(runs: list[tuple[int, int]]) -> None:
+def test_versions_survive_encoding(runs: list[tuple[int, int]]) -> None:
     values = words([version for version, count in runs for _ in range(count)])
     assert np.array_equal(decode_versions(encode_versions(values), len(values), "t"), values)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 64), st.integers(0, 10**9), st.integers(0, 255))
-def test_many_runs_of_versions(seed: int, bits: int, at: int, byte: int) -> None:
-    """Runs are written and read many at once, byte for byte as the message has them."""
+def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, byte: int) -> None:
+    """The vectorised codec of runs produces the bytes of the protobuf message."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 4, 400)
     each = rng.integers(0, 2**bits, 400, dtype=np.uint64, endpoint=False) if bits < 64 else None
@@ -144,7 +143,7 @@ def test_many_runs_of_versions(seed: int, bits: int, at: int, byte: int) -> None
             assert np.array_equal(np.repeat(words([run.version for run in expected]), runs), found)
 
 
-def test_kinds_of_segments() -> None:
+def test_the_smallest_encoding_is_chosen() -> None:
     every = np.arange(100_000)
     half = every[np.random.default_rng(5).random(len(every)) < 0.5]
     for values, kind in [
@@ -158,12 +157,12 @@ def test_kinds_of_segments() -> None:
         (np.concatenate([every[:50_000], half[:500][::-1] + 10**6, every[50_000:]]), None),
     ]:
         data = encode_row_ids(words(values))
-        assert kinds(data) == (kind or ["range", "array", "range"])
+        assert encodings_of(data) == (kind or ["range", "array", "range"])
     assert len(encode_row_ids(words(every[::-1]))) < 400_040
     assert len(encode_row_ids(words(half))) < 12_540
 
 
-def test_examples_of_every_kind() -> None:
+def test_examples_of_every_encoding() -> None:
     data = sequence(
         {"range": {"start": 3, "end": 6}},
         {"range": {"start": 9, "end": 9}},
@@ -175,8 +174,8 @@ def test_examples_of_every_kind() -> None:
     )
     expected = [3, 4, 5, 10, 12, 13, 15, 20, 22, 27, 30, 1001, 66535]
     expected += [2**40 + 2**32 - 1, 2**40, MAX, 2]
-    assert decode_row_ids(data, "t", 17).tolist() == expected
-    assert decode_row_ids(data, "t").dtype == np.uint64
+    assert parse_row_ids(data, "t", 17).to_array().tolist() == expected
+    assert parse_row_ids(data, "t").to_array().dtype == np.uint64
     parsed = parse_row_ids(data, "t", 17)
     assert parsed.slice(2, 9).tolist() == expected[2:9]
     assert parsed.take(np.array([16, 0, 8, 8])).tolist() == [2, 3, 22, 22]
@@ -190,25 +189,25 @@ def test_examples_of_every_kind() -> None:
     ]
     versions = pb.RowDatasetVersionSequence(runs=runs).SerializeToString()
     assert decode_versions(versions, 6, "t").tolist() == [7, 7, 9, 9, 1, 1]
-    assert without(words([4, 5, 6]), np.array([1])).tolist() == [4, 6]
+    assert without_deleted(words([4, 5, 6]), np.array([1])).tolist() == [4, 6]
     assert concatenate([words([1]), words([]), words([0])]).tolist() == [1, 0]
     assert concatenate([]).dtype == np.uint64
 
 
 BROKEN = {
-    "no message": (b"\xff\xff\xff", "no readable"),
-    "cut": (encode_row_ids(words([1, 5, 900, 3]))[:-3], "no readable"),
-    "unknown kind": (sequence({}), "not known"),
-    "unknown array": (sequence({"array": {}}), "not known"),
+    "no message": (b"\xff\xff\xff", "cannot be parsed"),
+    "cut": (encode_row_ids(words([1, 5, 900, 3]))[:-3], "cannot be parsed"),
+    "unknown kind": (sequence({}), "unknown encoding"),
+    "unknown array": (sequence({"array": {}}), "unknown encoding"),
     "too few": (sequence({"range": {"start": 0, "end": 9}}), "9 row ids for 10"),
-    "too many": (sequence({"range": {"start": 0, "end": 2**60}}), "10 rows"),
-    "many": (sequence(*[{"range": {"start": 0, "end": 6}}] * 2), "4 rows"),
+    "too many": (sequence({"range": {"start": 0, "end": 2**60}}), "only 10 rows"),
+    "many": (sequence(*[{"range": {"start": 0, "end": 6}}] * 2), "only 4 rows"),
     "backwards": (sequence({"range": {"start": 10, "end": 0}}), "from 10 to 0"),
-    "odd bytes": (sequence({"array": {"u32_array": {"offsets": b"abc"}}}), "words of 4"),
-    "past the end": (sequence({"array": array(2, MAX, [1])}), "past"),
+    "odd bytes": (sequence({"array": {"u32_array": {"offsets": b"abc"}}}), "multiple of 4"),
+    "past the end": (sequence({"array": array(2, MAX, [1])}), "greater than"),
     "short bitmap": (
         sequence({"range_with_bitmap": {"start": 0, "end": 2**62, "bitmap": b"\xff"}}),
-        "a bitmap of 1 bytes",
+        "a bitmap of row ids has 1 bytes",
     ),
     "full bitmap": (
         sequence({"range_with_bitmap": {"start": 0, "end": 800, "bitmap": b"\xff" * 100}}),
@@ -216,7 +215,7 @@ BROKEN = {
     ),
     "hole outside": (
         sequence({"range_with_holes": {"start": 0, "end": 11, "holes": array(2, 0, [11])}}),
-        "outside",
+        "out of range",
     ),
     "hole twice": (
         sequence({"range_with_holes": {"start": 0, "end": 12, "holes": array(2, 0, [3, 3])}}),
@@ -224,21 +223,21 @@ BROKEN = {
     ),
     "many with holes": (
         sequence({"range_with_holes": {"start": 0, "end": 2**50, "holes": array(2, 0, [3])}}),
-        "10 rows",
+        "only 10 rows",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_damage_is_refused_before_memory_is_asked_for(name: str) -> None:
+def test_damage_is_refused_before_memory_is_allocated(name: str) -> None:
     data, message = BROKEN[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CorruptTableError, match=f"^m.manifest: .*{message}"):
-        decode_row_ids(data, "m.manifest", 10)
+        parse_row_ids(data, "m.manifest", 10).to_array()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
-def test_versions_of_other_rows_are_refused() -> None:
+def test_wrong_numbers_of_versions_are_refused() -> None:
     huge = {"span": {"range": {"start": 0, "end": 2**60}}, "version": 1}
     three = {"span": {"range": {"start": 0, "end": 3}}, "version": 1}
     back = {"span": {"range": {"start": 3, "end": 0}}, "version": 1}
@@ -246,26 +245,26 @@ def test_versions_of_other_rows_are_refused() -> None:
         data = pb.RowDatasetVersionSequence(runs=runs).SerializeToString()
         with pytest.raises(CorruptTableError, match=r"m\.manifest"):
             decode_versions(data, 4, "m.manifest")
-    with pytest.raises(CorruptTableError, match="no readable"):
+    with pytest.raises(CorruptTableError, match="cannot be parsed"):
         decode_versions(b"\xff\xff", 4, "m.manifest")
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.integers(0, 10**9), st.integers(0, 255))
-def test_flipped_bytes_are_refused_or_other_ids(values: Words, at: int, byte: int) -> None:
+def test_flipped_bytes_are_refused_or_decoded(values: UInt64Array, at: int, byte: int) -> None:
     data = bytearray(encode_row_ids(values))
     data[at % len(data)] = byte
     with contextlib.suppress(CorruptTableError):
-        assert len(decode_row_ids(bytes(data), "t", len(values))) == len(values)
+        assert len(parse_row_ids(bytes(data), "t", len(values)).to_array()) == len(values)
 
 
-def change_fragment(path: Path, **given: Words) -> None:
-    """Rewrite the newest manifest, with other lineage of its only fragment."""
+def change_fragment(path: Path, **given: UInt64Array) -> None:
+    """Rewrite the newest manifest with other lineage of its only fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
     proto = manifest.to_proto()
-    row_ids.carry(proto.fragments[0], **given)
+    row_ids.store_lineage(proto.fragments[0], **given)
     proto.next_row_id = 2**63
     data = encode(proto, manifest.index_section, manifest.transaction_section)
     (path / location.path).write_bytes(data)
@@ -313,7 +312,7 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
 
 
 @pytest.mark.parametrize("spill", [False, True], ids=["inline", "hidden columns"])
-def test_what_pylance_wrote(tmp_path: Path, spill: bool) -> None:
+def test_sequences_of_pylance_are_read(tmp_path: Path, spill: bool) -> None:
     path = tmp_path / "t.lance"
     lived_in(path, spill=spill, step=400)
     readers = {
@@ -333,7 +332,7 @@ def test_what_pylance_wrote(tmp_path: Path, spill: bool) -> None:
                 found = read(fragment, paths)
                 assert found is not None
                 assert len(found) == fragment.physical_rows
-                assert np.array_equal(without(found, deleted), expected[column].to_numpy())
+                assert np.array_equal(without_deleted(found, deleted), expected[column].to_numpy())
     assert bool(hidden) == spill
 
 
@@ -346,10 +345,10 @@ def test_a_table_without_stable_row_ids(tmp_path: Path) -> None:
     assert row_ids.updated_versions_of(fragment, paths) is None
 
 
-def test_values_that_are_not_one_for_each_row_are_not_noted() -> None:
+def test_carry_refuses_wrong_numbers_of_values() -> None:
     message = table_pb2.DataFragment(id=4, physical_rows=3)
     with pytest.raises(InvalidInputError, match=r"fragment 4: 2 .* for 3 rows"):
-        row_ids.carry(message, row_ids=words([1, 2]))
-    row_ids.carry(message, updated=words([1, 2, 2]))
+        row_ids.store_lineage(message, row_ids=words([1, 2]))
+    row_ids.store_lineage(message, updated=words([1, 2, 2]))
     assert not message.inline_row_ids
     assert not message.inline_created_at_versions

@@ -9,7 +9,8 @@ part          content
 `bytes`       the bytes of all values, 8 bits each, perhaps compressed
 ============  ====================================================================================
 
-Writers choose a `null_adjustment` of one more than there are bytes, so that no end of a value can reach it.
+Writers choose a `null_adjustment` of one more than there are bytes, so that no end of a value can
+reach it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Where some values lie in what they are made of.
+    """Positions of some values in their bytes.
 
     Attributes
     ----------
@@ -44,7 +45,8 @@ class Extents:
     valid : bool array, or None
         False where the value is null; None if none is.
     edges : int64 array, or None
-        If every value starts where the one before ends: the start of the first value and the ends of all.
+        If every value starts where the one before ends: the start of the first value and the ends
+        of all.
     """
 
     starts: RowNumbers
@@ -113,10 +115,10 @@ def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | Non
 class BinaryValues:
     """Strings or binaries."""
 
-    def __init__(self, ends: Decoder, data: Decoder, kind: pa.DataType, adjustment: int) -> None:
+    def __init__(self, ends: Decoder, data: Decoder, dtype: pa.DataType, adjustment: int) -> None:
         self._ends = ends
         self._data = data
-        self._kind = kind
+        self._kind = dtype
         self._adjustment = adjustment
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -176,8 +178,8 @@ def _bytes_of(array: pa.Array) -> Bytes:
 
 
 def _without_gaps(starts: RowNumbers, ends: RowNumbers, first: int, data: Bytes) -> pa.Array:
-    # Values and what lies between them, taken together, are an array over the bytes as they are: its even elements
-    # are the values.
+    # Values and what lies between them, taken together, are an array over the bytes as they are:
+    # its even elements are the values.
     offsets = np.empty(2 * len(starts), np.int64)
     offsets[0::2] = starts - first
     offsets[1::2] = ends - first
@@ -187,14 +189,14 @@ def _without_gaps(starts: RowNumbers, ends: RowNumbers, first: int, data: Bytes)
 
 
 def open_message(
-    message: pb.Binary, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Binary, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Binary` message; see `open_encoding`."""
-    if not is_variable(kind):
-        raise CorruptFileError(f"byte strings store a column of type {kind}")
+    if not is_variable(dtype):
+        raise CorruptFileError(f"byte strings store a column of type {dtype}")
     ends = open_encoding(message.indices, pa.uint64(), count, buffers)
     data = open_encoding(message.bytes, pa.uint8(), None, buffers)
-    return BinaryValues(ends, data, kind, message.null_adjustment)
+    return BinaryValues(ends, data, dtype, message.null_adjustment)
 
 
 def encode_ends(
@@ -205,7 +207,7 @@ def encode_ends(
     Parameters
     ----------
     lengths : int64 array
-        Of each value; those of nulls are 0.
+        Lengths of the values; 0 for nulls.
     valid : bool array, or None
         False where the value is null.
     buffers : NewBuffers
@@ -230,7 +232,7 @@ def encode(
     lengths = np.diff(_offsets(array)).astype(np.int64)
     if valid is not None:
         if lengths[~valid].any():
-            # What lies under nulls would count for the value after them.
+            # Bytes of null slots would be taken for the next value.
             array = array.drop_null()
         lengths *= valid
     indices, total, adjustment = encode_ends(lengths, valid, buffers)

@@ -1,8 +1,9 @@
 """`Bitpacked`: integers cut to their lowest W bits, back to back without regard to bytes.
 
-Value i takes the bits ``i * W`` to ``(i + 1) * W - 1`` of the buffer, counted from the lowest bit of the first byte. With
-`signed`, the highest of its bits is repeated up to the width of the type. Eight values take W bytes, so that a group of
-eight starts at a byte: groups are the unit of reading. W is `compressed_bits_per_value`, 1 to 64.
+Value i takes the bits ``i * W`` to ``(i + 1) * W - 1`` of the buffer, counted from the lowest bit
+of the first byte. With `signed`, the highest of its bits is repeated up to the width of the type.
+Eight values take W bytes, so that a group of eight starts at a byte: groups are the unit of
+reading. W is `compressed_bits_per_value`, 1 to 64.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class BitpackedValues:
     """Integers of any number of bits."""
 
     def __init__(
-        self, buffer: ByteRange, width: int, bits: int, signed: bool, kind: pa.DataType
+        self, buffer: ByteRange, width: int, bits: int, signed: bool, dtype: pa.DataType
     ) -> None:
         self._buffer = buffer
         self._width = width
         self._bits = bits
         self._signed = signed
-        self._kind = kind
+        self._kind = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         rows = expand(rows, per_row)
@@ -61,25 +62,25 @@ def unpack(data: Bytes, width: int) -> Words:
     mask = np.uint64((1 << width) - 1)
     for place in range(8):
         # The values of one place in their group are one stride apart.
-        at, shift = divmod(place * width, 8)
-        low = np.ndarray((groups,), "<u8", buffer=padded, offset=at, strides=(width,))
+        position, shift = divmod(place * width, 8)
+        low = np.ndarray((groups,), "<u8", buffer=padded, offset=position, strides=(width,))
         values = low >> np.uint64(shift)
         if shift + width > 64:
-            high = np.ndarray((groups,), "u1", buffer=padded, offset=at + 8, strides=(width,))
+            high = np.ndarray((groups,), "u1", buffer=padded, offset=position + 8, strides=(width,))
             values |= high.astype(np.uint64) << np.uint64(64 - shift)
         out[:, place] = values & mask
     return out.reshape(-1)
 
 
 def open_message(
-    message: pb.Bitpacked, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Bitpacked, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Bitpacked` message; see `open_encoding`."""
     width, bits = message.compressed_bits_per_value, message.uncompressed_bits_per_value
-    check_width(width, bits, kind)
+    check_width(width, bits, dtype)
     buffer = buffers.find(message.buffer)
     if (count or 0) * width > buffer.length * 8:
         raise CorruptFileError(
             f"a buffer of {buffer.length} bytes cannot hold {count} values of {width} bits"
         )
-    return BitpackedValues(buffer, width, bits, message.signed, kind)
+    return BitpackedValues(buffer, width, bits, message.signed, dtype)

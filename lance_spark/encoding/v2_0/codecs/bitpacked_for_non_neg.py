@@ -1,8 +1,8 @@
 """`BitpackedForNonNeg`: integers cut to their lowest W bits, in chunks of 1,024.
 
-A chunk takes ``128 * W`` bytes, in the order of `lance_spark.encoding.fastlanes` for the width of the type. All chunks
-have one W (`compressed_bits_per_value`, 1 to the width of the type) and lie back to back; the last one is filled up
-with zeros.
+A chunk takes ``128 * W`` bytes, in the order of `lance_spark.encoding.fastlanes` for the width of
+the type. All chunks have one W (`compressed_bits_per_value`, 1 to the width of the type) and lie
+back to back; the last one is filled up with zeros.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lance_spark.storage.source import ByteRange, ReadPlan
 class ChunkedValues:
     """Integers out of packed chunks."""
 
-    def __init__(self, buffer: ByteRange, width: int, bits: int, kind: pa.DataType) -> None:
+    def __init__(self, buffer: ByteRange, width: int, bits: int, dtype: pa.DataType) -> None:
         self._buffer = buffer
         self._width = width
         self._bits = bits
-        self._kind = kind
+        self._kind = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         rows = expand(rows, per_row)
@@ -52,15 +52,16 @@ class ChunkedValues:
 
 
 def open_message(
-    message: pb.BitpackedForNonNeg, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.BitpackedForNonNeg, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `BitpackedForNonNeg` message; see `open_encoding`."""
     width, bits = message.compressed_bits_per_value, message.uncompressed_bits_per_value
-    check_width(width, bits, kind)
+    check_width(width, bits, dtype)
     buffer = buffers.find(message.buffer)
     chunks = -(-(count or 0) // CHUNK_VALUES)
     if chunks * fastlanes.packed_size(width) > buffer.length:
         raise CorruptFileError(
-            f"a buffer of {buffer.length} bytes cannot hold {chunks} chunks of values of {width} bits"
+            f"a buffer of {buffer.length} bytes cannot hold {chunks} chunks of values of {width} "
+            "bits"
         )
-    return ChunkedValues(buffer, width, bits, kind)
+    return ChunkedValues(buffer, width, bits, dtype)

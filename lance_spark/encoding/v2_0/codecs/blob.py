@@ -1,6 +1,7 @@
 """Blob columns: large binaries that lie elsewhere in the file.
 
-The column's own encoding is `Blob`; its pages hold one row of 16 bytes per value (a `PackedStruct`):
+The column's own encoding is `Blob`; its pages hold one row of 16 bytes per value (a
+`PackedStruct`):
 
 =========  =========  ============================================================================
 bytes      field      content
@@ -24,13 +25,14 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 
 
-def open_blob(kind: pa.DataType, column: ColumnMeta, place: PageLocation) -> FieldReader:
+def open_blob(dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> FieldReader:
     """Return the reader of a blob column.
 
     Parameters
     ----------
-    kind : pa.DataType
-        A struct of two uint64 children: where the blobs are. A binary type for columns that are no blobs after all.
+    dtype : pa.DataType
+        A struct of two uint64 children: where the blobs are. A binary type for columns that are no
+        blobs after all.
     column : ColumnMeta
     place : Place
         Of the column, for error messages.
@@ -50,7 +52,7 @@ def open_blob(kind: pa.DataType, column: ColumnMeta, place: PageLocation) -> Fie
         ) from None
     if name != "blob":
         # Files of a table that became a blob column later, or that a writer without blobs wrote.
-        return ColumnReader(kind, column, place)
-    if not pat.is_struct(kind) or [field.type for field in kind] != [pa.uint64(), pa.uint64()]:
-        raise UnsupportedEncodingError(f"{place}: a blob cannot be read as type {kind}")
-    return ColumnReader(kind, column, place)
+        return ColumnReader(dtype, column, place)
+    if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
+        raise UnsupportedEncodingError(f"{place}: a blob cannot be read as type {dtype}")
+    return ColumnReader(dtype, column, place)

@@ -1,4 +1,5 @@
-"""Strings as lists of bytes: how the first releases of file version 2.0 stored strings and binaries.
+"""Strings as lists of bytes: how the first releases of file version 2.0 stored strings and
+binaries.
 
 ============  ====================================================================================
 column        content
@@ -7,8 +8,8 @@ the field's   as of a list column (see `lists`): where the bytes of each value e
 the next      the bytes of all values, as numbers of 8 bits
 ============  ====================================================================================
 
-The second column belongs to no field of the schema: it is only there if the pages of the first say `List` instead of
-`Binary`.
+The second column belongs to no field of the schema: it is only there if the pages of the first say
+`List` instead of `Binary`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class ByteLists:
     """
 
     def __init__(
-        self, kind: pa.DataType, ends: ColumnMeta, data: ColumnMeta, place: PageLocation
+        self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, place: PageLocation
     ) -> None:
-        self._kind = kind
-        of = pa.list_ if offset_type(kind) is np.int32 else pa.large_list
+        self._kind = dtype
+        of = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
         items = ColumnReader(pa.uint8(), data, place)
         kind_of_lists = of(pa.field("item", pa.uint8(), nullable=False))
         self._lists = ListReader(kind_of_lists, ends, items, total_rows(data.pages), place)
@@ -63,8 +64,10 @@ class ByteLists:
         return pa.Array.from_buffers(self._kind, len(lists), [valid, offsets, data])
 
 
-def has_byte_lists(kind: pa.DataType, column: ColumnMeta) -> bool:
-    """Whether a column holds strings of type `kind` as lists, so that the next one holds their bytes."""
-    if not column.pages or not is_variable(storage_type(kind)):
+def has_byte_lists(dtype: pa.DataType, column: ColumnMeta) -> bool:
+    """Whether a column holds strings of type `dtype` as lists, so that the next one holds their
+    bytes.
+    """
+    if not column.pages or not is_variable(storage_type(dtype)):
         return False
     return bool(parse(column.pages[0].encoding).HasField("list"))

@@ -2,9 +2,10 @@
 
 Which number stands for which item depends on the column:
 
-* A column of dictionary type holds 0-based `indices` in its index type. Items may be null: writers turn the nulls of
-  such a column into the index of a null item.
-* Any other column (writers do this to strings with few distinct values) holds 1-based `indices`; 0 is a null.
+* A column of dictionary type holds 0-based `indices` in its index type. Items may be null: writers
+  turn the nulls of such a column into the index of a null item.
+* Any other column (writers do this to strings with few distinct values) holds 1-based `indices`; 0
+  is a null.
 
 The items are read once and kept: they belong to every row of the page.
 """
@@ -33,20 +34,22 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
-#: Strings become a dictionary if there are as many, and no more different ones than indices of 8 bits can tell apart.
+#: Least number of strings for a dictionary, whose distinct items must fit indices of 8 bits.
 _MIN_VALUES = 100
 _MAX_ITEMS = 255
-#: So many values tell most columns of many different ones.
+#: Values of a sample that reveals most columns with many distinct values.
 _SAMPLE = 4096
 
 
 class DictionaryValues:
     """Values looked up in a dictionary, or a dictionary array."""
 
-    def __init__(self, indices: Decoder, items: Decoder, kind: pa.DataType, num_items: int) -> None:
+    def __init__(
+        self, indices: Decoder, items: Decoder, dtype: pa.DataType, num_items: int
+    ) -> None:
         self._indices = indices
         self._decoder = items
-        self._kind = kind
+        self._kind = dtype
         self._num_items = num_items
         self._items: pa.Array | None = None
         self._places: npt.NDArray[np.int64] | None = None
@@ -109,20 +112,20 @@ def _numbers(indices: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.unsignedin
 
 
 def open_message(
-    message: pb.Dictionary, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Dictionary, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Dictionary` message; see `open_encoding`."""
-    if pat.is_dictionary(kind):
-        index_type, item_type = kind.index_type, kind.value_type
+    if pat.is_dictionary(dtype):
+        index_type, item_type = dtype.index_type, dtype.value_type
     else:
         bits = width_of(message.indices)
         if bits not in _INDEX_TYPES:
             raise CorruptFileError(f"positions of {bits} bits point into a dictionary")
-        index_type, item_type = _INDEX_TYPES[bits], kind
+        index_type, item_type = _INDEX_TYPES[bits], dtype
     num_items = message.num_dictionary_items
     indices = open_encoding(message.indices, index_type, count, buffers)
     items = open_encoding(message.items, item_type, num_items, buffers)
-    return DictionaryValues(indices, items, kind, num_items)
+    return DictionaryValues(indices, items, dtype, num_items)
 
 
 def encode(
@@ -150,7 +153,8 @@ def encode(
             used = pc.unique(indices.drop_null())
             if len(used) > highest:
                 raise InvalidInputError(
-                    f"{len(dictionary)} items and a null need more indices than {indices.type} has: "
+                    f"{len(dictionary)} items and a null need more indices than {indices.type} "
+                    "has: "
                     "cast the column to a dictionary with a wider index type"
                 )
             indices = pc.index_in(indices, used).cast(indices.type)
@@ -174,15 +178,15 @@ def encode_repeated(
         return None
     if len(array.slice(0, _SAMPLE).dictionary_encode().dictionary) > _MAX_ITEMS:
         return None
-    found = array.dictionary_encode()
-    dictionary = found.dictionary
+    result = array.dictionary_encode()
+    dictionary = result.dictionary
     if len(dictionary) > _MAX_ITEMS:
         return None
     if not len(dictionary):
         dictionary = pa.array([""])
-    positions = found.indices.to_numpy(zero_copy_only=False)
-    if found.indices.null_count:
-        positions = found.indices.fill_null(-1).to_numpy()
+    positions = result.indices.to_numpy(zero_copy_only=False)
+    if result.indices.null_count:
+        positions = result.indices.fill_null(-1).to_numpy()
     message = pb.Dictionary(num_dictionary_items=len(dictionary))
     message.indices.CopyFrom(never_null(flat.encode((positions + 1).astype(np.uint8), 8, buffers)))
     message.items.CopyFrom(items(dictionary))

@@ -1,7 +1,8 @@
-"""`FixedSizeBinary`: strings or binaries that all have `byte_width` bytes, back to back and without offsets.
+"""`FixedSizeBinary`: strings or binaries that all have `byte_width` bytes, back to back and without
+offsets.
 
-`bytes` encodes them one byte at a time, or as one wide value each. A column of Arrow type fixed-size binary never comes
-this way: its values are `Flat`.
+`bytes` encodes them one byte at a time, or as one wide value each. A column of Arrow type
+fixed-size binary never comes this way: its values are `Flat`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from lance_spark.storage.source import ReadPlan
 class FixedSizeBinaryValues:
     """Strings or binaries of one length."""
 
-    def __init__(self, data: Decoder, values_per_row: int, width: int, kind: pa.DataType) -> None:
+    def __init__(self, data: Decoder, values_per_row: int, width: int, dtype: pa.DataType) -> None:
         self._data = data
         self._values_per_row = values_per_row
         self._width = width
-        self._kind = kind
+        self._kind = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         count = len(rows) * per_row
@@ -44,15 +45,15 @@ class FixedSizeBinaryValues:
 
 
 def open_message(
-    message: pb.FixedSizeBinary, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.FixedSizeBinary, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `FixedSizeBinary` message; see `open_encoding`."""
     width = message.byte_width
-    if not is_variable(kind) or not 0 < width <= np.iinfo(np.int32).max:
-        raise CorruptFileError(f"strings of {width} bytes store a column of type {kind}")
+    if not is_variable(dtype) or not 0 < width <= np.iinfo(np.int32).max:
+        raise CorruptFileError(f"strings of {width} bytes store a column of type {dtype}")
     if width_of(message.bytes) == 8:
         total = None if count is None else count * width
         data = open_encoding(message.bytes, pa.uint8(), total, buffers)
-        return FixedSizeBinaryValues(data, width, width, kind)
+        return FixedSizeBinaryValues(data, width, width, dtype)
     data = open_encoding(message.bytes, pa.binary(width), count, buffers)
-    return FixedSizeBinaryValues(data, 1, width, kind)
+    return FixedSizeBinaryValues(data, 1, width, dtype)

@@ -1,7 +1,7 @@
 """`FixedSizeList`: every value is `dimension` items, which lie back to back in the items' encoding.
 
-Items may be nullable; the validity of the vectors themselves is a `Nullable` around this encoding. A fixed-size list of
-structs holds a `PackedStruct`.
+Items may be nullable; the validity of the vectors themselves is a `Nullable` around this encoding.
+A fixed-size list of structs holds a `PackedStruct`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lance_spark.storage.source import ReadPlan
 class FixedSizeLists:
     """Vectors over any decoder of items."""
 
-    def __init__(self, items: Decoder, kind: pa.DataType) -> None:
+    def __init__(self, items: Decoder, dtype: pa.DataType) -> None:
         self._items = items
-        self._kind = kind
+        self._kind = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         items = yield from self._items.read(rows, per_row * self._kind.list_size)
@@ -32,17 +32,17 @@ class FixedSizeLists:
 
 
 def open_message(
-    message: pb.FixedSizeList, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.FixedSizeList, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `FixedSizeList` message; see `open_encoding`."""
-    if not pat.is_fixed_size_list(kind) or kind.list_size != message.dimension:
-        raise CorruptFileError(f"lists of {message.dimension} items store a column of type {kind}")
+    if not pat.is_fixed_size_list(dtype) or dtype.list_size != message.dimension:
+        raise CorruptFileError(f"lists of {message.dimension} items store a column of type {dtype}")
     inner = None if count is None else count * message.dimension
-    return FixedSizeLists(open_encoding(message.items, kind.value_type, inner, buffers), kind)
+    return FixedSizeLists(open_encoding(message.items, dtype.value_type, inner, buffers), dtype)
 
 
 def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb.ArrayEncoding:
-    """Return the message for vectors, whatever their null slots hold.
+    """Return the message for vectors, with any content of null slots.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ bits_per_value    bytes of the buffer
 0                 none: values of no width
 ================  ==============================================================================
 
-With `compression` the buffer is the compressed form of these bytes (see `encoding/compression.py`), and has to be read as
-a whole.
+With `compression` the buffer is the compressed form of these bytes (see `encoding/compression.py`),
+and has to be read as a whole.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SLACK = 1 << 20
 class FlatValues:
     """Values of a multiple of 8 bits."""
 
-    def __init__(self, buffer: ByteRange, bits: int, kind: pa.DataType, count: int) -> None:
+    def __init__(self, buffer: ByteRange, bits: int, dtype: pa.DataType, count: int) -> None:
         self._buffer = buffer
         self._bits = bits
-        self._kind = kind
+        self._kind = dtype
         self._count = count
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -58,13 +58,13 @@ class CompressedValues:
     """The same compressed: decompressed at the first read and kept."""
 
     def __init__(
-        self, buffer: ByteRange, scheme: str, bits: int, kind: pa.DataType, count: int | None
+        self, buffer: ByteRange, scheme: str, bits: int, dtype: pa.DataType, count: int | None
     ) -> None:
         self._buffer = buffer
         self._scheme = scheme
         self._bits = bits
-        self._kind = kind
-        # The bytes of strings are as many as their offsets say, which nobody knows here.
+        self._kind = dtype
+        # The offsets define the bytes of strings, but are unknown here.
         self._most = MAX_SIZE if count is None else min(MAX_SIZE, count * bits // 4 + _SLACK)
         self._values: Bytes | None = None
 
@@ -105,40 +105,40 @@ class FlatBits:
 
 
 def open_message(
-    message: pb.Flat, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Flat, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Flat` message; see `open_encoding`."""
     bits = message.bits_per_value
     buffer = buffers.find(message.buffer)
     scheme = message.compression.scheme
     if bits == 1:
-        if not pat.is_boolean(kind):
-            raise CorruptFileError(f"values of 1 bit store a column of type {kind}")
+        if not pat.is_boolean(dtype):
+            raise CorruptFileError(f"values of 1 bit store a column of type {dtype}")
         if scheme not in _RAW_SCHEMES:
             raise UnsupportedEncodingError(f"compression {scheme!r} of 1-bit values cannot be read")
         _require(buffer, ((count or 0) + 7) // 8, bits, count)
         return FlatBits(buffer)
     if bits % 8:
         raise UnsupportedEncodingError(f"flat values of {bits} bits cannot be read")
-    if not _stores(bits, kind):
-        raise CorruptFileError(f"values of {bits} bits store a column of type {kind}")
+    if not _stores(bits, dtype):
+        raise CorruptFileError(f"values of {bits} bits store a column of type {dtype}")
     if scheme not in _RAW_SCHEMES:
         if scheme not in _SCHEMES:
             raise UnsupportedEncodingError(f"compression scheme {scheme!r} is not known")
-        return CompressedValues(buffer, scheme, bits, kind, count)
+        return CompressedValues(buffer, scheme, bits, dtype, count)
     if count is None:
-        return FlatValues(buffer, bits, kind, buffer.length * 8 // bits if bits else 0)
+        return FlatValues(buffer, bits, dtype, buffer.length * 8 // bits if bits else 0)
     _require(buffer, count * bits // 8, bits, count)
-    return FlatValues(buffer, bits, kind, count)
+    return FlatValues(buffer, bits, dtype, count)
 
 
-def _stores(bits: int, kind: pa.DataType) -> bool:
-    if pat.is_boolean(kind):
+def _stores(bits: int, dtype: pa.DataType) -> bool:
+    if pat.is_boolean(dtype):
         return bits == 8
-    if pat.is_fixed_size_binary(kind):
-        return bits == 8 * int(kind.byte_width)
-    plain = not (pat.is_nested(kind) or pat.is_dictionary(kind))
-    return plain and bits > 0 and bits == fixed_width(kind)
+    if pat.is_fixed_size_binary(dtype):
+        return bits == 8 * int(dtype.byte_width)
+    plain = not (pat.is_nested(dtype) or pat.is_dictionary(dtype))
+    return plain and bits > 0 and bits == fixed_width(dtype)
 
 
 def _require(buffer: ByteRange, size: int, bits: int, count: int | None) -> None:
@@ -149,7 +149,7 @@ def _require(buffer: ByteRange, size: int, bits: int, count: int | None) -> None
 
 
 def width_of(encoding: pb.ArrayEncoding) -> int:
-    """Return the bits per value of a fixed-width encoding without nulls of its own; 0 for others."""
+    """Return the bits per value of a fixed-width encoding without nulls; 0 for others."""
     name = encoding.WhichOneof("array_encoding")
     if name == "nullable":
         inner = encoding.nullable.WhichOneof("nullability")
@@ -167,7 +167,7 @@ def width_of(encoding: pb.ArrayEncoding) -> int:
     return 0
 
 
-def check_width(width: int, bits: int, kind: pa.DataType) -> None:
+def check_width(width: int, bits: int, dtype: pa.DataType) -> None:
     """Check the two widths of bit-packed values of a type.
 
     Raises
@@ -175,8 +175,8 @@ def check_width(width: int, bits: int, kind: pa.DataType) -> None:
     CorruptFileError
         `bits` is not the width of the type, one of 8, 16, 32 and 64, or `width` is not 1 to `bits`.
     """
-    if bits not in (8, 16, 32, 64) or not _stores(bits, kind) or pat.is_boolean(kind):
-        raise CorruptFileError(f"packed values of {bits} bits store a column of type {kind}")
+    if bits not in (8, 16, 32, 64) or not _stores(bits, dtype) or pat.is_boolean(dtype):
+        raise CorruptFileError(f"packed values of {bits} bits store a column of type {dtype}")
     if not 0 < width <= bits:
         raise CorruptFileError(f"values of {bits} bits are packed to {width} bits")
 
@@ -198,7 +198,8 @@ def encode(
         Bits per value.
     buffers : NewBuffers
     compression : str, optional
-        ``lz4`` or ``zstd``; only for values of whole bytes. What is too long to be decompressed again stays as it is.
+        ``lz4`` or ``zstd``; only for values of whole bytes. What is too long to be decompressed
+        again stays as it is.
     level : int, optional
         Of zstd.
     """
@@ -215,7 +216,8 @@ def encode(
 
 
 def encode_values(array: pa.Array, buffers: NewBuffers) -> pb.ArrayEncoding:
-    """Return the message for the values of an array of a fixed-width type, whatever its null slots hold.
+    """Return the message for the values of an array of a fixed-width type, with any content of its
+    null slots hold.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """`Fsst`: strings whose bytes are FSST codes.
 
-`binary` holds the codes of every value by itself, with the nulls; `symbol_table` is the same table as in later versions,
-and so is what a code means (see `lance_spark.encoding.v2_1.codecs.fsst`).
+`binary` holds the codes of every value by itself, with the nulls; `symbol_table` is the same table
+as in later versions, and so is what a code means (see `lance_spark.encoding.v2_1.codecs.fsst`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _STRINGS = pb21.CompressiveEncoding(
 class FsstValues:
     """Strings decompressed one by one."""
 
-    def __init__(self, codes: Decoder, symbol_table: bytes, kind: pa.DataType) -> None:
+    def __init__(self, codes: Decoder, symbol_table: bytes, dtype: pa.DataType) -> None:
         self._codes = codes
-        self._kind = kind
+        self._kind = dtype
         self._encoding = pb21.CompressiveEncoding(
             fsst=pb21.Fsst(symbol_table=symbol_table, values=_STRINGS)
         )
@@ -53,26 +53,26 @@ class FsstValues:
 
 
 def open_message(
-    message: pb.Fsst, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Fsst, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of an `Fsst` message; see `open_encoding`."""
-    if not is_variable(kind):
-        raise CorruptFileError(f"byte strings store a column of type {kind}")
+    if not is_variable(dtype):
+        raise CorruptFileError(f"byte strings store a column of type {dtype}")
     if _holds_fsst(message.binary):
         raise CorruptFileError("FSST codes are stored as FSST codes")
-    large = pat.is_large_string(kind) or pat.is_large_binary(kind)
+    large = pat.is_large_string(dtype) or pat.is_large_binary(dtype)
     codes = pa.large_binary() if large else pa.binary()
     return FsstValues(
-        open_encoding(message.binary, codes, count, buffers), message.symbol_table, kind
+        open_encoding(message.binary, codes, count, buffers), message.symbol_table, dtype
     )
 
 
 def _holds_fsst(message: Message) -> bool:
-    """Tell whether codes are in a message: codes of codes have eight times as many bytes each time."""
+    """Tell whether a message contains FSST: nested FSST expands eight times at each level."""
     inner = [
-        one
+        item
         for field, value in message.ListFields()
         if field.message_type is not None
-        for one in ([value] if isinstance(value, Message) else value)
+        for item in ([value] if isinstance(value, Message) else value)
     ]
-    return any(isinstance(one, pb.Fsst) or _holds_fsst(one) for one in inner)
+    return any(isinstance(item, pb.Fsst) or _holds_fsst(item) for item in inner)

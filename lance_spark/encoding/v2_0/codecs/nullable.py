@@ -31,8 +31,8 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 class AllNulls:
     """Nulls without any stored value."""
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self._kind = kind
+    def __init__(self, dtype: pa.DataType) -> None:
+        self._kind = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         count = len(rows) * per_row
@@ -61,29 +61,29 @@ def masked(values: pa.Array, valid: pa.BooleanArray) -> pa.Array:
     """Return `values` with nulls where `valid` is false, besides those they have."""
     if valid.true_count == len(valid):
         return values
-    kind = values.type
-    plain = not (pat.is_nested(kind) or pat.is_dictionary(kind) or pat.is_null(kind))
+    dtype = values.type
+    plain = not (pat.is_nested(dtype) or pat.is_dictionary(dtype) or pat.is_null(dtype))
     if plain and not values.null_count and values.offset == valid.offset:
         bits = valid.buffers()[1]
         buffers = [bits, *values.buffers()[1:]]
-        return pa.Array.from_buffers(kind, len(values), buffers, offset=valid.offset)
+        return pa.Array.from_buffers(dtype, len(values), buffers, offset=valid.offset)
     flags = flags_of(np.frombuffer(valid.buffers()[1], np.uint8), valid.offset, len(valid))
     own = validity_of(values)
     return with_validity(values, flags if own is None else flags & own)
 
 
 def open_message(
-    message: pb.Nullable, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.Nullable, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Nullable` message; see `open_encoding`."""
     which = message.WhichOneof("nullability")
     if which == "no_nulls":
-        return open_encoding(message.no_nulls.values, kind, count, buffers)
+        return open_encoding(message.no_nulls.values, dtype, count, buffers)
     if which == "all_nulls":
-        return AllNulls(kind)
+        return AllNulls(dtype)
     if which == "some_nulls":
         validity = open_encoding(message.some_nulls.validity, pa.bool_(), count, buffers)
-        return SomeNulls(validity, open_encoding(message.some_nulls.values, kind, count, buffers))
+        return SomeNulls(validity, open_encoding(message.some_nulls.values, dtype, count, buffers))
     raise CorruptFileError("the page does not say which of its values are null")
 
 

@@ -1,8 +1,9 @@
 """`PackedStruct`: structs of fixed-width children, row by row in one buffer.
 
-A row is its children's values one after the other, without padding; each child takes the bytes of its type, a
-fixed-size list those of all its items, a struct those of its own children. Neither the structs nor their children can
-be null. `inner` says how each child would be encoded by itself; its references to buffers mean nothing.
+A row is its children's values one after the other, without padding; each child takes the bytes of
+its type, a fixed-size list those of all its items, a struct those of its own children. Neither the
+structs nor their children can be null. `inner` says how each child would be encoded by itself; its
+references to buffers mean nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Matrix = npt.NDArray[np.uint8]
 class PackedStructs:
     """Structs cut out of rows of bytes."""
 
-    def __init__(self, buffer: ByteRange, width: int, kind: pa.DataType, count: int) -> None:
+    def __init__(self, buffer: ByteRange, width: int, dtype: pa.DataType, count: int) -> None:
         self._buffer = buffer
         self._width = width
-        self._kind = kind
+        self._kind = dtype
         self._count = count
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -42,21 +43,21 @@ class PackedStructs:
         return _cut(data.reshape(len(rows) * per_row, self._width), self._kind)
 
 
-def _cut(values: Matrix, kind: pa.DataType) -> pa.Array:
+def _cut(values: Matrix, dtype: pa.DataType) -> pa.Array:
     count, width = values.shape
-    if pat.is_struct(kind):
-        children, at = [], 0
-        for field in kind:
+    if pat.is_struct(dtype):
+        children, position = [], 0
+        for field in dtype:
             size = _size(field.type)
-            children.append(_cut(values[:, at : at + size], field.type))
-            at += size
-        return pa.Array.from_buffers(kind, count, [None], children=children)
-    if pat.is_fixed_size_list(kind):
-        item = width // kind.list_size
-        items = np.ascontiguousarray(values).reshape(count * kind.list_size, item)
-        children = [_cut(items, kind.value_type)]
-        return pa.Array.from_buffers(kind, count, [None], children=children)
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(_dense(values))])
+            children.append(_cut(values[:, position : position + size], field.type))
+            position += size
+        return pa.Array.from_buffers(dtype, count, [None], children=children)
+    if pat.is_fixed_size_list(dtype):
+        item = width // dtype.list_size
+        items = np.ascontiguousarray(values).reshape(count * dtype.list_size, item)
+        children = [_cut(items, dtype.value_type)]
+        return pa.Array.from_buffers(dtype, count, [None], children=children)
+    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(_dense(values))])
 
 
 def _dense(values: Matrix) -> Matrix:
@@ -67,40 +68,41 @@ def _dense(values: Matrix) -> Matrix:
     return np.ascontiguousarray(values)
 
 
-def _size(kind: pa.DataType) -> int:
+def _size(dtype: pa.DataType) -> int:
     """Return the bytes that a value of a type takes in a row; 0 if it cannot be in one."""
-    if pat.is_struct(kind):
-        sizes = [_size(field.type) for field in kind]
+    if pat.is_struct(dtype):
+        sizes = [_size(field.type) for field in dtype]
         return sum(sizes) if all(sizes) else 0
-    if pat.is_fixed_size_list(kind):
-        return int(kind.list_size) * _size(kind.value_type)
-    return 0 if pat.is_nested(kind) else fixed_width(kind) // 8
+    if pat.is_fixed_size_list(dtype):
+        return int(dtype.list_size) * _size(dtype.value_type)
+    return 0 if pat.is_nested(dtype) else fixed_width(dtype) // 8
 
 
 def open_message(
-    message: pb.PackedStruct, kind: pa.DataType, count: int | None, buffers: PageBuffers
+    message: pb.PackedStruct, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `PackedStruct` message; see `open_encoding`."""
-    _check(message, kind)
-    width = _size(kind)
+    _check(message, dtype)
+    width = _size(dtype)
     count = count or 0
     buffer = buffers.find(message.buffer)
     if count * width > buffer.length:
         raise CorruptFileError(
             f"a buffer of {buffer.length} bytes cannot hold {count} structs of {width} bytes"
         )
-    return PackedStructs(buffer, width, kind, count)
+    return PackedStructs(buffer, width, dtype, count)
 
 
-def _check(message: pb.PackedStruct, kind: pa.DataType) -> None:
-    if not pat.is_struct(kind) or kind.num_fields != len(message.inner):
+def _check(message: pb.PackedStruct, dtype: pa.DataType) -> None:
+    if not pat.is_struct(dtype) or dtype.num_fields != len(message.inner):
         raise CorruptFileError(
-            f"a packed struct of {len(message.inner)} children stores a column of type {kind}"
+            f"a packed struct of {len(message.inner)} children stores a column of type {dtype}"
         )
-    for field, inner in zip(kind, message.inner, strict=True):
+    for field, inner in zip(dtype, message.inner, strict=True):
         if not _size(field.type) or _stored_bits(inner) != 8 * _size(field.type):
             raise CorruptFileError(
-                f"values of {_stored_bits(inner)} bits store child {field.name!r} of type {field.type}"
+                f"values of {_stored_bits(inner)} bits store child {field.name!r} of type "
+                f"{field.type}"
             )
 
 
@@ -125,13 +127,14 @@ def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
     InvalidInputError
         A child has nulls.
     """
-    kind = array.type
+    dtype = array.type
     inner, pieces = [], []
-    for at in range(kind.num_fields):
-        child = array.field(at)
+    for index in range(dtype.num_fields):
+        child = array.field(index)
         if _has_nulls(child):
             raise InvalidInputError(
-                f"column {path!r}: child {kind.field(at).name!r} of a packed struct has nulls, which file "
+                f"column {path!r}: child {dtype.field(index).name!r} of a packed struct has nulls, "
+                "which file "
                 "version 2.0 cannot store: write version 2.2, or drop the field's 'packed' metadata"
             )
         pieces.append(_rows(child))
@@ -142,11 +145,13 @@ def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
     )
 
 
-def can_pack(kind: pa.DataType) -> bool:
-    """Whether a packed struct can have a child of a type: numbers and such of whole bytes, and vectors of them."""
-    while pat.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return not pat.is_nested(kind) and not pat.is_dictionary(kind) and fixed_width(kind) >= 8
+def can_pack(dtype: pa.DataType) -> bool:
+    """Whether a packed struct can have a child of a type: numbers and such of whole bytes, and
+    vectors of them.
+    """
+    while pat.is_fixed_size_list(dtype):
+        dtype = dtype.value_type
+    return not pat.is_nested(dtype) and not pat.is_dictionary(dtype) and fixed_width(dtype) >= 8
 
 
 def _has_nulls(array: pa.Array) -> bool:
@@ -167,10 +172,10 @@ def _rows(array: pa.Array) -> Matrix:
     return block.data[: count * width].reshape(count, width)
 
 
-def _message(kind: pa.DataType) -> pb.ArrayEncoding:
+def _message(dtype: pa.DataType) -> pb.ArrayEncoding:
     # Buffers of their own are what children do not have; readers look for the field all the same.
-    if pat.is_fixed_size_list(kind):
-        items = pb.FixedSizeList(dimension=kind.list_size, items=_message(kind.value_type))
+    if pat.is_fixed_size_list(dtype):
+        items = pb.FixedSizeList(dimension=dtype.list_size, items=_message(dtype.value_type))
         return never_null(pb.ArrayEncoding(fixed_size_list=items))
-    flat = pb.Flat(bits_per_value=fixed_width(kind), buffer=pb.Buffer())
+    flat = pb.Flat(bits_per_value=fixed_width(dtype), buffer=pb.Buffer())
     return never_null(pb.ArrayEncoding(flat=flat))

@@ -1,6 +1,7 @@
 """Floats split into one stream per byte, so that a compressor around it sees like beside like.
 
-``ByteStreamSplit { values = Flat { bits_per_value = b } }``, b = 32 or 64. One buffer per chunk of n values:
+``ByteStreamSplit { values = Flat { bits_per_value = b } }``, b = 32 or 64. One buffer per chunk of
+n values:
 
 =============  ===================================
 bytes          content
@@ -47,15 +48,21 @@ class ByteStreamSplitCodec(Codec):
             raise CorruptFileError(f"a chunk's size is not that of its split values of {bits} bits")
         data = gather(buffer.data, buffer.starts, sizes)
         values = np.empty(len(data), np.uint8)
-        at = 0
-        # Runs of chunks of one size are one array; a page has two of them, or a few if rows were picked.
+        position = 0
+        # Runs of chunks of one size are one array; a page has two of them, or a few if rows were
+        # picked.
         cuts = np.flatnonzero(np.diff(counts)) + 1
         for run in np.split(counts, cuts):
             count = int(run[0]) if len(run) else 0
             size = len(run) * count * (bits // 8)
             if size:
-                _join(data[at : at + size], values[at : at + size], count, bits // 8)
-            at += size
+                _join(
+                    data[position : position + size],
+                    values[position : position + size],
+                    count,
+                    bits // 8,
+                )
+            position += size
         return FixedWidthBlock(values, bits, chunks.total)
 
 
@@ -64,10 +71,10 @@ def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
     streams = data.reshape(-1, width, count)
     values = out.reshape(-1, count, width)
     step = max(1, _GROUP_BYTES // (count * width))
-    for at in range(0, len(values), step):
+    for position in range(0, len(values), step):
         # Stream by stream: numpy would walk the few bytes of each value innermost.
         for byte in range(width):
-            values[at : at + step, :, byte] = streams[at : at + step, byte]
+            values[position : position + step, :, byte] = streams[position : position + step, byte]
 
 
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:

@@ -1,6 +1,7 @@
 """Strings in mini-block chunks that are compressed: ``General { zstd or lz4, Variable }``.
 
-Where the offsets of a chunk are more than a trifle, a Zstandard buffer is written as frames one after the other:
+Where the offsets of a chunk are more than a trifle, a Zstandard buffer is written as frames one
+after the other:
 
 ========  ===============================================================================
 bytes     content
@@ -11,9 +12,10 @@ a frame   the bytes of its values
 a frame   up to 7 bytes of padding; not there if none are needed
 ========  ===============================================================================
 
-Decompressors take frames in a row for one text. The two are coded by the frequencies of their own bytes, which saves a
-tenth. Reading all chunks of a page, all their offsets are decompressed at once and so are all their bytes, and none are
-moved afterwards. LZ4 blocks cannot follow one another, and have no such frequencies.
+Decompressors take frames in a row for one text. The two are coded by the frequencies of their own
+bytes, which saves a tenth. Reading all chunks of a page, all their offsets are decompressed at once
+and so are all their bytes, and none are moved afterwards. LZ4 blocks cannot follow one another, and
+have no such frequencies.
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ from lance_spark.storage.source import Bytes
 Encoded = tuple[pb.CompressiveEncoding, Chunks]
 IndexArray = npt.NDArray[np.int64]
 
-#: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds, pays.
+#: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds,
+#: pays.
 _WORTH_A_FRAME = 1024
 #: Chunks that are compressed before all are.
 _SAMPLE = 4
-#: What compression must save if nobody asked for it.
+#: Least saving of a compression that no hint asks for.
 _WORTH = 0.9
 _TOO_LITTLE = 1024
 #: Chunks this large, before compression, are large enough.
@@ -75,7 +78,8 @@ def encode_chunks(
     forced : bool
         Compress whenever that saves anything at all.
     exact : bool
-        Chunks have the bytes of `limits` before compression, and not twice as many where they are small and halved by it.
+        Chunks have the bytes of `limits` before compression, and not twice as many where they are
+        small and halved by it.
 
     Raises
     ------
@@ -108,18 +112,22 @@ def _compressed(
     level: int | None,
     worth: float | None,
 ) -> list[bytes] | None:
-    """Return the chunks compressed, or None if too little is saved: if of a sample more is left than `worth`."""
+    """Return the chunks compressed, or None if too little is saved: if of a sample more is left
+    than `worth`.
+    """
     count = len(cuts) - 1
     width = block.offsets.dtype.itemsize
     total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
     if worth is not None and total < _TOO_LITTLE:
         return None
-    at = cuts.tolist()
+    position = cuts.tolist()
     # All chunks of a page alike, so that they can be decompressed together.
     apart = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
 
     def piece(i: int) -> bytes:
-        return _chunk(variable.chunk_parts(block, at[i], at[i + 1]), scheme, level, apart)
+        return _chunk(
+            variable.chunk_parts(block, position[i], position[i + 1]), scheme, level, apart
+        )
 
     tried: dict[int, bytes] = {}
     if worth is not None:
@@ -127,10 +135,10 @@ def _compressed(
         tried = {i: piece(i) for i in picked.tolist()}
         ends = block.offsets[cuts].astype(np.int64) + width * (cuts + np.arange(count + 1))
         plain = int((ends[picked + 1] - ends[picked]).sum())
-        if sum(len(found) for found in tried.values()) >= plain * worth:
+        if sum(len(result) for result in tried.values()) >= plain * worth:
             return None
     pieces = [tried[i] if i in tried else piece(i) for i in range(count)]
-    return pieces if sum(len(found) for found in pieces) < total else None
+    return pieces if sum(len(result) for result in pieces) < total else None
 
 
 def _chunk(parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, apart: bool) -> bytes:
@@ -149,7 +157,8 @@ def _chunk(parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, ap
 
 
 def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock | None:
-    """Return the strings of chunks whose offsets and bytes are in frames of their own, or None if they are not.
+    """Return the strings of chunks whose offsets and bytes are in frames of their own, or None if
+    they are not.
 
     Parameters
     ----------
@@ -174,16 +183,19 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
     if bodies is None:
         return None
     words = _join(data, starts, heads).view(f"<i{width}")
-    at = bounds(counts + 1)
+    position = bounds(counts + 1)
     text_at = bounds(bodies.sizes)
-    firsts, lasts = words[at[:-1]].astype(np.int64), words[at[1:] - 1].astype(np.int64)
+    firsts, lasts = words[position[:-1]].astype(np.int64), words[position[1:] - 1].astype(np.int64)
     if (firsts != heads.sizes).any() or (lasts - firsts != bodies.sizes).any():
         return None
     total = int(text_at[-1])
     offsets = np.empty(int(counts.sum()) + 1, words.dtype if total <= _INT32_MAX else np.int64)
     done = 0
     for start, stop, shift in zip(
-        at[:-1].tolist(), (at[1:] - 1).tolist(), (text_at[:-1] - firsts).tolist(), strict=True
+        position[:-1].tolist(),
+        (position[1:] - 1).tolist(),
+        (text_at[:-1] - firsts).tolist(),
+        strict=True,
     ):
         np.add(
             words[start:stop], shift, out=offsets[done : done + stop - start], dtype=offsets.dtype

@@ -1,7 +1,7 @@
 """One value for all.
 
-``Constant { value }``: the bytes of the value are in the message, and no buffer has any. Without a value there is
-nothing but nulls, values of no bits: pylance writes vectors of nulls so.
+``Constant { value }``: the bytes of the value are in the message, and no buffer has any. Without a
+value there is nothing but nulls, values of no bits: pylance writes vectors of nulls so.
 Specification: Constant in protos/encodings_v2_1.proto.
 """
 

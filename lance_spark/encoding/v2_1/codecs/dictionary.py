@@ -11,8 +11,8 @@ length of indices      which item each value is, as `indices` says
 length of items        `num_dictionary_items` items, as `items` says
 =====================  ==========================================================
 
-The dictionary of a page is something else: a buffer of its own, told in `MiniBlockLayout.dictionary`.
-Specification: Dictionary in protos/encodings_v2_1.proto.
+The dictionary of a page is something else: a buffer of its own, told in
+`MiniBlockLayout.dictionary`. Specification: Dictionary in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class DictionaryCodec(Codec):
         if len(data) < _HEADER:
             raise CorruptFileError(f"a dictionary in {len(data)} bytes")
         first, second = (
-            int.from_bytes(data[at : at + 8].tobytes(), "little") for at in range(0, _HEADER, 8)
+            int.from_bytes(data[position : position + 8].tobytes(), "little")
+            for position in range(0, _HEADER, 8)
         )
         if first + second != len(data) - _HEADER:
             raise CorruptFileError(
@@ -65,5 +66,5 @@ def _look_up(indices: FixedWidthBlock, items: FixedWidthBlock) -> FixedWidthBloc
     require_page_size(len(positions), items.bits_per_value)
     width = items.bits_per_value // 8
     table = items.data[: items.num_values * width].reshape(items.num_values, width)
-    found = np.take(table, positions.astype(np.int64), axis=0)
-    return FixedWidthBlock(found.reshape(-1), items.bits_per_value, len(positions))
+    result = np.take(table, positions.astype(np.int64), axis=0)
+    return FixedWidthBlock(result.reshape(-1), items.bits_per_value, len(positions))

@@ -1,7 +1,8 @@
 """Vectors: lists of one size, of fixed-width items, or of such lists again.
 
-``FixedSizeList { items_per_value = d, has_validity, values }``. The validity of the items (not of the vectors) is a bitmap
-for each level of lists that has null items; for lists of lists a value has d1 items in the first, d1 * d2 in the second:
+``FixedSizeList { items_per_value = d, has_validity, values }``. The validity of the items (not of
+the vectors) is a bitmap for each level of lists that has null items; for lists of lists a value has
+d1 items in the first, d1 * d2 in the second:
 
 ==============  ==================================================================================
 used as         bytes
@@ -94,30 +95,31 @@ class FixedSizeListCodec(Codec):
         levels, inner = _parse(encoding)
         count, width = values.num_values, values.bits_per_value // 8
         table = values.data[: count * width].reshape(count, width)
-        at = 0
+        position = 0
         flags: list[BoolArray | None] = []
         for level, has_validity in levels:
             if not has_validity:
                 flags.append(None)
                 continue
             size = (level.items + 7) // 8
-            if at + size > width:
+            if position + size > width:
                 raise CorruptFileError("a vector is too short for its bitmaps")
             # One run of bits is unpacked faster than many.
             bits = np.unpackbits(
-                np.ascontiguousarray(table[:, at : at + size]).reshape(-1), bitorder="little"
+                np.ascontiguousarray(table[:, position : position + size]).reshape(-1),
+                bitorder="little",
             )
             used = bits.reshape(count, 8 * size)[:, : level.items]
             flags.append(np.ascontiguousarray(used).reshape(-1).view(np.bool_))
-            at += size
+            position += size
         items = levels[-1][0].items
-        rest = width - at
+        rest = width - position
         if not items or rest * 8 % items:
             raise CorruptFileError(f"vectors of {rest} bytes for {items} items")
         data = values.data[: count * width]
-        if at:
+        if position:
             data = empty((count, rest), np.uint8)
-            data[...] = table[:, at:]
+            data[...] = table[:, position:]
         stored = FixedWidthBlock(data.reshape(-1), rest * 8 // items, count * items)
         block = registry.decode_values(inner, stored)
         for (level, _), validity in zip(reversed(levels), reversed(flags), strict=True):

@@ -1,9 +1,9 @@
 """Fixed-width values as they are.
 
-``Flat { bits_per_value = b }``. One buffer: values back to back, little-endian; b is a multiple of 8, or 1, then value i
-is bit ``i % 8`` of byte ``i // 8``. Chunks of 1-bit values hold whole bytes but for the last. In full-zip pages the
-stored values are the values.
-Specification: Flat in protos/encodings_v2_1.proto.
+``Flat { bits_per_value = b }``. One buffer: values back to back, little-endian; b is a multiple of
+8, or 1, then value i is bit ``i % 8`` of byte ``i // 8``. Chunks of 1-bit values hold whole bytes
+but for the last. In full-zip pages the stored values are the values. Specification: Flat in
+protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Fsst: strings whose bytes are codes of a table of up to 255 symbols of 1 to 8 bytes.
 
-``Fsst { symbol_table, values }``; `values` are strings (a Variable, perhaps compressed) whose bytes are codes. Each value
-is coded by itself: code 255 stands for the byte after it, any other for the symbol of that number. The table, 2,312 bytes:
+``Fsst { symbol_table, values }``; `values` are strings (a Variable, perhaps compressed) whose bytes
+are codes. Each value is coded by itself: code 255 stands for the byte after it, any other for the
+symbol of that number. The table, 2,312 bytes:
 
 ===============  ===================================================================================
 bytes            content
@@ -15,11 +16,11 @@ n                their lengths
 rest             zeros
 ===============  ===================================================================================
 
-Codes are expanded two at a time: an Arrow array has the text of each of the 65,536 pairs, and taking from it by the
-codes, as numbers of 16 bits, writes the text and where each pair ends in it. An escape and its byte are a pair; where
-an escape comes second, its pair is the code before alone, and the pair after it, of a byte that stands for itself and
-a code, is one of a second half of the array.
-Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
+Codes are expanded two at a time: an Arrow array has the text of each of the 65,536 pairs, and
+taking from it by the codes, as numbers of 16 bits, writes the text and where each pair ends in it.
+An escape and its byte are a pair; where an escape comes second, its pair is the code before alone,
+and the pair after it, of a byte that stands for itself and a code, is one of a second half of the
+array. Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class FsstCodec(Codec):
 
 
 def _check_once(encoding: pb.Fsst) -> None:
-    """Refuse codes of codes: each time is eight times as many bytes, and some dozens of them fit into a message."""
+    """Refuse codes of codes: each time is eight times as many bytes, and some dozens of them fit
+    into a message.
+    """
     inner = encoding.values
     while (name := inner.WhichOneof("compression")) in ("fsst", "general"):
         if name == "fsst":
@@ -108,9 +111,9 @@ def expand_some(
     buffers = [None, pa.py_buffer(codes.offsets), pa.py_buffer(codes.data)]
     taken = pa.Array.from_buffers(kind, codes.num_values, buffers).take(pa.array(where))
     _, offsets, data = taken.buffers()
-    found: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(taken) + 1)
+    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(taken) + 1)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return _expand(encoding.fsst, VariableWidthBlock(found, text))
+    return _expand(encoding.fsst, VariableWidthBlock(result, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,8 @@ class _Symbols:
     Attributes
     ----------
     texts : binary array, 65,536 elements or twice as many
-        What two codes stand for, the first in the low byte; in the second half the first byte stands for itself.
+        Symbols of two codes, the first in the low byte; in the second half the first byte
+        stands for itself.
     firsts : uint8 array, one element for each text
         How much of it is the first code's.
     """
@@ -258,17 +262,17 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
     width = "<i8" if pa.types.is_large_binary(texts.type) else "<i4"
     starts = np.frombuffer(ends, width, len(pairs) + 1)
     size = int(starts[-1])
-    found = np.empty(len(offsets), offsets.dtype if size <= _INT32_MAX else np.int64)
-    for at in range(0, len(offsets), _BLOCK):
+    result = np.empty(len(offsets), offsets.dtype if size <= _INT32_MAX else np.int64)
+    for position in range(0, len(offsets), _BLOCK):
         # Of int64, which numpy takes by without another copy.
-        inside = offsets[at : at + _BLOCK] - np.int64(begin)
+        inside = offsets[position : position + _BLOCK] - np.int64(begin)
         holders = inside >> 1
         # A value may start at the second code of a pair.
         inside &= 1
         inside *= symbols.firsts.take(pairs.take(holders, mode="clip"), mode="clip")
         inside += starts.take(holders, mode="clip")
-        found[at : at + _BLOCK] = inside
-    return np.frombuffer(data, np.uint8, size), found
+        result[position : position + _BLOCK] = inside
+    return np.frombuffer(data, np.uint8, size), result
 
 
 def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
@@ -282,11 +286,11 @@ def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
-    """Return which of the bytes 255 are escapes: the byte after an escape is none, whatever it is."""
+    """Return which bytes 255 are escapes: the byte after an escape never is one."""
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
     escapes: IndexArray = marks[number % 2 == 0]
-    # No value ends behind an escape; empty ones at the start end behind nothing.
+    # No value ends after an escape; empty values at the start have no byte before their end.
     ends = offsets[int(np.searchsorted(offsets, 0, side="right")) :]
     marked = np.zeros(len(codes), np.bool_)
     marked[escapes] = True

@@ -1,14 +1,18 @@
-"""Fsst, written: symbols are found in a sample of a page, then every value takes the longest one that goes on.
+"""Fsst, written: symbols are found in a sample of a page, then every value takes the longest one
+that goes on.
 
-A table has at most one symbol of 3 to 8 bytes for the hash of its first three bytes, so that one comparison tells whether
-it is at some place. Where it is not, a symbol of two bytes is taken, else one of one byte, else an escape.
+A table has at most one symbol of 3 to 8 bytes for the hash of its first three bytes, so that one
+comparison tells whether it is at some place. Where it is not, a symbol of two bytes is taken, else
+one of one byte, else an escape.
 
-Symbols are found in rounds. Each codes the sample with the symbols so far; what they were used for, and what two used one
-after the other would be together, are the candidates of the next, and the 255 that cover most bytes its symbols.
+Symbols are found in rounds. Each codes the sample with the symbols so far; what they were used for,
+and what two used one after the other would be together, are the candidates of the next, and the 255
+that cover most bytes its symbols.
 
-A page is coded by finding the symbol at every place of its text, then following those that are taken from many places at
-once. No symbol reaches over the end of its value, so that every value's beginning is reached.
-Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is told in `fsst`.
+A page is coded by finding the symbol at every place of its text, then following those that are
+taken from many places at once. No symbol reaches over the end of its value, so that every value's
+beginning is reached. Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is told in
+`fsst`.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ _ESCAPE = 255
 _SAMPLE_BYTES = 1 << 14
 _PIECE = 256
 _ROUNDS = (0.25, 0.25, 0.5, 1.0, 1.0)
-#: What is left of a sample from which on the rest is not tried.
+#: Compressed share of a sample at which the search stops.
 _WORTH = 0.98
 #: Uses of a symbol in the sample below which it is chance.
 _MIN_USES = 3
@@ -55,10 +59,12 @@ _FACTOR = np.uint64(0x9E3779B185EBCA87)
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
 _THREE = np.uint64(0xFFFFFF)
 _TWO = np.uint64(0xFFFF)
-#: An entry: a code, or with this bit a byte without one; from `_LENGTH_AT` on how many bytes it stands for.
+#: An entry: a code, or with this bit a byte without one; from `_LENGTH_AT` on how many bytes it
+#: stands for.
 _LITERAL = 1 << 8
 _LENGTH_AT = 9
-#: Places at which symbols are looked for at once: what a step reads and writes stays in the processor's cache.
+#: Places at which symbols are looked for at once: what a step reads and writes stays in the
+#: processor's cache.
 _BLOCK = 1 << 14
 #: Bytes of text from one place that is followed to the next.
 _STRIDE = 1024
@@ -102,13 +108,13 @@ class _Lookup:
 
 def _slot(words: WordArray) -> WordArray:
     # The product's upper bits depend on all three bytes.
-    found: WordArray = (words & _THREE) * _FACTOR >> _SLOT_SHIFT
-    return found
+    result: WordArray = (words & _THREE) * _FACTOR >> _SLOT_SHIFT
+    return result
 
 
 def _mask(lengths: IndexArray) -> WordArray:
-    found: WordArray = ~np.uint64(0) >> (8 * (_MAX_LENGTH - lengths)).astype(np.uint64)
-    return found
+    result: WordArray = ~np.uint64(0) >> (8 * (_MAX_LENGTH - lengths)).astype(np.uint64)
+    return result
 
 
 def _lookup(symbols: Symbols) -> _Lookup:
@@ -142,11 +148,11 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
     """
     size = len(text) - _MAX_LENGTH
     words = np.ndarray((size,), "<u8", text, strides=(1,))
-    found = np.empty(size, np.uint16)
+    result = np.empty(size, np.uint16)
     here, slots, masked, keys = np.empty((4, min(_BLOCK, size)), np.uint64)
     long = np.empty(len(here), np.uint16)
     for start in range(0, size, _BLOCK):
-        entries = found[start : start + _BLOCK]
+        entries = result[start : start + _BLOCK]
         if len(entries) < len(here):
             here, slots, masked, keys = (
                 part[: len(entries)] for part in (here, slots, masked, keys)
@@ -158,25 +164,26 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
         np.bitwise_and(here, _THREE, out=slots)
         np.multiply(slots, _FACTOR, out=slots)
         np.right_shift(slots, _SLOT_SHIFT, out=slots)
-        at = slots.view(np.int64)
-        np.take(lookup.masks, at, out=masked, mode="clip")
+        position = slots.view(np.int64)
+        np.take(lookup.masks, position, out=masked, mode="clip")
         np.bitwise_and(masked, here, out=masked)
-        np.take(lookup.words, at, out=keys, mode="clip")
-        np.take(lookup.entries, at, out=long, mode="clip")
+        np.take(lookup.words, position, out=keys, mode="clip")
+        np.take(lookup.entries, position, out=long, mode="clip")
         np.copyto(entries, long, where=masked == keys)
     room = np.full(size, _MAX_LENGTH, np.uint8)
     for left in range(_MAX_LENGTH - 1, 0, -1):
         places = ends - left
         room[places[places >= 0]] = left
     # The one long symbol that a place can have does not fit there.
-    over = np.flatnonzero(found >> _LENGTH_AT > room)
+    over = np.flatnonzero(result >> _LENGTH_AT > room)
     pairs = (words[over] & _TWO).astype(np.int64)
-    found[over] = lookup.short[np.where(room[over] == 1, (pairs & 0xFF) + _SINGLE, pairs)]
-    return found
+    result[over] = lookup.short[np.where(room[over] == 1, (pairs & 0xFF) + _SINGLE, pairs)]
+    return result
 
 
 def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
-    """Return which places are reached from the first by going on by as many bytes as each entry stands for.
+    """Return which places are reached from the first by going on by as many bytes as each entry
+    stands for.
 
     `starts` are some of them, the first included.
     """
@@ -184,13 +191,13 @@ def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
     lengths = np.zeros(size + 1, np.uint8)
     np.right_shift(entries, _LENGTH_AT, out=lengths[:-1], casting="unsafe")
     reached = np.zeros(size + 1, np.bool_)
-    at = starts.copy()
+    position = starts.copy()
     stops = np.append(starts[1:], size)
     # Those that are done go where others have been.
-    while (at < stops).any():
+    while (position < stops).any():
         for _ in range(_UNCHECKED):
-            reached[at] = True
-            at += lengths.take(at)
+            reached[position] = True
+            position += lengths.take(position)
     return reached[:-1]
 
 
@@ -236,17 +243,19 @@ def train(block: VariableWidthBlock) -> Symbols:
         here = text[: int(part[-1]) + _MAX_LENGTH]
         entries = _find(here, part, _lookup(symbols))
         steps = (entries >> _LENGTH_AT).tolist()
-        at: list[int] = []
+        position: list[int] = []
         place = 0
         while place < len(steps):
-            at.append(place)
+            position.append(place)
             place += steps[place]
-        symbols = _candidates(here, part, np.array(at, np.int64), entries)
+        symbols = _candidates(here, part, np.array(position, np.int64), entries)
     return symbols
 
 
 def _candidates(text: Bytes, ends: IndexArray, at: IndexArray, entries: EntryArray) -> Symbols:
-    """Return the best of what was used and of what was used in a row; `at` are the places of the uses."""
+    """Return the best of what was used and of what was used in a row; `at` are the places of the
+    uses.
+    """
     lengths = (entries[at] >> _LENGTH_AT).astype(np.int64)
     left = np.minimum(ends[np.searchsorted(ends, at, side="right")] - at, _MAX_LENGTH)
     # Two in a row are what both cover together: text from the first one on.
@@ -302,10 +311,10 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
         ends = np.union1d(ends, starts[1:])
     entries = _find(text, ends, _lookup(symbols))
     places = np.flatnonzero(_follow(entries, starts))
-    found = entries.take(places)
-    codes = found.astype(np.uint8)
+    result = entries.take(places)
+    codes = result.astype(np.uint8)
     bounds = np.searchsorted(places, offsets)
-    escaped = np.flatnonzero(found & _LITERAL)
+    escaped = np.flatnonzero(result & _LITERAL)
     if len(escaped):
         codes = np.insert(codes, escaped, _ESCAPE)
         bounds += np.searchsorted(escaped, bounds)
@@ -325,7 +334,9 @@ def _wrap(symbols: Symbols, values: pb.CompressiveEncoding) -> pb.CompressiveEnc
 
 
 def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | None:
-    """Return codes and their symbols, or None if they are not smaller than the values by more than a table."""
+    """Return codes and their symbols, or None if they are not smaller than the values by more than
+    a table.
+    """
     size = int(block.offsets[-1] - block.offsets[0])
     if size <= TABLE_BYTES:
         return None

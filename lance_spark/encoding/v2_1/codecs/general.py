@@ -1,6 +1,7 @@
 """General: buffers that went through LZ4 or Zstandard after another encoding.
 
-``General { compression, values }``; the bytes of a compressed buffer are told in `lance_spark.encoding.compression`:
+``General { compression, values }``; the bytes of a compressed buffer are told in
+`lance_spark.encoding.compression`:
 
 ===========  =====================================================================================
 used as      what is compressed
@@ -80,13 +81,13 @@ class GeneralCodec(Codec):
             piece = decompress(scheme, values.data[start:end], left) if end > start else _NOTHING
             left -= len(piece)
             pieces.append(piece)
-        found = bounds([len(piece) for piece in pieces])
+        result = bounds([len(piece) for piece in pieces])
         data = np.concatenate(pieces) if pieces else _NOTHING
         if values.offsets.dtype.itemsize == 4:
             return registry.decode_values(
-                encoding.values, VariableWidthBlock(found.astype(np.int32), data)
+                encoding.values, VariableWidthBlock(result.astype(np.int32), data)
             )
-        return registry.decode_values(encoding.values, VariableWidthBlock(found, data))
+        return registry.decode_values(encoding.values, VariableWidthBlock(result, data))
 
 
 _NOTHING = np.zeros(0, np.uint8)
@@ -142,7 +143,8 @@ def _wrap(inner: pb.CompressiveEncoding, scheme: str, level: int | None) -> pb.C
 def compress_chunks(
     encoding: pb.CompressiveEncoding, chunks: Chunks, scheme: str, level: int | None = None
 ) -> Encoded:
-    """Compress the first buffer of each chunk, or return all unchanged if that would make them larger.
+    """Compress the first buffer of each chunk, or return all unchanged if that would make them
+    larger.
 
     Parameters
     ----------
@@ -187,7 +189,8 @@ def compress_values(
 ) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Compress each value by itself; see `compress_chunks`.
 
-    An empty value stays without bytes for zstd; for lz4 pylance looks for the length in front of it.
+    An empty value stays without bytes for zstd; for lz4 pylance looks for the length in front of
+    it.
     """
     offsets = values.offsets.astype(np.int64)
     nothing = compress(scheme, _NOTHING) if scheme == "lz4" else b""
@@ -195,12 +198,12 @@ def compress_values(
         compress(scheme, values.data[start:end], level) if end > start else nothing
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
-    found = bounds([len(piece) for piece in pieces])
+    result = bounds([len(piece) for piece in pieces])
     data = np.frombuffer(b"".join(pieces), np.uint8)
     wrapped = _wrap(encoding, scheme, level)
     if values.offsets.dtype.itemsize == 4:
-        return wrapped, VariableWidthBlock(found.astype(np.int32), data)
-    return wrapped, VariableWidthBlock(found, data)
+        return wrapped, VariableWidthBlock(result.astype(np.int32), data)
+    return wrapped, VariableWidthBlock(result, data)
 
 
 def pays_by_value(values: VariableWidthBlock) -> bool:

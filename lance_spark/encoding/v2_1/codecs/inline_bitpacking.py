@@ -9,8 +9,8 @@ T / 8               width W of the packed values, little-endian; from 0 to T
 W * 128             1,024 values in the order of `lance_spark.encoding.fastlanes`
 ==================  ===========================================================================
 
-A chunk never has more than 1,024 values; fewer are filled up with zeros. As a block, the same is one buffer of up to
-1,024 values. Specification: InlineBitpacking in protos/encodings_v2_1.proto.
+A chunk never has more than 1,024 values; fewer are filled up with zeros. As a block, the same is
+one buffer of up to 1,024 values. Specification: InlineBitpacking in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Chunks that there must be for each that is not full, or all are unpacked first and put together then.
+#: Chunks that there must be for each that is not full, or all are unpacked first and put together
+#: then.
 _FULL_CHUNKS = 16
 
 
@@ -76,13 +77,13 @@ class InlineBitpackingCodec(Codec):
             return block_of(compact(values, num_values))
         # What a chunk has too many, the next one covers.
         values = empty(int(num_values.sum()) + CHUNK_VALUES, uint_type(bits))
-        at = first = 0
+        position = first = 0
         for end in ends:
-            until = at + (end - first) * CHUNK_VALUES
-            table = values[at:until].reshape(-1, CHUNK_VALUES)
+            until = position + (end - first) * CHUNK_VALUES
+            table = values[position:until].reshape(-1, CHUNK_VALUES)
             _unpack(buffer.data, starts[first:end], widths[first:end], table)
-            at, first = until - CHUNK_VALUES + int(num_values[end - 1]), end
-        return block_of(values[:at])
+            position, first = until - CHUNK_VALUES + int(num_values[end - 1]), end
+        return block_of(values[:position])
 
 
 def _full_until(num_values: IndexArray) -> list[int] | None:
@@ -137,7 +138,9 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
 
 
 def _tables(values: UIntArray, step: int) -> list[UIntArray]:
-    """Return `step` values for each row, zeros behind them, as arrays of shape (n, 1024); full rows are a view."""
+    """Return `step` values for each row, zeros behind them, as arrays of shape (n, 1024); full rows
+    are a view.
+    """
     if step < CHUNK_VALUES:
         return [_padded(values, step)]
     full = len(values) // CHUNK_VALUES * CHUNK_VALUES
@@ -197,8 +200,9 @@ def _encode(tables: list[UIntArray]) -> ChunkBuffer:
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
     """Pack each 1,024 values to the width of their largest.
 
-    Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that, since a chunk always
-    holds 1,024 packed values. If ``limits.max_values`` is less, the rest of each chunk is zeros.
+    Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that,
+    since a chunk always holds 1,024 packed values. If ``limits.max_values`` is less, the rest of
+    each chunk is zeros.
 
     Raises
     ------

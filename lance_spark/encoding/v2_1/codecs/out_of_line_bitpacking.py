@@ -1,6 +1,8 @@
-"""Integers cut to one bit width that the message tells; the usual form of levels and of indices of dictionaries.
+"""Integers cut to one bit width, given in the message; the usual form of levels and of indices of
+dictionaries.
 
-``OutOfLineBitpacking { uncompressed_bits_per_value = T, values = Flat { bits_per_value = W } }``. One buffer:
+``OutOfLineBitpacking { uncompressed_bits_per_value = T, values = Flat { bits_per_value = W } }``.
+One buffer:
 
 =====================  ========================================================================
 bytes                  content
@@ -10,8 +12,8 @@ rest                   the last n % 1024 values: either raw, T bits each, or fil
                        zeros and packed, W * 128 bytes
 =====================  ========================================================================
 
-The length of the buffer tells which form the rest has; raw, if both would be of one length. Writers take the
-raw form when packing saves nothing: ``W * (1024 - rest) >= (T - W) * rest``.
+The length of the buffer tells which form the rest has; raw, if both would be of one length. Writers
+take the raw form when packing saves nothing: ``W * (1024 - rest) >= (T - W) * rest``.
 Specification: OutOfLineBitpacking in protos/encodings_v2_1.proto.
 """
 
@@ -53,7 +55,7 @@ class _Pieces:
     counts : int64 array
         Values of each piece.
     starts : int64 array
-        Where each piece lies.
+        Position of each piece.
     raw : bool array
         Which pieces are not packed.
     """
@@ -100,7 +102,9 @@ class OutOfLineBitpackingCodec(Codec):
 def _cut(
     num_values: IndexArray, bits: int, width: int, buffer: ChunkBuffer | None = None
 ) -> _Pieces:
-    """Cut blocks into pieces: as the sizes of `buffer` demand, or without one as they are to be written."""
+    """Cut blocks into pieces: as the sizes of `buffer` demand, or without one as they are to be
+    written.
+    """
     whole, rest = np.divmod(num_values, CHUNK_VALUES)
     packed = fastlanes.packed_size(width)
     raw = (rest > 0) & (width * (CHUNK_VALUES - rest) >= (bits - width) * rest)

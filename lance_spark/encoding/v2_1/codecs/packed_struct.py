@@ -1,7 +1,7 @@
 """PackedStruct: rows of fixed-width structs, field by field, row after row.
 
-``PackedStruct { bits_per_value, values }``: `bits_per_value` has one width for each field, `values` holds the rows as
-values of the sum of the widths.
+``PackedStruct { bits_per_value, values }``: `bits_per_value` has one width for each field, `values`
+holds the rows as values of the sum of the widths.
 
 ===========================  =========================
 bytes of each row            content
@@ -52,11 +52,11 @@ def _unpack(encoding: pb.PackedStruct, rows: DataBlock) -> StructBlock:
     row = sum(widths) // 8
     table = rows.data[: count * row].reshape(count, row)
     children: list[DataBlock] = []
-    at = 0
+    position = 0
     for width in widths:
-        column = np.ascontiguousarray(table[:, at : at + width // 8]).reshape(-1)
+        column = np.ascontiguousarray(table[:, position : position + width // 8]).reshape(-1)
         children.append(FixedWidthBlock(column, width, count))
-        at += width // 8
+        position += width // 8
     return StructBlock(tuple(children))
 
 
@@ -75,11 +75,11 @@ def pack(block: StructBlock) -> tuple[list[int], FixedWidthBlock]:
     widths = [field.bits_per_value for field in fields]
     count, row = block.num_values, sum(widths) // 8
     table = np.empty((count, row), np.uint8)
-    at = 0
+    position = 0
     for field in fields:
         size = field.bits_per_value // 8
-        table[:, at : at + size] = field.data[: count * size].reshape(count, size)
-        at += size
+        table[:, position : position + size] = field.data[: count * size].reshape(count, size)
+        position += size
     return widths, FixedWidthBlock(table.reshape(-1), 8 * row, count)
 
 

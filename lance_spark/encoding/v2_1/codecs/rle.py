@@ -1,7 +1,7 @@
-"""Runs of equal values: the values, and how often each comes.
+"""Run-length encoding: values and run lengths.
 
-``Rle { values = Flat { bits_per_value = b }, run_lengths = Flat { bits_per_value = 8 } }``, b = 8, 16, 32 or 64. Two
-buffers per chunk of r runs:
+``Rle { values = Flat { bits_per_value = b }, run_lengths = Flat { bits_per_value = 8 } }``, b = 8,
+16, 32 or 64. Two buffers per chunk of r runs:
 
 =============  =======================================================================
 bytes          content
@@ -10,13 +10,14 @@ r * b / 8      value of each run
 r              length of each run, from 1 to 255; longer runs come as several
 =============  =======================================================================
 
-Lengths may have 16 or 32 bits. Either buffer may have gone through a compressor (`general`), and one of the two may be
-bit-packed (`out_of_line_bitpacking`): the size of the other one tells how many runs there are. Values or lengths that
-are all the same or at equal steps (`constant`, `range`) are not stored; then the number of values tells. pylance writes
-all that into files of version 2.3 only.
+Lengths may have 16 or 32 bits. Either buffer may have gone through a compressor (`general`), and
+one of the two may be bit-packed (`out_of_line_bitpacking`): the size of the other one tells how
+many runs there are. Values or lengths that are all the same or at equal steps (`constant`, `range`)
+are not stored; then the number of values tells. pylance writes all that into files of version 2.3
+only.
 
-The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the whole run, and the
-next chunk starts with the rest of it again. As a block there is one buffer:
+The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the
+whole run, and the next chunk starts with the rest of it again. As a block there is one buffer:
 
 =============  =======================================================================
 bytes          content
@@ -116,7 +117,7 @@ def _decode(
     if of_length not in (8, 16, 32):
         raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
     runs = _number_of_runs(of_values, values, of_lengths, lengths, num_values)
-    found = _numbers(of_values, values, runs)
+    result = _numbers(of_values, values, runs)
     times = _numbers(of_lengths, lengths, runs).astype(np.int64)
     until = bounds(times)
     last = np.cumsum(runs)
@@ -126,7 +127,7 @@ def _decode(
         raise CorruptFileError("the runs of a chunk hold fewer values than the chunk")
     if (held > num_values).any():
         times = np.clip(np.repeat(begin + num_values, runs) - until[:-1], 0, times)
-    return block_of(np.repeat(found, times))
+    return block_of(np.repeat(result, times))
 
 
 def _opened(
@@ -163,7 +164,9 @@ def _number_of_runs(
     lengths: ChunkBuffer,
     num_values: IndexArray,
 ) -> IndexArray:
-    """Return the runs of each chunk, as the size of flat values or of flat lengths tells, or what lengths come to."""
+    """Return the runs of each chunk, as the size of flat values or of flat lengths tells, or what
+    lengths come to.
+    """
     counts = []
     for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
         if encoding.WhichOneof("compression") == "flat":
@@ -175,8 +178,8 @@ def _number_of_runs(
         return _runs_for(of_lengths, num_values)
     if (counts[0] != counts[-1]).any():
         raise CorruptFileError("there are not as many lengths of runs as values")
-    found: IndexArray = counts[0]
-    return found
+    result: IndexArray = counts[0]
+    return result
 
 
 def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> IndexArray:
@@ -196,8 +199,8 @@ def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> Index
     # So many lengths come to more than there are values.
     longest = isqrt(2 * most // step) + 2
     totals = np.cumsum(start + min(step, most) * np.arange(longest))
-    found: IndexArray = np.searchsorted(totals, num_values) + 1
-    return np.where(num_values == 0, 0, found)
+    result: IndexArray = np.searchsorted(totals, num_values) + 1
+    return np.where(num_values == 0, 0, result)
 
 
 def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexArray) -> UIntArray:
@@ -210,7 +213,7 @@ def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexA
 
 
 def count_runs(block: DataBlock) -> int:
-    """Return the number of runs of equal values, whatever their length; 0 if there are no values."""
+    """Return the number of runs of equal values, of any length; 0 without values."""
     values = values_of(block)
     return int(np.count_nonzero(values[1:] != values[:-1])) + bool(len(values))
 
@@ -247,7 +250,9 @@ def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArr
 
 
 def _cut(changes: BoolArray, width: int, limits: ChunkLimits) -> IndexArray:
-    """Return where chunks start and where the last ends; all but the last hold a power of two of values."""
+    """Return where chunks start and where the last ends; all but the last hold a power of two of
+    values.
+    """
     total, step = len(changes), limits.max_values
     cuts = np.append(np.arange(0, total, step), total)
     while True:
@@ -277,7 +282,8 @@ def _message(bits: int) -> pb.CompressiveEncoding:
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
     """Turn values into runs that end with their chunk.
 
-    Chunks have ``limits.max_values`` values, halved as often as their runs need to fit ``limits.max_bytes``.
+    Chunks have ``limits.max_values`` values, halved as often as their runs need to fit
+    ``limits.max_bytes``.
 
     Raises
     ------
@@ -289,10 +295,10 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     changes = _changes(values)
     cuts = _cut(changes, width, limits)
     starts, lengths, entries = _runs_of(changes, cuts)
-    found, times = _entries(values, starts, lengths)
+    result, times = _entries(values, starts, lengths)
     first = np.cumsum(entries) - entries
     buffers = (
-        ChunkBuffer(found.view(np.uint8), first * width, entries * width),
+        ChunkBuffer(result.view(np.uint8), first * width, entries * width),
         ChunkBuffer(times, first, entries),
     )
     return _message(width * 8), Chunks(buffers, np.diff(cuts))
@@ -317,20 +323,22 @@ def encode_blocks(
     """
     width = values.itemsize
     starts, lengths, entries = _runs_of(_changes(values), bounds(counts))
-    found, times = _entries(values, starts, lengths)
+    result, times = _entries(values, starts, lengths)
     of_values = entries * width
     sizes = _BLOCK_HEADER + of_values + entries
-    at = np.cumsum(sizes) - sizes
+    position = np.cumsum(sizes) - sizes
     out = np.empty(int(sizes.sum()), np.uint8)
-    out[at[:, None] + np.arange(_BLOCK_HEADER)] = of_values.astype("<u8")[:, None].view(np.uint8)
-    stored = found.view(np.uint8)
+    out[position[:, None] + np.arange(_BLOCK_HEADER)] = of_values.astype("<u8")[:, None].view(
+        np.uint8
+    )
+    stored = result.view(np.uint8)
     begin = 0
-    for place, count in zip((at + _BLOCK_HEADER).tolist(), entries.tolist(), strict=True):
+    for place, count in zip((position + _BLOCK_HEADER).tolist(), entries.tolist(), strict=True):
         end, middle = begin + count, place + count * width
         out[place:middle] = stored[begin * width : end * width]
         out[middle : middle + count] = times[begin:end]
         begin = end
-    return _message(width * 8), ChunkBuffer(out, at, sizes)
+    return _message(width * 8), ChunkBuffer(out, position, sizes)
 
 
 def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:

@@ -1,6 +1,7 @@
 """Variable: byte strings as offsets followed by bytes.
 
-One buffer per mini-block chunk of n values; w is 4 or 8 bytes, as `offsets` (a Flat of 32 or 64 bits) tells:
+One buffer per mini-block chunk of n values; w is 4 or 8 bytes, as `offsets` (a Flat of 32 or 64
+bits) tells:
 
 ===================  ==================================================================
 bytes                content
@@ -21,9 +22,10 @@ w * (n + 1)          offsets from where the bytes begin
 rest                 the bytes of all values
 ===================  ==================================================================
 
-An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where the bytes begin; it is
-told apart by bytes 1 to 3 not being 0. In full-zip pages the values are stored as they are.
-Chunks of version 2.3 may have offsets in a buffer of their own: `lance_spark.encoding.v2_3.string_offsets`.
+An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where
+the bytes begin; it is told apart by bytes 1 to 3 not being 0. In full-zip pages the values are
+stored as they are. Chunks of version 2.3 may have offsets in a buffer of their own:
+`lance_spark.encoding.v2_3.string_offsets`.
 """
 
 from __future__ import annotations
@@ -132,9 +134,9 @@ def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidt
     if data.ctypes.data % width or (starts % width).any():
         data, starts = _aligned(buffer, width)
     words = data.view(kind) if len(data) % width == 0 else data[: -(len(data) % width)].view(kind)
-    at = starts // width
-    firsts = words[at].astype(np.int64)
-    lasts = words[at + counts].astype(np.int64)
+    position = starts // width
+    firsts = words[position].astype(np.int64)
+    lasts = words[position + counts].astype(np.int64)
     if (firsts < 0).any() or (lasts < firsts).any() or (lasts > buffer.sizes).any():
         raise CorruptFileError("string offsets leave their chunk")
     lengths = lasts - firsts
@@ -143,9 +145,9 @@ def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidt
     if total > _INT32_MAX:
         kind = np.dtype(np.int64)
     offsets = np.empty(int(counts.sum()) + 1, kind)
-    # Slices of a chunk each cost less than gathering by index what lies together anyway.
+    # Slices of whole chunks cost less than gathering adjacent values by index.
     np.concatenate(
-        [words[a:b] for a, b in zip(at.tolist(), (at + counts).tolist(), strict=True)],
+        [words[a:b] for a, b in zip(position.tolist(), (position + counts).tolist(), strict=True)],
         out=offsets[:-1],
     )
     offsets[:-1] += np.repeat((begins - firsts).astype(kind), counts)
@@ -183,7 +185,8 @@ def message(width: int) -> pb.CompressiveEncoding:
 def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[int]:
     """Cut values into chunks: powers of two from 2 on, as many as fit; the last holds the rest."""
     count = len(offsets) - 1
-    # Where value i would end if its offset stood beside its bytes: increasing, so that it can be searched.
+    # Where value i would end if its offset stood beside its bytes: increasing, so that it can be
+    # searched.
     reach = (offsets + np.arange(count + 1) * width).data
     ends: list[int] = []
     start = 0
@@ -227,7 +230,9 @@ def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
 
 
 def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes, Bytes, bytes]:
-    """Return the chunk of some values in three parts: offsets, bytes, padding; the bytes are a view of the block's."""
+    """Return the chunk of some values in three parts: offsets, bytes, padding; the bytes are a view
+    of the block's.
+    """
     offsets = block.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     return (
@@ -238,7 +243,9 @@ def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes
 
 
 def padding(size: int, width: int) -> bytes:
-    """Return what follows the strings of a chunk, `size` bytes, up to a multiple of the bytes of an offset."""
+    """Return what follows the strings of a chunk, `size` bytes, up to a multiple of the bytes of an
+    offset.
+    """
     return bytes((_PAD,)) * (-size % width)
 
 
@@ -273,7 +280,7 @@ def cut_chunks(
     starts = np.cumsum(room) - room
     out = np.empty(int(room.sum()), np.uint8)
     words = out.view(block.offsets.dtype)
-    for start, stop, at, head, size, end, first in zip(
+    for start, stop, position, head, size, end, first in zip(
         cuts[:-1].tolist(),
         cuts[1:].tolist(),
         starts.tolist(),
@@ -286,10 +293,10 @@ def cut_chunks(
         np.subtract(
             block.offsets[start : stop + 1],
             first - head,
-            out=words[at // width : at // width + stop - start + 1],
+            out=words[position // width : position // width + stop - start + 1],
         )
-        out[at + head : at + size] = block.data[first : first + size - head]
-        out[at + size : at + end] = _PAD
+        out[position + head : position + size] = block.data[first : first + size - head]
+        out[position + size : position + end] = _PAD
     return message(width), Chunks((ChunkBuffer(out, starts, room),), counts)
 
 

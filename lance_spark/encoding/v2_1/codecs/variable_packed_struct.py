@@ -1,4 +1,5 @@
-"""VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip pages only.
+"""VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip
+pages only.
 
 ``VariablePackedStruct { fields }``; each field tells how its single values are encoded, and one of:
 
@@ -67,15 +68,15 @@ class _Rows:
 
     def take(self, width: int) -> Bytes:
         """Return the next `width` bytes of every row; zeros for null rows."""
-        found = np.zeros((len(self.cursors), width), np.uint8)
+        result = np.zeros((len(self.cursors), width), np.uint8)
         starts = self._advance(np.where(self.live, width, 0))[self.live]
         if len(starts):
             # One element of `width` bytes from every byte on: a copy of each costs one step.
             windows = np.ndarray(
                 (len(self.data) - width + 1,), f"V{width}", buffer=self.data, strides=(1,)
             )
-            found[self.live] = windows[starts].view(np.uint8).reshape(-1, width)
-        return found.reshape(-1)
+            result[self.live] = windows[starts].view(np.uint8).reshape(-1, width)
+        return result.reshape(-1)
 
     def take_lengths(self, lengths: IndexArray) -> VariableWidthBlock:
         """Return the next bytes of every row, as many as `lengths` tells for each."""
@@ -129,8 +130,8 @@ def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBloc
 def _block_of(array: pa.Array) -> VariableWidthBlock:
     _, offsets, data = array.buffers()
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    found = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return VariableWidthBlock(found, content)
+    result = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return VariableWidthBlock(result, content)
 
 
 # Writing

@@ -1,7 +1,7 @@
 """Blob pages of version 2.1: where the values of a blob column are.
 
-``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are packed structs of 16 bytes, never
-null. The nulls are told by values of no size:
+``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are
+packed structs of 16 bytes, never null. The nulls are told by values of no size:
 
 =========  =========  ============================================================================
 bytes      field      content
@@ -11,11 +11,13 @@ bytes      field      content
 8 to 15    size       bytes of the value
 =========  =========  ============================================================================
 
-Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together again, by pylance
-neither. Specification: format/file/encoding, "Blob page layout".
+Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together
+again, by pylance neither. Specification: format/file/encoding, "Blob page layout".
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from lance_spark.encoding.levels import Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageReader, PageRows, check_layers, open_layout
+from lance_spark.encoding.v2_1.page import PageReader, PageRows, check_layers
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ReadPlan
@@ -37,7 +39,9 @@ class BlobPage(PageReader):
     layout : BlobLayout
     meta : PageMeta
     leaf : Leaf
-        Of a struct of position and size.
+        Leaf of a struct of position and size.
+    open_layout : callable
+        Opens the reader of the inner layout.
 
     Raises
     ------
@@ -47,7 +51,13 @@ class BlobPage(PageReader):
         The column is below a list.
     """
 
-    def __init__(self, layout: pb.BlobLayout, meta: PageMeta, leaf: Leaf) -> None:
+    def __init__(
+        self,
+        layout: pb.BlobLayout,
+        meta: PageMeta,
+        leaf: Leaf,
+        open_layout: Callable[[pb.PageLayout, PageMeta, Leaf], PageReader],
+    ) -> None:
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         if any(layer.is_list for layer in self._layers):
             raise UnsupportedEncodingError(
@@ -60,9 +70,9 @@ class BlobPage(PageReader):
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows."""
-        found = yield from self._inner.read(rows)
-        values = found.values
-        if not isinstance(found, PageRows) or found.levels.definition is not None:
+        result = yield from self._inner.read(rows)
+        values = result.values
+        if not isinstance(result, PageRows) or result.levels.definition is not None:
             raise CorruptFileError("places of blobs have levels of their own")
         if not max_definition(self._layers):
             return PageRows(values, Levels(self._layers, len(values)))

@@ -1,4 +1,4 @@
-"""Writing blob pages of version 2.1; their layout is told in `blob_layout_read`."""
+"""Writes blob pages of version 2.1; `blob_read` documents the layout."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) 
     values = column.values
     if levels.definition is not None:
         stated = levels.definition.astype(np.uint64) << np.uint64(16)
-        positions, sizes = (values.field(at).fill_null(0).to_numpy() for at in (0, 1))
+        positions, sizes = (values.field(position).fill_null(0).to_numpy() for position in (0, 1))
         null = levels.definition != 0
         children = [
             pa.array(np.where(null, stated, positions)),
             pa.array(np.where(null, np.uint64(0), sizes)),
         ]
         values = pa.Array.from_buffers(values.type, len(values), [None], children=children)
-    # Other layouts than the default one, which the column's metadata may ask for, pylance does not read here.
+    # Other layouts than the default one, which the column's metadata may ask for, pylance does not
+    # read here.
     plain_field = column.leaf.field.with_metadata({"lance-encoding:packed": "true"})
     leaf = column.leaf._replace(field=plain_field, steps=column.leaf.steps[:1])
     plain = Levels((Layer.ALL_VALID_ITEM,), len(values))

@@ -1,20 +1,21 @@
-"""Reading constant pages: every value is null, or every value is the same scalar.
+"""Reads constant pages: every value is null, or every value is the same scalar.
 
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 inline_value          buffers                         content
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 absent                none                            every row is null
 absent                repetition, definition          nulls in lists and structs
 present (2.2)         none                            one fixed-width scalar for all rows
 present (2.2)         repetition, definition          the same among nulls, lists and structs
 absent                scalar [, repetition,           one scalar of any width
                       definition]
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 
-The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of an array of one
-value without its validity. Levels are u16 words unless `rep_compression` and `def_compression` say otherwise, and a
-buffer of no levels is empty. Where a page has no lists, the definition word of a row is at a known place, and only those of
-the rows asked for are read. Nothing says where the other levels of a row are: they are read once, all of them.
+The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of
+an array of one value without its validity. Levels are u16 words unless `rep_compression` and
+`def_compression` say otherwise, and a buffer of no levels is empty. Where a page has no lists, the
+definition word of a row is at a known place, and only those of the rows asked for are read. Nothing
+says where the other levels of a row are: they are read once, all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _FEW = 1024
 
 
 class ConstantPage:
-    """Reads rows of one constant page; the scalar is kept after the first read, and levels that had to be read whole.
+    """Reads rows of one constant page; the scalar is kept after the first read, and levels that had
+    to be read whole.
 
     Parameters
     ----------
@@ -83,13 +85,15 @@ class ConstantPage:
         self._words = self._find_words()
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows: one round for what the page keeps, one for the words of these rows."""
+        """Plan the reading of some rows: one round for what the page keeps, one for the words of
+        these rows.
+        """
         if self._levels is None:
             self._levels = yield from self._open()
         levels = self._levels
         if self._words is not None:
-            found = yield from fetch_rows(self._words.offset, 2, rows, 2)
-            words = found.data[found.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
+            result = yield from fetch_rows(self._words.offset, 2, rows, 2)
+            words = result.data[result.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
             chosen = Levels(self._layers, len(rows), None, words.astype(np.uint16, copy=False))
             chosen.check()
         elif levels.repetition is not None:
@@ -101,7 +105,7 @@ class ConstantPage:
                     slice(rows.start, rows.stop) if isinstance(rows, range) else rows
                 ]
             elif max_definition(self._layers) and self._scalar is None:
-                # Nothing but nulls: the leaf's own level, whatever the other layers say.
+                # All null: the level of the leaf itself.
                 definition = np.ones(len(rows), np.uint16)
             chosen = Levels(self._layers, len(rows), None, definition)
         visible = chosen.visible()
@@ -142,28 +146,30 @@ class ConstantPage:
         return levels
 
     def _values(self, count: int) -> pa.Array:
-        kind = self._leaf.field.type
+        dtype = self._leaf.field.type
         if self._scalar is not None:
-            if pat.is_dictionary(kind):
-                indices = pa.array(np.zeros(count, np.int8)).cast(kind.index_type)
-                return pa.DictionaryArray.from_arrays(indices, self._scalar, ordered=kind.ordered)
+            if pat.is_dictionary(dtype):
+                indices = pa.array(np.zeros(count, np.int8)).cast(dtype.index_type)
+                return pa.DictionaryArray.from_arrays(indices, self._scalar, ordered=dtype.ordered)
             return _repeated(self._scalar, count)
-        if pat.is_struct(kind) and not kind.num_fields:
-            return pa.Array.from_buffers(kind, count, [None], children=[])
-        return pa.nulls(count, kind)
+        if pat.is_struct(dtype) and not dtype.num_fields:
+            return pa.Array.from_buffers(dtype, count, [None], children=[])
+        return pa.nulls(count, dtype)
 
 
 def repeats_inline(leaf: Leaf) -> bool:
     """Whether `inline_rows` can give the values of a leaf."""
-    kind = leaf.field.type
-    plain = is_plain(kind) and not is_variable(kind) and fixed_width(kind) % 8 == 0
+    dtype = leaf.field.type
+    plain = is_plain(dtype) and not is_variable(dtype) and fixed_width(dtype) % 8 == 0
     return plain and not any(step.is_list or step.dimension != 1 for step in leaf.steps)
 
 
 def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
-    """Return the bytes of a few values of a page that has an inline scalar and no null; None for any other page.
+    """Return the bytes of a few values of a page that has an inline scalar and no null; None for
+    any other page.
 
-    Files of many columns have many such pages, and this takes a part of the time that a reader of the page takes.
+    Files of many columns have many such pages, and this takes a part of the time that a reader of
+    the page takes.
     """
     if meta.buffers or not 0 < count <= _FEW:
         return None
@@ -183,21 +189,22 @@ def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
 
 def _repeated(scalar: pa.Array, count: int) -> pa.Array:
     """Return an array of one value as one of `count` values."""
-    kind = scalar.type
+    dtype = scalar.type
     if count == 1:
         return scalar
-    if count <= _FEW and is_plain(kind) and fixed_width(kind) % 8 == 0 and not is_variable(kind):
+    if count <= _FEW and is_plain(dtype) and fixed_width(dtype) % 8 == 0 and not is_variable(dtype):
         # Less than a call of Arrow costs, of which a file of many columns needs as many.
         value = bytes(memoryview(scalar.buffers()[1]))
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(value * count)])
+        return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(value * count)])
     return scalar.take(pa.array(np.zeros(count, np.int8)))
 
 
 def _layers(layout: pb.ConstantLayout, leaf: Leaf) -> tuple[Layer, ...]:
     layers = parse_layers(layout.layers)
-    kind = leaf.field.type
-    if pat.is_struct(kind) and not kind.num_fields and len(layers) == 1:
-        # What pylance writes for a struct without children, however deep it is; nothing around it may be null.
+    dtype = leaf.field.type
+    if pat.is_struct(dtype) and not dtype.num_fields and len(layers) == 1:
+        # What pylance writes for a struct without children, however deep it is; nothing around it
+        # may be null.
         layers = (Layer.ALL_VALID_ITEM,) * len(leaf.steps)
     return check_layers(layers, leaf)
 
@@ -219,52 +226,52 @@ def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> 
     return levels.astype(np.uint16, copy=False)
 
 
-def _fixed_scalar(value: bytes, kind: pa.DataType) -> pa.Array:
-    kind = item_type(kind)
-    if pat.is_boolean(kind):
+def _fixed_scalar(value: bytes, dtype: pa.DataType) -> pa.Array:
+    dtype = item_type(dtype)
+    if pat.is_boolean(dtype):
         if len(value) != 1:
-            raise CorruptFileError(f"a constant of {len(value)} bytes for a column of type {kind}")
-        return pa.Array.from_buffers(kind, 1, [None, bitmap(np.array([value[0] & 1], np.bool_))])
-    return _of_buffers([pa.py_buffer(value)], kind)
+            raise CorruptFileError(f"a constant of {len(value)} bytes for a column of type {dtype}")
+        return pa.Array.from_buffers(dtype, 1, [None, bitmap(np.array([value[0] & 1], np.bool_))])
+    return _of_buffers([pa.py_buffer(value)], dtype)
 
 
-def _of_buffers(buffers: list[pa.Buffer], kind: pa.DataType) -> pa.Array:
-    if pat.is_fixed_size_list(kind):
-        items, depth = kind, 1
+def _of_buffers(buffers: list[pa.Buffer], dtype: pa.DataType) -> pa.Array:
+    if pat.is_fixed_size_list(dtype):
+        items, depth = dtype, 1
         while pat.is_fixed_size_list(items):
             depth *= items.list_size
             items = items.value_type
         flat = _primitive(buffers, items, depth)
-        return _nest(flat, kind)
-    return _primitive(buffers, kind, 1)
+        return _nest(flat, dtype)
+    return _primitive(buffers, dtype, 1)
 
 
-def _nest(flat: pa.Array, kind: pa.DataType) -> pa.Array:
-    if not pat.is_fixed_size_list(kind):
+def _nest(flat: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if not pat.is_fixed_size_list(dtype):
         return flat
-    inner = _nest(flat, kind.value_type)
-    return pa.Array.from_buffers(kind, len(inner) // kind.list_size, [None], children=[inner])
+    inner = _nest(flat, dtype.value_type)
+    return pa.Array.from_buffers(dtype, len(inner) // dtype.list_size, [None], children=[inner])
 
 
-def _primitive(buffers: list[pa.Buffer], kind: pa.DataType, count: int) -> pa.Array:
-    refusal = CorruptFileError(f"the constant is not one of type {kind}")
-    if is_variable(kind):
-        # Offsets are as wide as the writer had them, whatever the column's type is now.
+def _primitive(buffers: list[pa.Buffer], dtype: pa.DataType, count: int) -> pa.Array:
+    refusal = CorruptFileError(f"the constant is not one of type {dtype}")
+    if is_variable(dtype):
+        # Offsets have the width of the writer, also if the column type changed.
         if len(buffers) != 2 or buffers[0].size not in (8, 16) or count != 1:
             raise refusal
         first, last = np.frombuffer(buffers[0], f"<i{buffers[0].size // 2}").tolist()
         if first != 0 or last != buffers[1].size:
             raise refusal
-        buffers = [pa.py_buffer(np.array([0, last], offset_type(kind))), buffers[1]]
+        buffers = [pa.py_buffer(np.array([0, last], offset_type(dtype))), buffers[1]]
     else:
-        bits = fixed_width(kind)
-        fixed = bits or pat.is_fixed_size_binary(kind)
+        bits = fixed_width(dtype)
+        fixed = bits or pat.is_fixed_size_binary(dtype)
         if not fixed or len(buffers) != 1 or buffers[0].size != (bits * count + 7) // 8:
             raise refusal
-    return pa.Array.from_buffers(kind, count, [None, *buffers])
+    return pa.Array.from_buffers(dtype, count, [None, *buffers])
 
 
-def _scalar(data: Bytes, kind: pa.DataType) -> pa.Array:
+def _scalar(data: Bytes, dtype: pa.DataType) -> pa.Array:
     refusal = CorruptFileError(f"a constant of {len(data)} bytes contradicts itself")
     if len(data) < 4:
         raise refusal
@@ -279,4 +286,4 @@ def _scalar(data: Bytes, kind: pa.DataType) -> pa.Array:
         pa.py_buffer(data[end - size : end])
         for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
     ]
-    return _of_buffers(buffers, item_type(kind))
+    return _of_buffers(buffers, item_type(dtype))

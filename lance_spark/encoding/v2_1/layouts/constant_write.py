@@ -1,4 +1,4 @@
-"""Writing constant pages; their layout is told in `constant_layout_read`."""
+"""Writes constant pages; `constant_read` documents the layout."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def write_scalar(column: LeafColumn, scalar: pa.Array) -> EncodedPage:
-    """Return the page of a column whose values are all null or `scalar`, an array of one (2.2 and later)."""
+    """Return the page of a column whose values are all null or `scalar`, an array of one (2.2 and
+    later).
+    """
     levels = column.levels
     layout = _layout(levels)
     buffers: tuple[Bytes, ...] = ()
-    kind = scalar.type
-    if is_variable(kind):
+    dtype = scalar.type
+    if is_variable(dtype):
         buffers = (_scalar_buffer(scalar),)
     else:
         raw = _fixed_bytes(scalar)
@@ -70,11 +72,11 @@ def _page(column: LeafColumn, layout: pb.ConstantLayout, buffers: tuple[Bytes, .
 
 
 def _raw_levels(levels: Levels) -> tuple[Bytes, Bytes]:
-    found = [
+    result = [
         _NO_BYTES if part is None else np.ascontiguousarray(part, "<u2").view(np.uint8)
         for part in (levels.repetition, levels.definition)
     ]
-    return found[0], found[1]
+    return result[0], result[1]
 
 
 def _fixed_bytes(scalar: pa.Array) -> bytes:

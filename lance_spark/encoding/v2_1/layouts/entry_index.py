@@ -25,14 +25,16 @@ def levels_at(levels: Levels, where: EntryIndex) -> Levels:
 
 
 def starts_rows(levels: Levels, count: int) -> bool:
-    """Whether levels are those of exactly so many rows."""
+    """Tell whether levels describe exactly this many rows."""
     assert levels.repetition is not None
     begins = levels.repetition == max_repetition(levels.layers)
     return int(np.count_nonzero(begins)) == count and bool(begins[0])
 
 
 def values_of(levels: Levels, entries: EntryIndex) -> EntryIndex:
-    """Return which values belong to some entries: the values of a page are those of its visible entries."""
+    """Return which values belong to some entries: the values of a page are those of its visible
+    entries.
+    """
     visible = levels.visible()
     if visible is None:
         return entries
@@ -58,8 +60,9 @@ def entries_of(
     rows : Rows
         At least one.
     run_ends : int64 array, or None
-        Where the levels were put together from runs of entries with rows missing in between: the end of each run. Only
-        the wanted rows need to be complete. None: all are one run, of whole rows from row 0 on.
+        Where the levels were put together from runs of entries with rows missing in between: the
+        end of each run. Only the wanted rows need to be complete. None: all are one run, of whole
+        rows from row 0 on.
     first_rows : int64 array, or None
         Number of the first row that starts in each run.
 
@@ -78,9 +81,9 @@ def entries_of(
     # A row ends where the next one starts, or with its run.
     stops = np.minimum(np.append(starts[1:], levels.num_entries), run_ends[run_of])
     wanted = np.array([rows.start, rows.stop - 1]) if isinstance(rows, range) else rows
-    found = np.searchsorted(numbers, wanted)
-    if int(found[-1]) >= len(numbers) or (numbers[found] != wanted).any():
+    result = np.searchsorted(numbers, wanted)
+    if int(result[-1]) >= len(numbers) or (numbers[result] != wanted).any():
         raise CorruptFileError("the repetition levels do not hold the rows that they should")
     if isinstance(rows, range):
-        return slice(int(starts[found[0]]), int(stops[found[1]]))
-    return ranges(starts[found], stops[found] - starts[found])
+        return slice(int(starts[result[0]]), int(stops[result[1]]))
+    return ranges(starts[result], stops[result] - starts[result])

@@ -1,4 +1,4 @@
-"""Reading full-zip pages: wide values one by one, each with its levels in front.
+"""Reads full-zip pages: wide values one by one, each with its levels in front.
 
 Buffer 0 holds the entries back to back:
 
@@ -12,10 +12,10 @@ value             fixed width: bits_per_value / 8 bytes if the entry is visible,
                   variable width: `length` bytes
 ================  ================================================================================
 
-Buffer 1, the repetition index, is there for variable width and for lists: where each row starts in buffer 0, and the
-end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, the fewest that hold the largest. A row without lists is an entry. Few
-rows of many take two reads, one of their numbers in the index and one of their bytes; a short index is kept, and a whole
-page is read at once.
+Buffer 1, the repetition index, is there for variable width and for lists: where each row starts in
+buffer 0, and the end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, the fewest that hold the
+largest. A row without lists is an entry. Few rows of many take two reads, one of their numbers in
+the index and one of their bytes; a short index is kept, and a whole page is read at once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class FullZipPage:
         self._starts: IndexArray | None = None
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows: one round, and one before for the index of rows if there is one.
+        """Plan the reading of some rows: one round, and one before for the index of rows if there
+        is one.
 
         A whole page takes one round.
         """
@@ -149,9 +150,9 @@ class FullZipPage:
     def _fetch_few(self, rows: Rows) -> ReadPlan[Fetched]:
         data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)
         width = self._index_width()
-        found = yield from fetch_rows(index.offset, width, rows, 2 * width)
-        places = found.starts[:, None] + np.arange(2 * width)
-        edges = little_endian(found.data[places].reshape(-1), width).reshape(-1, 2)
+        result = yield from fetch_rows(index.offset, width, rows, 2 * width)
+        places = result.starts[:, None] + np.arange(2 * width)
+        edges = little_endian(result.data[places].reshape(-1), width).reshape(-1, 2)
         starts, ends = edges[:, 0], edges[:, 1]
         if (starts > ends).any() or (ends[:-1] > starts[1:]).any() or ends[-1] > data.length:
             raise CorruptFileError("the index of rows does not go through the page")
@@ -206,7 +207,7 @@ class FullZipPage:
 
 
 def _gather(data: Bytes, entries: Entries) -> VariableWidthBlock:
-    """Return byte strings that lie apart in `data` as one block: one copy, made by Arrow."""
+    """Gather scattered byte strings of `data` into one block, by one copy of Arrow."""
     starts, sizes = entries.value_at, entries.value_size
     count = len(starts)
     bounds = np.empty(2 * count + 1, np.int64)
@@ -219,6 +220,6 @@ def _gather(data: Bytes, entries: Entries) -> VariableWidthBlock:
     )
     values = between.take(pa.array(np.arange(1, 2 * count, 2)))
     _, offsets, out = values.buffers()
-    found = np.frombuffer(offsets, np.int64)[: count + 1] if count else np.zeros(1, np.int64)
+    result = np.frombuffer(offsets, np.int64)[: count + 1] if count else np.zeros(1, np.int64)
     content = np.zeros(0, np.uint8) if out is None else np.frombuffer(out, np.uint8)
-    return VariableWidthBlock(found, content)
+    return VariableWidthBlock(result, content)

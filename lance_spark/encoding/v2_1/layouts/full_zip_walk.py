@@ -1,10 +1,11 @@
-"""Where the entries of full-zip rows lie.
+"""Finds the entries of full-zip rows.
 
-Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a single one that has
-none, and the levels at these places agree. How long any other entry is can only be read from the entry, so the other rows
-of a read are walked side by side: one step takes the next entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then looks as many
-strides ahead as pays, and takes all entries up to the first that is short. What is left of the last few rows, once steps
-no longer take many entries, is walked row by row.
+Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a
+single one that has none, and the levels at these places agree. How long any other entry is can only
+be read from the entry, so the other rows of a read are walked side by side: one step takes the next
+entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then
+looks as many strides ahead as pays, and takes all entries up to the first that is short. What is
+left of the last few rows, once steps no longer take many entries, is walked row by row.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Entries:
     control : int64 array, one per entry
         Control words; zeros if the page has none.
     value_at, value_size : int64 arrays, one per visible entry
-        Where values lie, in bytes; a null value of variable width has size 0 at the end of its control word.
+        Positions of values, in bytes; a null value of variable width has size 0 at the end of its
+        control word.
     """
 
     control: IndexArray
@@ -152,15 +154,15 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
     controls: list[IndexArray] = []
     lengths: list[IndexArray] = []
     active = np.arange(len(starts))
-    at, stop = starts, ends
+    position, stop = starts, ends
     ahead = _FEW
     while len(active):
         if grid.variable:
-            which, place, control, length, after = _variable_step(grid, data, at)
+            which, place, control, length, after = _variable_step(grid, data, position)
         else:
-            most = max(_LOOK_AHEAD // len(at), 1)
+            most = max(_LOOK_AHEAD // len(position), 1)
             which, place, control, length, after = _fixed_step(
-                grid, data, at, stop, min(ahead, most)
+                grid, data, position, stop, min(ahead, most)
             )
             # Twice as far as the entries of this step went.
             ahead = 2 * int(np.bincount(which).max())
@@ -171,15 +173,15 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
         if (after > stop).any():
             raise CorruptFileError("an entry is longer than its row")
         more = after < stop
-        active, at, stop = active[more], after[more], stop[more]
+        active, position, stop = active[more], after[more], stop[more]
         if len(which) < _FEW:
             break
-    for number, first, end in zip(active.tolist(), at.tolist(), stop.tolist(), strict=True):
-        found = _walk_row(grid, data[first:end])
-        rows.append(np.full(found.shape[1], number))
-        places.append(found[0] + first)
-        controls.append(found[1])
-        lengths.append(found[2])
+    for number, first, end in zip(active.tolist(), position.tolist(), stop.tolist(), strict=True):
+        result = _walk_row(grid, data[first:end])
+        rows.append(np.full(result.shape[1], number))
+        places.append(result[0] + first)
+        controls.append(result[1])
+        lengths.append(result[2])
     row, place = np.concatenate(rows), np.concatenate(places)
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
@@ -189,27 +191,29 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
 
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
-    """Return place, control word and length of each entry of one row: every entry tells where the next one is."""
+    """Return place, control word and length of each entry of one row: every entry tells where the
+    next one is.
+    """
     raw = data.tobytes()
     end, head, width = len(raw), grid.control, grid.width
     mask = (1 << grid.bits_def) - 1
-    found: list[tuple[int, int, int]] = []
-    at = 0
-    while at < end:
-        start, at = at, at + head
-        control = int.from_bytes(raw[start:at], "little")
+    results: list[tuple[int, int, int]] = []
+    position = 0
+    while position < end:
+        start, position = position, position + head
+        control = int.from_bytes(raw[start:position], "little")
         definition = control & mask
         length = 0
         if not grid.variable:
             length = width
-            at += width if definition <= grid.max_visible else 0
+            position += width if definition <= grid.max_visible else 0
         elif definition == 0:
-            length = int.from_bytes(raw[at : at + width], "little")
-            at += width + length
-        found.append((start, control, length))
-    if at != end:
+            length = int.from_bytes(raw[position : position + width], "little")
+            position += width + length
+        results.append((start, control, length))
+    if position != end:
         raise CorruptFileError("an entry is longer than its row")
-    return np.array(found, np.int64).T
+    return np.array(results, np.int64).T
 
 
 _Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]
@@ -244,5 +248,5 @@ def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray, ahead
     after = at + taken * stride + np.where(ends_hidden, grid.control, 0)
     mask = np.arange(ahead) < (taken + ends_hidden)[:, None]
     which = np.repeat(rows, taken + ends_hidden)
-    found = place[mask]
-    return which, found, control[mask], np.full(len(found), grid.width), after
+    result = place[mask]
+    return which, result, control[mask], np.full(len(result), grid.width), after

@@ -1,4 +1,4 @@
-"""Writing full-zip pages; their layout is told in `full_zip_read`."""
+"""Writes full-zip pages; `full_zip_read` documents the layout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def write_full_zip(
     encoding : pb.CompressiveEncoding
         How the stored values are to be read.
     block : FixedWidthBlock of whole bytes, or VariableWidthBlock
-        The stored values, one for each visible entry; those of nulls are left out if their width is variable.
+        The stored values, one for each visible entry; those of nulls are left out if their width is
+        variable.
     """
     levels = column.levels
     bits_rep = max_repetition(levels.layers).bit_length() if levels.repetition is not None else 0
@@ -131,18 +132,19 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
     pool = np.concatenate([heads.reshape(-1), block.data[offsets[0] : offsets[-1]]])
     value_at = np.zeros(levels.num_entries, np.int64)
     value_at[holds] = offsets[:-1][of_visible] - offsets[0]
-    at = np.empty(2 * levels.num_entries, np.int64)
-    at[0::2] = np.arange(levels.num_entries) * (head + width)
-    at[1::2] = heads.size + value_at
-    long = np.empty_like(at)
+    position = np.empty(2 * levels.num_entries, np.int64)
+    position[0::2] = np.arange(levels.num_entries) * (head + width)
+    position[1::2] = heads.size + value_at
+    long = np.empty_like(position)
     long[0::2], long[1::2] = head_sizes, sizes
-    return _joined(pool, at, long), _row_index(levels, head_sizes + sizes)
+    return _joined(pool, position, long), _row_index(levels, head_sizes + sizes)
 
 
 def _joined(pool: Bytes, at: IndexArray, sizes: IndexArray) -> Bytes:
     """Return pieces of the pool, back to back.
 
-    The pool is cut at the ends of all pieces, so that Arrow can take the cuts that are wanted in their order.
+    The pool is cut at the ends of all pieces, so that Arrow can take the cuts that are wanted in
+    their order.
     """
     starts, ends = at, at + sizes
     order = np.argsort(starts, kind="stable")

@@ -1,7 +1,8 @@
-"""Whole mini-block pages of one layout, read and decoded as if their chunks were those of one page.
+"""Reads whole mini-block pages of one layout together, as if their chunks belonged to one page.
 
-Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of any column, pages that
-are decoded together need not be put together afterwards. Whole pages need no repetition index: levels say where rows start.
+Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of
+any column, pages that are decoded together need not be put together afterwards. Whole pages need no
+repetition index: levels say where rows start.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan
 
-#: Pages are decoded together up to so many values and bytes, so that what is in between takes no more memory than they.
+#: Pages are decoded together up to so many values and bytes, so that what is in between takes no
+#: more memory than they.
 _MAX_VALUES = 1 << 22
 _MAX_BYTES = 32 << 20
 
@@ -46,7 +48,9 @@ class PageGroup:
             self._add(page)
 
     def add(self, page: object) -> bool:
-        """Add the next page; return False if it cannot be decoded together with those that are there."""
+        """Add the next page; return False if it cannot be decoded together with those that are
+        there.
+        """
         return isinstance(page, MiniBlockPage) and self._fits(page) and self._add(page)
 
     def _fits(self, page: MiniBlockPage) -> bool:
@@ -99,7 +103,7 @@ class PageGroup:
     def _looked_up(
         self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
     ) -> pa.Array:
-        """Return the items at positions that are those of each page's own dictionary."""
+        """Return the items at positions in the dictionaries of the pages."""
         opened = zip(self._pages, dictionaries, strict=True)
         items = [page.open_dictionary(data) for page, data in opened]
         sizes = np.array([len(some) for some in items])
@@ -111,15 +115,18 @@ class PageGroup:
         places = positions + np.repeat(before, counts)
         every = pa.concat_arrays(items)
         if len(every) <= _FEW_ITEMS:
-            # Pages have much the same items. The fewer there are, the more of them stay in the processor's cache.
+            # Pages have much the same items. The fewer there are, the more of them stay in the
+            # processor's cache.
             unique = every.dictionary_encode()
             places = unique.indices.to_numpy().astype(np.uint32).take(places)
             every = unique.dictionary
-        found = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
-        return look_up(found, every, self._pages[0].kind)
+        result = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
+        return look_up(result, every, self._pages[0].kind)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
-        """Check that the levels of each page, which end at `ends`, are those of its values and rows."""
+        """Check that the levels of each page, which end at `ends`, match its values and
+        rows.
+        """
         if levels.repetition is None and levels.definition is None:
             return
         firsts = ends - np.diff(ends, prepend=0)
@@ -157,7 +164,9 @@ def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
 
 
 def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
-    """Return memory that holds all buffers, and where in it each begins; the memory that they are views of, if it is one."""
+    """Return memory that holds all buffers, and where in it each begins; the memory that they are
+    views of, if it is one.
+    """
     base = buffers[0].base
     if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
         first = _address(buffers[0])

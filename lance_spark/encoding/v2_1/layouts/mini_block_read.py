@@ -1,4 +1,4 @@
-"""Reading mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
+"""Reads mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
 
 Buffers of the page, in order:
 
@@ -16,16 +16,16 @@ A chunk, little-endian; every part starts at a multiple of 8 bytes:
 ==================  ==============================================================================
 part                content
 ==================  ==============================================================================
-header              u16 number of levels (0 if there are none); u16 size of the repetition levels, if any; u16
-                    size of the definition levels, if any; the size of each value buffer, u16 (u32 if
-                    `has_large_chunk`)
+header              u16 number of levels or 0; u16 size of the repetition levels, if any; u16
+                    size of the definition levels, if any; the size of each value buffer, u16 (u32
+                    if `has_large_chunk`)
 repetition levels   iff the layout has `rep_compression`
 definition levels   iff the layout has `def_compression`
 value buffers       `num_buffers` of them
 ==================  ==============================================================================
 
-A chunk can hold more levels than values: those of null and empty lists have none. All chunks that are wanted are
-decoded together.
+A chunk can hold more levels than values: those of null and empty lists have none. All chunks that
+are wanted are decoded together.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DecodedChunks:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Where the parts of the wanted chunks lie."""
+    """Positions of the parts of the requested chunks."""
 
     num_levels: IndexArray
     repetition: ChunkBuffer | None
@@ -141,7 +141,9 @@ class MiniBlockPage:
         return other
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows; a whole page takes one round, and so does every read but the first."""
+        """Plan the reading of some rows; a whole page takes one round, and so does every read but
+        the first.
+        """
         chunk_data = buffer_at(self._meta, 1)
         whole = len(rows) == self._meta.num_rows
         if self._table is None:
@@ -206,15 +208,16 @@ class MiniBlockPage:
         assert table is not None
         sizes = table.bytes_at[chunks + 1] - table.bytes_at[chunks]
         counts = table.values_at[chunks + 1] - table.values_at[chunks]
-        found = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
+        result = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
         if table.rows is None:
-            return self._select_values(chunks, counts, found.block, found.levels, rows)
-        return self._select_rows(chunks, found.num_levels, found.block, found.levels, rows)
+            return self._select_values(chunks, counts, result.block, result.levels, rows)
+        return self._select_rows(chunks, result.num_levels, result.block, result.levels, rows)
 
     def decode(
         self, data: Bytes, starts: IndexArray, sizes: IndexArray, counts: IndexArray
     ) -> DecodedChunks:
-        """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of `counts` values.
+        """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of
+        `counts` values.
 
         Raises
         ------
@@ -229,16 +232,16 @@ class MiniBlockPage:
         for levels in (repetition, definition):
             if levels is not None:
                 entries = len(levels)
-        found = Levels(self._layers, entries, repetition, definition)
-        found.check()
-        visible = found.visible()
+        result = Levels(self._layers, entries, repetition, definition)
+        result.check()
+        visible = result.visible()
         if (entries if visible is None else int(np.count_nonzero(visible))) != total:
             raise CorruptFileError(f"the levels of {total} values do not stand for that many")
         values = self._values.fsst.values if self._has_codes else self._values
         block = decode_chunks(values, Chunks(parts.values, counts))
         if block.num_values != total:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
-        return DecodedChunks(block, found, parts.num_levels)
+        return DecodedChunks(block, result, parts.num_levels)
 
     def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _Parts:
         layout = self._layout
@@ -249,27 +252,27 @@ class MiniBlockPage:
         if int(sizes.min(initial=header)) < header:
             raise CorruptFileError(f"a chunk is shorter than its header of {header} bytes")
         words = data[: len(data) // 2 * 2].view("<u2")
-        at = starts // 2
-        num_levels = words[at].astype(np.int64)
+        position = starts // 2
+        num_levels = words[position].astype(np.int64)
         part_sizes: list[IndexArray] = []
-        at = at + 1
+        position = position + 1
         for _ in range(has_rep + has_def):
-            part_sizes.append(words[at].astype(np.int64))
-            at = at + 1
+            part_sizes.append(words[position].astype(np.int64))
+            position = position + 1
         for _ in range(num_buffers):
-            size = words[at].astype(np.int64)
+            size = words[position].astype(np.int64)
             if width == 4:
-                size |= words[at + 1].astype(np.int64) << 16
+                size |= words[position + 1].astype(np.int64) << 16
             part_sizes.append(size)
-            at = at + width // 2
-        at = starts + (header + 7) // 8 * 8
+            position = position + width // 2
+        position = starts + (header + 7) // 8 * 8
         ends = starts + sizes
         buffers: list[ChunkBuffer] = []
         for size in part_sizes:
-            if (at + size > ends).any():
+            if (position + size > ends).any():
                 raise CorruptFileError("a chunk is shorter than its buffers")
-            buffers.append(ChunkBuffer(data, at, size))
-            at = at + (size + 7) // 8 * 8
+            buffers.append(ChunkBuffer(data, position, size))
+            position = position + (size + 7) // 8 * 8
         return _Parts(
             num_levels,
             buffers.pop(0) if has_rep else None,

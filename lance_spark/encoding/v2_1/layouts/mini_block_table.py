@@ -9,9 +9,9 @@ bits        content
 4..         size of the chunk in units of 8 bytes, less 1
 ==========  ===================================================================================
 
-Repetition index, present iff there are lists: ``depth + 1`` u64 per chunk. The first is the number of rows that end
-in the chunk, the others are not 0 iff a row is left unfinished at the chunk's end. A row belongs to the chunk it
-starts in and to all that continue it.
+Repetition index, present iff there are lists: ``depth + 1`` u64 per chunk. The first is the number
+of rows that end in the chunk, the others are not 0 iff a row is left unfinished at the chunk's end.
+A row belongs to the chunk it starts in and to all that continue it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from lance_spark.encoding.v2_1.page import little_endian
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
 
-#: More values than this are in no chunk: the table's words reach to 2**15, levels are counted in 16 bits.
+#: More values than this are in no chunk: the table's words reach to 2**15, levels are counted in 16
+#: bits.
 _MAX_VALUES = 1 << 16
 
 
@@ -42,7 +43,7 @@ class RowIndex:
     ended : int64 array of chunks + 1
         Rows that end before each chunk; the last element is the number of rows.
     unfinished : bool array of chunks
-        Whether a row goes on in the next chunk.
+        Whether a row continues in the next chunk.
     """
 
     ended: IndexArray
@@ -60,7 +61,8 @@ class RowIndex:
             firsts = lasts = rows
         last = np.searchsorted(self.ended[1:], lasts, side="right")
         before = np.searchsorted(self.ended[1:], firsts - 1, side="right")
-        # The row before ends in `before`; this one starts there too unless that was the last row to start.
+        # The row before ends in `before`; this one starts there too unless that was the last row to
+        # start.
         alone = (self.ended[before + 1] == firsts) & ~self.unfinished[before]
         first = np.where(firsts == 0, 0, before + alone)
         return first, last
@@ -90,8 +92,8 @@ class ChunkTable:
             firsts, lasts = self.rows.chunks_of(rows)
         elif isinstance(rows, range):
             ends = np.array([rows.start, rows.stop - 1])
-            found = np.searchsorted(self.values_at, ends, side="right") - 1
-            return np.arange(found[0], found[1] + 1)
+            result = np.searchsorted(self.values_at, ends, side="right") - 1
+            return np.arange(result[0], result[1] + 1)
         else:
             firsts = lasts = np.searchsorted(self.values_at, rows, side="right") - 1
         steps = np.zeros(len(self.bytes_at), np.int64)
@@ -158,7 +160,8 @@ class ChunkTables(NamedTuple):
 def parse_chunk_tables(
     words: Sequence[Bytes], *, large: bool, num_values: Sequence[int], data_sizes: Sequence[int]
 ) -> ChunkTables:
-    """Parse the chunk tables of several pages without lists, or that are read whole; see `parse_chunk_table`.
+    """Parse the chunk tables of several pages without lists, or that are read whole; see
+    `parse_chunk_table`.
 
     Raises
     ------

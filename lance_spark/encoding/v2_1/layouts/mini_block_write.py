@@ -1,4 +1,4 @@
-"""Writing mini-block pages; their layout is told in `mini_block_read`."""
+"""Writes mini-block pages; `mini_block_read` documents the layout."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def write_mini_block(
     encoding : pb.CompressiveEncoding
         How `chunks` are to be read.
     chunks : Chunks
-        The column's values, at least one; the number of values of each chunk but the last is a power of two.
+        The column's values, at least one; the number of values of each chunk but the last is a
+        power of two.
     version : tuple of int
     dictionary : DictionaryItems, optional
         What the values are positions in.
@@ -102,16 +103,17 @@ def write_mini_block(
 def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
     """Return where each chunk's levels begin, and their end: a chunk ends with its last value."""
     values_at = bounds(counts)
-    found = np.empty_like(values_at)
-    found[0], found[-1] = 0, levels.num_entries
-    found[1:-1] = levels.entries_of(values_at[1:-1] - 1) + 1
-    return found
+    result = np.empty_like(values_at)
+    result[0], result[-1] = 0, levels.num_entries
+    result[1:-1] = levels.entries_of(values_at[1:-1] - 1) + 1
+    return result
 
 
 def _row_index(levels: Levels, level_bounds: IndexArray) -> Bytes:
     assert levels.repetition is not None
     starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
-    # As many rows have ended at a bound as start up to it, the bound included, but for one that goes on from there.
+    # As many rows have ended at a bound as start up to it, the bound included, but for one that
+    # goes on from there.
     started = np.searchsorted(starts, level_bounds, side="right")
     started[-1] = len(starts)
     ended = np.append(0, started[1:] - 1)
@@ -161,10 +163,10 @@ def _assemble(
         starts,
         ChunkBuffer(header.reshape(-1), np.arange(len(header)) * head, np.full(len(header), head)),
     )
-    at = starts + first
+    position = starts + first
     for part, size in zip(parts, room, strict=True):
-        _place(out, at, part)
-        at = at + size
+        _place(out, position, part)
+        position = position + size
     return out, sizes
 
 

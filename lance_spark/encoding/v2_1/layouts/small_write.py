@@ -1,10 +1,10 @@
 """Writing pages of few values.
 
-A table of thousands of columns and few rows has one such page for each column, and what it costs to write is what a page
-costs, not what a value does. Encodings that save bytes save none here: the buffers of a file start at multiples of 64
-bytes, and the description of a page is longer than its values. A small page is therefore a constant, or a mini-block
-page of one chunk of plain values. The chunk is put together from byte strings, and pages that are alike share one
-message.
+A table of thousands of columns and few rows has one such page for each column, and what it costs to
+write is what a page costs, not what a value does. Encodings that save bytes save none here: the
+buffers of a file start at multiples of 64 bytes, and the description of a page is longer than its
+values. A small page is therefore a constant, or a mini-block page of one chunk of plain values. The
+chunk is put together from byte strings, and pages that are alike share one message.
 
 `mini_block_read` and `constant_layout_read` have the layouts.
 """
@@ -25,7 +25,7 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.fixed_width import flat
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
-#: A page of more values, or of more bytes, goes the way on which encodings are chosen by size.
+#: Most values and bytes of a small page. For larger pages, encodings are chosen by size.
 _MAX_VALUES = 64
 _MAX_BYTES = 512
 #: Longer constants are kept in a buffer, which is not done here.
@@ -41,7 +41,9 @@ class _Width(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What a page has around its levels and values: chunk table, start and end of the only chunk, message."""
+    """What a page has around its levels and values: chunk table, start and end of the only chunk,
+    message.
+    """
 
     table: bytes
     head: bytes
@@ -89,12 +91,12 @@ def encode_small(
 
 
 @lru_cache(maxsize=256)
-def _width(kind: pa.DataType) -> _Width | None:
-    if not is_plain(kind):
+def _width(dtype: pa.DataType) -> _Width | None:
+    if not is_plain(dtype):
         return None
-    if is_variable(kind):
-        return _Width(0, np.dtype(offset_type(kind)).itemsize)
-    bits = fixed_width(kind)
+    if is_variable(dtype):
+        return _Width(0, np.dtype(offset_type(dtype)).itemsize)
+    bits = fixed_width(dtype)
     return _Width(bits, 0) if bits == 1 or bits % 8 == 0 else None
 
 
@@ -170,7 +172,9 @@ def _frame(
     values: int,
     large: bool,
 ) -> _Frame:
-    """Return what pages have in common whose parts are of the same sizes; `definition` and `values` are bytes."""
+    """Return what pages have in common whose parts are of the same sizes; `definition` and `values`
+    are bytes.
+    """
     sizes = [0] if definition is None else [definition // 2, definition]
     head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, values)
     head += _FILL[: -len(head) % 8]

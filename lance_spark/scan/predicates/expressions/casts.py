@@ -1,41 +1,25 @@
-"""Casts of whole arrays, as Spark casts each value.
-
-A value that has no counterpart is an error in ANSI mode. Without it, and for ``TRY_CAST``, it is null, or wraps around as in Java
-between numbers. What Spark makes of a value differently from one release of Java to another (the digits of a float as
-text) is refused.
-"""
+"""Casts of expressions: the pairs of types that are supported, and Spark's rules for literals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from decimal import Decimal
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates import literal_casts as literals
-from lance_spark.scan.predicates.common_types import NoCommonTypeError, decimal_for
-from lance_spark.scan.predicates.comparison import widened
-from lance_spark.scan.predicates.expressions import zones
+from lance_spark.scan.predicates.common_types import NoCommonTypeError
+from lance_spark.scan.predicates.expressions.kernels.casts import LONG_DIGITS, is_small
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     Expression,
-    Kernel,
     Literal,
-    RowError,
     folded,
 )
-from lance_spark.scan.predicates.literal_casts import CastError, FailedCastError
-from lance_spark.scan.predicates.rounding import decimal_of
+from lance_spark.scan.predicates.literal_casts import FailedCastError
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (
-    CLOCK,
-    INSTANT,
-    MOST_DIGITS,
+    TIME,
     Typed,
     is_bytes,
     is_datetime,
@@ -44,32 +28,30 @@ from lance_spark.scan.predicates.typed_values import (
     type_name,
 )
 
-#: Scales up to which Java writes a decimal without an exponent.
-_PLAIN_SCALE = 6
-#: Digits that every long has room for.
-_LONG_DIGITS = 18
+#: Java writes decimals up to this scale without an exponent.
+_MAX_PLAIN_SCALE = 6
 
 
 def casted(
     value: Expression, dtype: pa.DataType, settings: SqlSettings, *, null_if_failed: bool = False
 ) -> Expression:
-    """Return a value as one of another type.
+    """Return a value cast to another type.
 
     Parameters
     ----------
     value : Expression
     dtype : pa.DataType
-        One of the table of `typed`.
+        One of the table in `typed_values`.
     settings : SqlSettings
     null_if_failed : bool
-        Whether it is a ``TRY_CAST``: by the rules of ANSI mode, and null where these raise an error.
+        Whether it is a ``TRY_CAST``: it has the rules of ANSI mode, with null instead of an error.
 
     Raises
     ------
     NoCommonTypeError
-        Spark does not cast the one to the other, or it is not done here.
+        Spark does not cast between these types, or this package does not.
     CastError
-        A literal is not cast.
+        The cast of a literal fails.
     """
     source = value.dtype
     if source.equals(dtype):
@@ -78,10 +60,10 @@ def casted(
     if pat.is_float64(dtype) and isinstance(value, Call) and value.name == "cast":
         (inner,) = value.args
         if pat.is_float32(source) and pat.is_integer(inner.dtype):
-            # Spark's optimizer leaves the cast to float out, as if it lost nothing.
+            # Spark's optimizer drops the cast to float, although it can change the value.
             return casted(inner, dtype, settings)
-    wide = pat.is_decimal(source) and source.precision > _LONG_DIGITS and _is_small(dtype)
-    if isinstance(value, Literal) and not wide:
+    via_double = pat.is_decimal(source) and source.precision > LONG_DIGITS and is_small(dtype)
+    if isinstance(value, Literal) and not via_double:
         try:
             return Literal(literals.cast(value.typed, dtype, strict))
         except FailedCastError:
@@ -89,7 +71,7 @@ def casted(
                 raise
             if is_text(source):
                 return Literal(Typed(None, dtype))
-    if not _is_known(source, dtype) and not pat.is_null(source):
+    if not _is_supported(source, dtype) and not pat.is_null(source):
         raise NoCommonTypeError(
             f"{type_name(source)} is not cast to {type_name(dtype)} here; leave it to "
             "DataFrame.where"
@@ -98,16 +80,23 @@ def casted(
     return folded(Call("cast", (value,), dtype, (mode, settings.time_zone)))
 
 
-def _is_known(source: pa.DataType, dtype: pa.DataType) -> bool:
+def _is_supported(source: pa.DataType, dtype: pa.DataType) -> bool:
     if is_text(dtype):
         return bool(
             pat.is_integer(source)
             or pat.is_boolean(source)
             or is_datetime(source)
-            or (pat.is_decimal(source) and source.scale <= _PLAIN_SCALE)
+            or source.equals(TIME)
+            or (pat.is_decimal(source) and source.scale <= _MAX_PLAIN_SCALE)
         )
     if is_text(source):
-        return is_number(dtype) or is_datetime(dtype) or pat.is_boolean(dtype) or is_bytes(dtype)
+        return (
+            is_number(dtype)
+            or is_datetime(dtype)
+            or dtype.equals(TIME)
+            or pat.is_boolean(dtype)
+            or is_bytes(dtype)
+        )
     if is_number(source) and is_number(dtype):
         return not (pat.is_floating(source) and pat.is_decimal(dtype))
     if is_number(source) and pat.is_boolean(dtype):
@@ -115,203 +104,3 @@ def _is_known(source: pa.DataType, dtype: pa.DataType) -> bool:
     if pat.is_boolean(source):
         return is_number(dtype) and not pat.is_decimal(dtype)
     return is_datetime(source) and is_datetime(dtype)
-
-
-def _cast(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    (array,), (mode, zone) = arrays, detail
-    source = array.type
-    if pat.is_null(source):
-        return pa.nulls(len(array), dtype)
-    if is_text(source):
-        return _of_text(array, dtype, mode, zone)
-    if is_text(dtype):
-        return _to_text(array, zone)
-    if is_datetime(source):
-        return _of_time(array, dtype, zone)
-    if pat.is_boolean(dtype):
-        # NaN is true as well.
-        return pa.compute.not_equal(array, pa.scalar(0, source))
-    if pat.is_boolean(source):
-        return array.cast(pa.int8()).cast(dtype)
-    if pat.is_decimal(source):
-        return _of_decimal(array, dtype, mode)
-    if pat.is_floating(source):
-        return _of_float(array, dtype, mode)
-    return _of_integer(array, dtype, mode)
-
-
-def _checked(failed: npt.NDArray[np.bool_], array: pa.Array, dtype: pa.DataType) -> None:
-    at = int(np.argmax(failed)) if len(failed) else 0
-    if len(failed) and failed[at]:
-        raise RowError(f"{str(array[at])[:60]} cannot be cast to {type_name(dtype)}")
-
-
-def numpy_of(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return values, 0 for null, and where they are null."""
-    null = array.is_null().to_numpy(zero_copy_only=False)
-    filled = array.fill_null(0) if array.null_count else array
-    return filled.to_numpy(zero_copy_only=False), null
-
-
-def _of_integer(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
-    if pat.is_floating(dtype):
-        return array.cast(dtype, safe=False)
-    if pat.is_decimal(dtype):
-        return _of_decimal(array.cast(decimal_for(array.type)), dtype, mode)
-    values, null = numpy_of(array)
-    small = values.astype(_native(dtype))
-    failed = (small != values) & ~null
-    if mode == "ansi":
-        _checked(failed, array, dtype)
-    return pa.array(small, dtype, mask=null | failed if mode == "try" else null)
-
-
-def _native(dtype: pa.DataType) -> Any:
-    return dtype.to_pandas_dtype()
-
-
-def _of_float(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
-    from lance_spark.scan.predicates.expressions.arithmetic import saturated
-
-    values, null = numpy_of(array)
-    if pat.is_floating(dtype):
-        with np.errstate(all="ignore"):
-            return pa.array(values.astype(_native(dtype)), dtype, mask=null)
-    wide = values.astype(np.float64)
-    info = np.iinfo(_native(dtype))
-    with np.errstate(all="ignore"):
-        fits = (np.floor(wide) <= float(info.max)) & (np.ceil(wide) >= float(info.min))
-    # Java makes an int of it first where the integer is smaller.
-    first = np.int64 if dtype.bit_width == 64 else np.int32
-    whole = saturated(np.trunc(wide), first).astype(_native(dtype))
-    if mode == "java":
-        return pa.array(whole, dtype, mask=null)
-    failed = ~fits & ~null
-    if mode == "ansi":
-        _checked(failed, array, dtype)
-    return pa.array(whole, dtype, mask=null | failed)
-
-
-def _of_decimal(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
-    import pyarrow.compute as pc
-
-    if pat.is_floating(dtype):
-        return widened(array, dtype)
-    if mode != "java" and array.type.precision > _LONG_DIGITS and _is_small(dtype):
-        # In ANSI mode Spark makes a double of it first.
-        return _of_float(widened(array, pa.float64()), dtype, mode)
-    target = dtype if pat.is_decimal(dtype) else pa.decimal128(MOST_DIGITS, 0)
-    rounding: Any = "half_towards_infinity" if pat.is_decimal(dtype) else "towards_zero"
-    # Room for a digit that rounding adds, and for those that the other scale has.
-    wide = array.cast(pa.decimal256(array.type.precision + 1, array.type.scale))
-    if target.scale < array.type.scale:
-        wide = pc.round(wide, ndigits=target.scale, round_mode=rounding)
-    digits = array.type.precision - array.type.scale
-    room = max(digits + 1, target.precision - target.scale)
-    wide = wide.cast(pa.decimal256(room + target.scale, target.scale))
-    most = 10**target.precision - 1
-    low, high = decimal_of(-most, target.scale), decimal_of(most, target.scale)
-    if pat.is_integer(dtype):
-        limit = 1 << dtype.bit_width - 1
-        low, high = Decimal(-limit), Decimal(limit - 1)
-    fits = pc.and_(
-        pc.greater_equal(wide, pa.scalar(low, wide.type)),
-        pc.less_equal(wide, pa.scalar(high, wide.type)),
-    )
-    failed = pc.invert(fits).fill_null(False)
-    if failed.true_count:
-        if mode == "ansi":
-            _checked(failed.to_numpy(zero_copy_only=False), array, dtype)
-        if mode == "java" and pat.is_integer(dtype):
-            if digits <= _LONG_DIGITS:
-                # Java takes the lowest bits of a long.
-                return _of_integer(
-                    wide.cast(pa.decimal128(MOST_DIGITS, 0)).cast(pa.int64()), dtype, mode
-                )
-            raise RowError(
-                f"a decimal does not fit {type_name(dtype)}, and what Spark makes of it is not "
-                "computed here"
-            )
-        wide = pc.if_else(failed, pa.scalar(None, wide.type), wide)
-    return wide.cast(target).cast(dtype)
-
-
-def _is_small(dtype: pa.DataType) -> bool:
-    return bool(pat.is_integer(dtype) and dtype.bit_width <= 32)
-
-
-def _of_text(array: pa.Array, dtype: pa.DataType, mode: str, zone: str | None) -> pa.Array:
-    """Return what strings say; each different one is read once."""
-    if is_bytes(dtype):
-        return array.cast(dtype)
-    encoded = array.dictionary_encode()
-    settings = SqlSettings(ansi=mode != "java", time_zone=zone)
-    values: list[Any] = []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            one = literals.cast(Typed(text, pa.string()), dtype, settings, foldable=False)
-            values.append(one.value)
-        except FailedCastError as error:
-            if mode == "ansi":
-                raise RowError(str(error)) from None
-            values.append(None)
-        except CastError as error:
-            raise RowError(str(error)) from None
-    return pa.array(values, dtype).take(encoded.indices)
-
-
-def _to_text(array: pa.Array, zone: str | None) -> pa.Array:
-    import pyarrow.compute as pc
-
-    if not pat.is_timestamp(array.type):
-        if pat.is_date(array.type):
-            _check_years(numpy_of(array.cast(pa.int32()))[0].astype(np.int64) * zones.DAY)
-        return array.cast(pa.string())
-    values, null = numpy_of(array.cast(pa.int64()))
-    if array.type.tz is not None:
-        values = _in_zone(zones.to_local, values, zone)
-    _check_years(values)
-    text = pa.array(values, pa.int64(), mask=null).cast(CLOCK).cast(pa.string())
-    text = pc.replace_substring_regex(text, r"\.0+$", "")
-    return pc.replace_substring_regex(text, r"(\.[0-9]*[1-9])0+$", r"\1")
-
-
-def _check_years(micros: zones.Ints) -> None:
-    if len(micros) and (micros.min() < zones.FIRST or micros.max() >= zones.STOP):
-        raise RowError("a date is in no year from 1 to 9999, and is not written as text here")
-
-
-def _in_zone(
-    convert: Callable[[zones.Ints, str | None], zones.Ints], values: zones.Ints, zone: str | None
-) -> zones.Ints:
-    try:
-        return convert(values, zone)
-    except RowError:
-        raise
-    except ValueError as error:
-        raise RowError(str(error)) from None
-
-
-def _of_time(array: pa.Array, dtype: pa.DataType, zone: str | None) -> pa.Array:
-    source = array.type
-    wide = pa.int32() if pat.is_date32(source) else pa.int64()
-    values, null = numpy_of(array.cast(wide))
-    values = values.astype(np.int64)
-    if pat.is_date(source):
-        if dtype.equals(CLOCK):
-            result = values * zones.DAY
-        else:
-            result = _in_zone(zones.starts_of_days, values, zone)
-    elif pat.is_date(dtype):
-        local = values if source.tz is None else _in_zone(zones.to_local, values, zone)
-        result = local // zones.DAY
-    elif source.equals(CLOCK):
-        assert dtype.equals(INSTANT)
-        result = _in_zone(zones.to_instants, values, zone)
-    else:
-        result = _in_zone(zones.to_local, values, zone)
-    narrow = pa.int32() if pat.is_date(dtype) else pa.int64()
-    return pa.array(result, pa.int64(), mask=null).cast(narrow).cast(dtype)
-
-
-KERNELS: dict[str, Kernel] = {"cast": _cast}

@@ -1,16 +1,18 @@
-"""Choices between values: ``coalesce``, ``nullif``, ``if``, ``CASE``. Values that are not chosen raise no errors."""
+"""Choices between values: ``coalesce``, ``nullif``, ``if``, ``CASE``.
+
+An error in a value counts only for the rows that choose it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import list_type
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.holds import Holds, ValueIsNull
 from lance_spark.scan.predicates.expressions.node import Choice, Expression, Literal
+from lance_spark.scan.predicates.expressions.value_predicates import Holds, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Constant, Predicate
 from lance_spark.scan.predicates.typed_values import Typed
@@ -19,29 +21,29 @@ from lance_spark.scan.predicates.typed_values import Typed
 def choice(
     branches: Sequence[tuple[Predicate, Expression]], otherwise: Expression, settings: SqlSettings
 ) -> Expression:
-    """Return the value of the first branch whose condition is true, all in one type.
+    """Return the value of the first branch whose condition is true, in the common type.
 
     Raises
     ------
     NoCommonTypeError
-        The values have none.
+        The values have no common type.
     """
-    values = [*(value for _, value in branches), otherwise]
-    common = list_type([one.dtype for one in values], settings, strings=True)
-    typed = [_in_type(one, common, settings) for one in values]
+    values = _in_common_type([*(value for _, value in branches), otherwise], settings)
     conditions = [condition for condition, _ in branches]
-    return Choice(tuple(zip(conditions, typed[:-1], strict=True)), typed[-1])
+    return Choice(tuple(zip(conditions, values[:-1], strict=True)), values[-1])
 
 
-def _in_type(value: Expression, dtype: pa.DataType, settings: SqlSettings) -> Expression:
-    return value if pat.is_null(dtype) else casted(value, dtype, settings)
+def _in_common_type(values: Sequence[Expression], settings: SqlSettings) -> Sequence[Expression]:
+    common = list_type([value.dtype for value in values], settings, strings=True)
+    if pat.is_null(common):
+        return values
+    return [casted(value, common, settings) for value in values]
 
 
 def _coalesce(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    # The casted value is asked whether it is null: a cast can make it null.
-    common = list_type([one.dtype for one in args], settings, strings=True)
-    values = [_in_type(one, common, settings) for one in args]
-    branches = tuple((ValueIsNull(one, inverted=True), one) for one in values[:-1])
+    # The null check is on the value after the cast, because a cast can return null.
+    values = _in_common_type(args, settings)
+    branches = tuple((ValueIsNull(value, inverted=True), value) for value in values[:-1])
     return Choice(branches, values[-1]) if branches else values[0]
 
 
@@ -57,7 +59,7 @@ def truth(value: Expression) -> Predicate:
 
 
 def nullif(value: Expression, equal: Predicate) -> Expression:
-    """Return a value, or null where a condition is true."""
+    """Return the value, or null where the condition `equal` is true."""
     return Choice(((equal, Literal(Typed(None, value.dtype))),), value)
 
 

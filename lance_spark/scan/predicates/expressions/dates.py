@@ -1,38 +1,31 @@
-"""Dates and timestamps: their parts, days and intervals that are added, and where units of the calendar begin.
+"""Functions of dates and timestamps: their parts, sums with days and intervals, and truncation.
 
-A timestamp has the parts that clocks of the session's zone show. Times outside of the years 1 to 9999 are refused.
+The parts of a timestamp are those of its local time in the session's zone.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
-from lance_spark.scan.predicates.expressions import zones
-from lance_spark.scan.predicates.expressions.casts import casted, numpy_of
-from lance_spark.scan.predicates.expressions.node import Call, Expression, Kernel, Literal, RowError
+from lance_spark.scan.predicates.expressions.casts import casted
+from lance_spark.scan.predicates.expressions.intervals import MONTHS, Interval
+from lance_spark.scan.predicates.expressions.kernels import zones
+from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, is_datetime, is_text, type_name
+from lance_spark.scan.predicates.typed_values import (
+    CLOCK,
+    INSTANT,
+    TIME,
+    is_datetime,
+    is_text,
+    type_name,
+)
 
-_MONTHS = {"year": 12, "month": 1}
-_MICROS = {
-    "week": 7 * zones.DAY,
-    "day": zones.DAY,
-    "hour": 3_600_000_000,
-    "minute": 60_000_000,
-    "second": 1_000_000,
-    "millisecond": 1_000,
-    "microsecond": 1,
-}
-_PART = re.compile(r"\s*([+-]?[0-9]{1,9})\s+([a-zA-Z]+)")
-#: Names of units of `date_trunc` and `trunc`, and the unit of NumPy that values are cut to; weeks begin on Mondays.
+#: Names of units of `date_trunc` and `trunc`, and the unit of NumPy. Weeks begin on Mondays.
 _UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "Y"),
     "quarter": "Q",
@@ -43,57 +36,7 @@ _UNITS = {
     "minute": "m",
     "second": "s",
 }
-_OF_DATES = ("Y", "Q", "M", "W")
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A number of months, or a number of microseconds: Spark does not mix them.
-
-    Attributes
-    ----------
-    months, micros : int
-        One of them is 0.
-    smallest : str
-        The smallest unit that the text has: an interval of days keeps a date a date.
-    """
-
-    months: int
-    micros: int
-    smallest: str
-
-    def negated(self) -> Interval:
-        """Return the opposite."""
-        return Interval(-self.months, -self.micros, self.smallest)
-
-
-def interval(text: str) -> Interval:
-    """Return the interval of a text such as ``3 days`` or ``1 year 2 months``.
-
-    Raises
-    ------
-    ValueError
-        It has another form, or months beside days.
-    """
-    at, months, micros = 0, 0, 0
-    units: list[str] = []
-    while at < len(text.rstrip()):
-        part = _PART.match(text, at)
-        if part is None:
-            raise ValueError("write an interval as INTERVAL 3 DAYS or INTERVAL '3' MONTH")
-        unit = part[2].lower()
-        unit = unit if unit in (*_MONTHS, *_MICROS) else unit.removesuffix("s")
-        if unit not in _MONTHS and unit not in _MICROS:
-            raise ValueError(f"{part[2]} is not a unit of intervals")
-        months += int(part[1]) * _MONTHS.get(unit, 0)
-        micros += int(part[1]) * _MICROS.get(unit, 0)
-        units.append(unit)
-        at = part.end()
-    kinds = {unit in _MONTHS for unit in units}
-    if len(kinds) != 1:
-        raise ValueError("an interval has years and months, or days and what is less")
-    order = [*_MONTHS, *_MICROS]
-    return Interval(months, micros, max(units, key=order.index))
+_DATE_UNITS = ("Y", "Q", "M", "W")
 
 
 def shifted(value: Expression, by: Interval, settings: SqlSettings) -> Expression:
@@ -102,14 +45,14 @@ def shifted(value: Expression, by: Interval, settings: SqlSettings) -> Expressio
     Raises
     ------
     NoCommonTypeError
-        The value is neither.
+        The value is of another type.
     """
     dtype = value.dtype
     if not is_datetime(dtype):
         raise NoCommonTypeError(
-            f"an interval is added to dates and timestamps, not to {type_name(dtype)}"
+            f"an interval is added to dates and timestamps here, not to {type_name(dtype)}"
         )
-    if by.months or by.smallest in _MONTHS:
+    if by.months or by.smallest in MONTHS:
         return Call("add_months", (value,), dtype, (by.months, settings.time_zone))
     if pat.is_date(dtype):
         if by.smallest in ("day", "week"):
@@ -128,14 +71,14 @@ def plus_days(value: Expression, days: Expression, sign: int) -> Expression:
     """
     if not pat.is_integer(days.dtype) or days.dtype.bit_width > 32:
         raise NoCommonTypeError(
-            f"days that are added to a date are an int, not {type_name(days.dtype)}"
+            f"the days to add to a date must be an int, not {type_name(days.dtype)}"
         )
     return Call("plus_days", (value, days), pa.date32(), sign)
 
 
 def _date(value: Expression, settings: SqlSettings) -> Expression:
     if not (is_datetime(value.dtype) or is_text(value.dtype) or pat.is_null(value.dtype)):
-        raise NoCommonTypeError(f"a date is expected, not {type_name(value.dtype)}")
+        raise NoCommonTypeError(f"expected a date, not {type_name(value.dtype)}")
     return casted(value, pa.date32(), settings)
 
 
@@ -160,9 +103,9 @@ def _of_date(part: str) -> Callable[[Sequence[Expression], SqlSettings], Express
 def _of_time(part: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         value = args[0]
-        if not value.dtype.equals(CLOCK):
+        if not (value.dtype.equals(CLOCK) or value.dtype.equals(TIME)):
             if not (is_datetime(value.dtype) or is_text(value.dtype)):
-                raise NoCommonTypeError(f"a timestamp is expected, not {type_name(value.dtype)}")
+                raise NoCommonTypeError(f"expected a timestamp, not {type_name(value.dtype)}")
             value = casted(casted(value, INSTANT, settings), CLOCK, settings)
         return Call("time_part", (value,), pa.int32(), part)
 
@@ -184,7 +127,7 @@ def _unit(value: Expression, name: str) -> str:
     text = value.typed.value if isinstance(value, Literal) and is_text(value.dtype) else None
     unit = _UNITS.get(text.lower()) if text else None
     if unit is None:
-        raise NoCommonTypeError(f"{name} takes one of the units {', '.join(_UNITS)} here")
+        raise NoCommonTypeError(f"the unit of {name} must be one of {', '.join(_UNITS)} here")
     return unit
 
 
@@ -198,174 +141,16 @@ def _date_trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression
 
 def _trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     unit = _unit(args[1], "trunc")
-    if unit not in _OF_DATES:
-        raise NoCommonTypeError("trunc takes a year, quarter, month or week; use date_trunc")
+    if unit not in _DATE_UNITS:
+        raise NoCommonTypeError(
+            "the unit of trunc must be a year, quarter, month or week; use date_trunc"
+        )
     return Call("trunc", (_date(args[0], settings),), pa.date32(), unit)
 
 
-# Kernels
-
-
-def _days(array: pa.Array) -> tuple[zones.Ints, Any]:
-    days, null = numpy_of(array.cast(pa.int32()))
-    return zones.check_days(days.astype(np.int64)), null
-
-
-def _micros(array: pa.Array) -> tuple[zones.Ints, Any]:
-    micros, null = numpy_of(array.cast(pa.int64()))
-    return zones.check_micros(micros), null
-
-
-def _made(values: zones.Ints, null: Any, dtype: pa.DataType) -> pa.Array:
-    if pat.is_date32(dtype):
-        days = zones.check_days(np.where(null, 0, values)).astype(np.int32)
-        return pa.array(days, pa.int32(), mask=null).cast(dtype)
-    if pat.is_timestamp(dtype):
-        zones.check_micros(np.where(null, 0, values))
-        return pa.array(values, pa.int64(), mask=null).cast(dtype)
-    return pa.array(values, dtype, mask=null)
-
-
-def _cut(values: Any, unit: str) -> Any:
-    """Return days or times of NumPy cut to a unit."""
-    if unit == "Q":
-        months = values.astype("M8[M]").astype(np.int64)
-        return (months - months % 3).astype("M8[M]")
-    if unit == "W":
-        days = values.astype("M8[D]").astype(np.int64)
-        # 1970 began with a Thursday.
-        return (days - (days + 3) % 7).astype("M8[D]")
-    return values.astype(f"M8[{unit}]")
-
-
-def _date_part(arrays: Sequence[pa.Array], part: Any, dtype: pa.DataType) -> pa.Array:
-    values, null = _days(arrays[0])
-    days = values.astype("M8[D]")
-    months = days.astype("M8[M]").astype(np.int64)
-    month = months % 12 + 1
-    result: Any
-    if part == "year":
-        result = (months - months % 12) // 12 + 1970
-    elif part == "month":
-        result = month
-    elif part == "quarter":
-        result = (month + 2) // 3
-    elif part == "dayofyear":
-        result = (days - days.astype("M8[Y]").astype("M8[D]")).astype(np.int64) + 1
-    elif part == "dayofweek":
-        # Sunday is 1.
-        result = (values + 4) % 7 + 1
-    elif part == "weekday":
-        # Monday is 0.
-        result = (values + 3) % 7
-    else:
-        result = (days - days.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
-    return _made(result, null, dtype)
-
-
-def _time_part(arrays: Sequence[pa.Array], part: Any, dtype: pa.DataType) -> pa.Array:
-    micros, null = _micros(arrays[0])
-    size = {"hour": 24, "minute": 60, "second": 60}[part]
-    return _made(micros // _MICROS[part] % size, null, dtype)
-
-
-def _plus_days(arrays: Sequence[pa.Array], sign: Any, dtype: pa.DataType) -> pa.Array:
-    days, null = _days(arrays[0])
-    number, unknown = numpy_of(arrays[1])
-    null = null | unknown
-    # Java's integers wrap around here, in ANSI mode too.
-    later = (days + sign * number.astype(np.int64)).astype(np.int32)
-    return _made(later.astype(np.int64), null, dtype)
-
-
-def _add_days(arrays: Sequence[pa.Array], days: Any, dtype: pa.DataType) -> pa.Array:
-    values, null = _days(arrays[0])
-    return _made((values + days).astype(np.int32).astype(np.int64), null, dtype)
-
-
-def _datediff(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    (end, one), (start, other) = map(_days, arrays)
-    return _made(end - start, one | other, dtype)
-
-
-def _months_later(days: zones.Ints, months: int) -> zones.Ints:
-    """Return dates some months later; what is past the end of a month becomes its last day."""
-    shown = days.astype("M8[D]")
-    first = shown.astype("M8[M]")
-    day = (shown - first.astype("M8[D]")).astype(np.int64)
-    later = first + np.timedelta64(months, "M")
-    last = ((later + 1).astype("M8[D]") - later.astype("M8[D]")).astype(np.int64) - 1
-    result: zones.Ints = later.astype("M8[D]").astype(np.int64) + np.minimum(day, last)
-    return result
-
-
-def _add_months(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    months, zone = detail
-    if abs(months) > 12 * 10_000:
-        raise RowError("a date is in no year from 1 to 9999, and is not computed with here")
-    if pat.is_date(dtype):
-        days, null = _days(arrays[0])
-        return _made(_months_later(days, months), null, dtype)
-    micros, null = _micros(arrays[0])
-    local = micros if dtype.tz is None else zones.to_local(micros, zone)
-    local = _months_later(local // zones.DAY, months) * zones.DAY + local % zones.DAY
-    local = zones.check_micros(local)
-    return _made(local if dtype.tz is None else _kept(micros, local, zone), null, dtype)
-
-
-def _add_micros(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    by, zone = detail
-    micros, null = _micros(arrays[0])
-    if dtype.tz is None:
-        return _made(micros + by, null, dtype)
-    # Days are those of the calendar, which are longer and shorter now and then.
-    days = abs(by) // zones.DAY * (1 if by > 0 else -1)
-    if days:
-        local = zones.check_micros(zones.to_local(micros, zone) + days * zones.DAY)
-        micros = _kept(micros, local, zone)
-    return _made(micros + (by - days * zones.DAY), null, dtype)
-
-
-def _kept(before: zones.Ints, local: zones.Ints, zone: str | None) -> zones.Ints:
-    """Return the instants of local times; of two, that of the offset before, as a date and time of a zone moves in Java."""
-    offset = zones.to_local(before, zone) - before
-    kept = zones.check_micros(local - offset)
-    return np.where(zones.to_local(kept, zone) == local, kept, zones.to_instants(local, zone))
-
-
-def _date_trunc_of(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    unit, zone = detail
-    micros, null = _micros(arrays[0])
-    if unit == "s":
-        return _made(micros // 1_000_000 * 1_000_000, null, dtype)
-    local = zones.to_local(micros, zone)
-    cut = _cut(local.astype("M8[us]"), unit)
-    if unit in ("h", "m"):
-        whole = cut.astype("M8[us]").astype(np.int64)
-        return _made(_kept(micros, whole, zone), null, dtype)
-    days = cut.astype("M8[D]").astype(np.int64)
-    return _made(zones.starts_of_days(days, zone), null, dtype)
-
-
-def _trunc_of(arrays: Sequence[pa.Array], unit: Any, dtype: pa.DataType) -> pa.Array:
-    days, null = _days(arrays[0])
-    return _made(_cut(days.astype("M8[D]"), unit).astype("M8[D]").astype(np.int64), null, dtype)
-
-
-KERNELS: dict[str, Kernel] = {
-    "date_part": _date_part,
-    "time_part": _time_part,
-    "plus_days": _plus_days,
-    "add_days": _add_days,
-    "add_months": _add_months,
-    "add_micros": _add_micros,
-    "datediff": _datediff,
-    "date_trunc": _date_trunc_of,
-    "trunc": _trunc_of,
-}
 _ONE = range(1, 2)
 _TWO = range(2, 3)
-#: Names, and how many arguments they take.
+#: The possible numbers of arguments and the builder of each function.
 FUNCTIONS: dict[str, tuple[range, Callable[[Sequence[Expression], SqlSettings], Expression]]] = {
     **{
         part: (_ONE, _of_date(part))

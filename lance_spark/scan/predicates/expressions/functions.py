@@ -1,23 +1,17 @@
-"""The table of functions and kernels."""
+"""The table of SQL functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lance_spark.scan.predicates.expressions import arithmetic, casts, conditionals, dates, strings
-from lance_spark.scan.predicates.expressions.node import Expression, Kernel
+from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
+from lance_spark.scan.predicates.expressions.node import Expression
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 
-#: Makes an expression of arguments.
+#: Builds the expression of a function call from its arguments.
 Builder = Callable[[Sequence[Expression], SqlSettings], Expression]
 
-KERNELS: dict[str, Kernel] = {
-    **arithmetic.KERNELS,
-    **strings.KERNELS,
-    **dates.KERNELS,
-    **casts.KERNELS,
-}
-#: By name in SQL: how many arguments a function takes, and what it makes of them.
+#: The possible numbers of arguments and the builder of each function, by its name in SQL.
 FUNCTIONS: dict[str, tuple[range, Builder]] = {
     **arithmetic.FUNCTIONS,
     **strings.FUNCTIONS,

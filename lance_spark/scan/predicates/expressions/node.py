@@ -1,9 +1,9 @@
-"""Expressions: what is computed for each row, its type, and the columns that it reads."""
+"""The nodes of expressions: each has a type, a value for each row, and the columns it reads."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +12,22 @@ import pyarrow.types as pat
 
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.comparison import widened
+from lance_spark.scan.predicates.expressions.kernels import arithmetic, casts, dates, strings
+from lance_spark.scan.predicates.expressions.kernels.base import Kernel
 from lance_spark.scan.predicates.tree import (
     Column,
     Constant,
     Predicate,
     evaluated_where,
 )
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, shown_type, type_name
+from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
 
-#: Computes an array of a type from the arrays of the arguments and what else the call says.
-Kernel = Callable[[Sequence[pa.Array], Any, pa.DataType], pa.Array]
-
-
-class RowError(ValueError):
-    """A kernel has no value for a row."""
+_KERNELS: dict[str, Kernel] = {
+    **arithmetic.KERNELS,
+    **strings.KERNELS,
+    **dates.KERNELS,
+    **casts.KERNELS,
+}
 
 
 class Expression(ABC):
@@ -36,11 +38,11 @@ class Expression(ABC):
     @property
     @abstractmethod
     def dtype(self) -> pa.DataType:
-        """The type of the values: one of the table of `typed`."""
+        """The type of the values: one of the table in `typed_values`."""
 
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the value of each row of a batch that has the columns.
+        """Return the value of each row of a batch.
 
         Raises
         ------
@@ -50,28 +52,27 @@ class Expression(ABC):
 
     @abstractmethod
     def columns(self) -> Iterator[Column]:
-        """Yield the columns that it reads."""
+        """Yield the columns that the expression reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnValue(Expression):
-    """The value of a column, in the type that Spark shows it as."""
+    """The value of a column, in the type that the column has in Spark."""
 
     column: Column
 
     @property
     def dtype(self) -> pa.DataType:
-        """The type that Spark shows the column as, or that it is cast to."""
+        """The type of the column in Spark, or the type that it is cast to."""
         shown = shown_type(self.column.kind or self.column.field.arrow_field.type)
         if shown is None:
             raise InvalidInputError(
-                f"filter on {str(self.column)!r}: there are no expressions of "
-                f"{self.column.field.arrow_field.type}"
+                f"filter on {str(self.column)!r}: expressions of type "
+                f"{self.column.field.arrow_field.type} are not supported"
             )
         return shown
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the values."""
         import pyarrow.compute as pc
 
         array, dtype = self.column.values(batch), self.dtype
@@ -79,7 +80,7 @@ class ColumnValue(Expression):
             return array
         if pat.is_timestamp(dtype) and pat.is_timestamp(array.type):
             array = array.view(pa.timestamp(array.type.unit, dtype.tz))
-            # Spark reads the microseconds that a nanosecond is in.
+            # Spark rounds nanoseconds down to microseconds.
             if array.type.unit == "ns":
                 array = pc.floor_temporal(array, unit="microsecond")
         if pat.is_integer(dtype):
@@ -88,12 +89,11 @@ class ColumnValue(Expression):
             except pa.ArrowInvalid:
                 raise EvaluationError(
                     f"filter on {str(self.column)!r}: a value does not fit {type_name(dtype)}, "
-                    "as which Spark reads the column"
+                    "the type of the column in Spark"
                 ) from None
         return widened(array, dtype)
 
     def columns(self) -> Iterator[Column]:
-        """Yield the column."""
         yield self.column
 
 
@@ -109,11 +109,9 @@ class Literal(Expression):
         return self.typed.dtype
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the value for each row."""
         return pa.repeat(pa.scalar(self.typed.value, self.typed.dtype), batch.num_rows)
 
     def columns(self) -> Iterator[Column]:
-        """Yield nothing."""
         yield from ()
 
 
@@ -129,26 +127,24 @@ class Truth(Expression):
         return pa.bool_()
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return true, false or null for each row."""
         return self.predicate.evaluate(batch)
 
     def columns(self) -> Iterator[Column]:
-        """Yield the columns of the condition."""
         yield from self.predicate.columns()
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Expression):
-    """What a kernel makes of the values of arguments.
+    """The result of a kernel for the values of arguments.
 
     Attributes
     ----------
     name : str
-        Of the kernel, in the table of `functions`.
+        The name of the kernel. A name, and not the kernel, because a call is pickled.
     args : tuple of Expression
     result : pa.DataType
     detail : object
-        What else the kernel is given: a hashable value.
+        Another argument of the kernel: a hashable value that is the same for all rows.
     """
 
     name: str
@@ -162,20 +158,16 @@ class Call(Expression):
         return self.result
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the result for each row."""
-        from lance_spark.scan.predicates.expressions.functions import KERNELS
-
         arrays = [arg.evaluate(batch) for arg in self.args]
         try:
-            return KERNELS[self.name](arrays, self.detail, self.result)
+            return _KERNELS[self.name](arrays, self.detail, self.result)
         except (ValueError, pa.ArrowException, OverflowError) as error:
-            # A `RowError`, or a time zone that is missing or not known.
+            # A `RowError`, or a time zone that is missing or unknown.
             names = ", ".join(dict.fromkeys(str(column) for column in self.columns()))
             where = f" on {names!r}" if names else ""
             raise EvaluationError(f"filter{where}: {error}") from None
 
     def columns(self) -> Iterator[Column]:
-        """Yield the columns of the arguments."""
         for arg in self.args:
             yield from arg.columns()
 
@@ -188,7 +180,7 @@ class Choice(Expression):
     ----------
     branches : tuple of (Predicate, Expression)
     otherwise : Expression
-        Of the same type as all branches.
+        Has the same type as all branches.
     """
 
     branches: tuple[tuple[Predicate, Expression], ...]
@@ -200,23 +192,22 @@ class Choice(Expression):
         return self.otherwise.dtype
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the value of the branch of each row; errors of branches that a row does not take do not count."""
+        """Return the value of each row's branch. A branch may fail for rows that do not take it."""
         import pyarrow.compute as pc
 
-        left = pa.repeat(pa.scalar(True), batch.num_rows)
+        undecided = pa.repeat(pa.scalar(True), batch.num_rows)
         chosen: list[tuple[pa.Array, pa.Array]] = []
         for condition, value in self.branches:
-            met = evaluated_where(condition.evaluate, batch, left).fill_null(False)
-            taken = pc.and_(left, met)
-            left = pc.and_not(left, taken)
+            met = evaluated_where(condition.evaluate, batch, undecided).fill_null(False)
+            taken = pc.and_(undecided, met)
+            undecided = pc.and_not(undecided, taken)
             chosen.append((taken, evaluated_where(value.evaluate, batch, taken)))
-        result = evaluated_where(self.otherwise.evaluate, batch, left)
+        result = evaluated_where(self.otherwise.evaluate, batch, undecided)
         for taken, values in reversed(chosen):
             result = pc.if_else(taken, values, result)
         return result
 
     def columns(self) -> Iterator[Column]:
-        """Yield the columns of all branches."""
         for condition, value in self.branches:
             yield from condition.columns()
             yield from value.columns()
@@ -224,12 +215,12 @@ class Choice(Expression):
 
 
 def folded(expression: Expression) -> Expression:
-    """Return an expression of no columns as the literal that it is.
+    """Return an expression without columns as a literal; other expressions as they are.
 
     Raises
     ------
     EvaluationError
-        It has no value.
+        The evaluation fails.
     """
     if isinstance(expression, Literal) or next(iter(expression.columns()), None) is not None:
         return expression
@@ -238,10 +229,10 @@ def folded(expression: Expression) -> Expression:
 
 
 def typed_of(scalar: pa.Scalar, dtype: pa.DataType) -> Typed:
-    """Return a scalar of one of the types of `typed` as a literal that the text does not have."""
+    """Return a scalar of one of the types in `typed_values` as a computed literal."""
     if not scalar.is_valid:
         return Typed(None, dtype)
-    if pat.is_date32(dtype) or dtype in (CLOCK, INSTANT):
+    if pat.is_temporal(dtype):
         return Typed(scalar.value, dtype)
     return Typed(scalar.as_py(), dtype)
 

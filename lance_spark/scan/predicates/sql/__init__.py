@@ -1,8 +1,8 @@
-"""Predicates from text: what ``WHERE`` takes in Spark's SQL, as far as it is about columns and literals.
+"""Parser of predicates in Spark's SQL, as in ``WHERE``, on columns and literals.
 
-A text is read by Spark's own rules, of its lexer (`tokens`), its grammar (`grammar`) and its analyzer (`binding`), and means what it
-means in a session with some settings (`SqlSettings`). docs/options.md has the language in words. What is not
-understood is refused with the place in the text.
+The rules are those of Spark's lexer (`tokens`), grammar (`grammar`) and analyzer (`binding`) in a
+session with some settings (`SqlSettings`). docs/reference/options.md describes the language. An
+error has the position in the text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["SPARK_NAMES", "SqlSettings", "parse_predicate"]
 
 
 def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS) -> Predicate:
-    """Return the predicate that a text says.
+    """Parse a predicate.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS)
     schema : Schema
         Of the table.
     settings : SqlSettings, optional
-        Of the session whose text it is. Without, Spark's defaults.
+        Settings of the Spark session of the text; Spark's defaults if left out.
 
     Raises
     ------
     InvalidInputError
-        It is not a predicate, not one on the table's columns, or one that is not understood here.
+        The text is not a predicate on the table's columns, or has something that is not supported.
 
     Examples
     --------
@@ -42,9 +42,9 @@ def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS)
     if settings.quoted_regex_columns:
         raise InvalidInputError(
             "filter: with spark.sql.parser.quotedRegexColumnNames=true names in backticks are "
-            "patterns, which are not read here; set it to false"
+            "patterns, which are not supported; set it to false"
         )
     try:
         return bind(parse(text, settings), text, schema, settings)
     except RecursionError:
-        raise InvalidInputError(f"filter {text[:200]!r}: it is nested too deep") from None
+        raise InvalidInputError(f"filter {text[:200]!r}: the nesting is too deep") from None

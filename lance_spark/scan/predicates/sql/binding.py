@@ -1,12 +1,14 @@
 """The tree of a text as a predicate on a table's columns, with the meaning that Spark's analyzer gives it.
 
-An operand is a column, a literal, a condition or another expression. Comparisons of a column with literals become bounds on the
-column's own values (`coercion`), which statistics serve. All others are computed for each row (`computed`), and of literals at once.
+An operand is a column, a literal, a condition or another expression. Comparisons of a column with
+literals become bounds on the column's own values (`coercion`), which statistics serve. All others
+are computed for each row (`computed`), and of literals at once.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,17 +24,17 @@ from lance_spark.scan.predicates.comparison import Op, compared, like_regex
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import choice, nullif
-from lance_spark.scan.predicates.expressions.dates import Interval, interval
 from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
-from lance_spark.scan.predicates.expressions.holds import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.intervals import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
+from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.java_regex import to_re2
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql import computed
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.numbers import TYPES
+from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, TypeName, Value
 from lance_spark.scan.predicates.sql.tokens import error
-from lance_spark.scan.predicates.sql.tree import Apply, Name, Node, TypeName, Value
 from lance_spark.scan.predicates.sql.words import CURRENT
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import has_zone
@@ -51,6 +53,7 @@ from lance_spark.scan.predicates.tree import (
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
     INSTANT,
+    TIME,
     Typed,
     is_number,
     is_text,
@@ -76,6 +79,7 @@ _NOT_FUNCTIONS = (
     "timestamp_ltz",
     "timestamp_ntz",
 )
+_FINE_TIME = re.compile(r"\.[0-9]{7}")
 #: Casts of columns that keep every value as it is.
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -97,7 +101,7 @@ def bind(tree: Node, text: str, schema: Schema, settings: SqlSettings) -> Predic
         understood here.
     """
     if isinstance(tree, Value) and tree.typed.value is None:
-        raise error(text, tree.at, "null is not a condition for Spark; write false")
+        raise error(text, tree.offset, "null is not a condition for Spark; write false")
     return _Binder(text, schema, settings).predicate(tree)
 
 
@@ -138,13 +142,13 @@ class _Binder:
             dtype = operand.kind or coercion.kind_of(operand.field)
             if pat.is_boolean(dtype):
                 return coercion.compare(operand, "==", True)
-            raise self._failed(node, f"column {operand} is {dtype}, which is not a condition")
+            raise self._error(node, f"column {operand} is {dtype}, which is not a condition")
         if isinstance(operand, Typed) and self._is_truth(operand):
             return Constant(operand.value)
         if isinstance(operand, Interval):
-            raise self._failed(node, "an interval is not a condition")
+            raise self._error(node, "an interval is not a condition")
         what = "literal" if isinstance(operand, Typed) else "value"
-        raise self._failed(node, f"a {what} of type {type_name(operand.dtype)} is not a condition")
+        raise self._error(node, f"a {what} of type {type_name(operand.dtype)} is not a condition")
 
     def operand(self, node: Node) -> Operand:
         """Return a node as a column, a literal or a condition."""
@@ -157,7 +161,7 @@ class _Binder:
             return self._applied(node)
         except (NoCommonTypeError, CastError, EvaluationError) as reason:
             why = str(reason).removeprefix("filter: ")
-            raise self._failed(node, why) from None
+            raise self._error(node, why) from None
 
     def _applied(self, node: Apply) -> Operand:
         if node.op in _OPS:
@@ -176,28 +180,31 @@ class _Binder:
         return computed.operate(node.op, operands, self._settings)
 
     def _interval(self, node: Apply) -> Interval:
+        text, negative, units = node.detail
         try:
-            return interval(node.detail)
+            found = interval_between(text, *units) if units else interval(text)
+            return found.negated() if negative else found
         except ValueError as reason:
-            raise self._failed(node, str(reason)) from None
+            raise self._error(node, str(reason)) from None
 
-    def _failed(self, node: Node, why: str) -> InvalidInputError:
-        return error(self._text, node.at, why)
+    def _error(self, node: Node, why: str) -> InvalidInputError:
+        return error(self._text, node.offset, why)
 
     def _column(self, node: Name) -> Column:
         try:
             return coercion.column(self._schema, node.parts, self._settings.case_sensitive)
         except InvalidInputError as reason:
             if len(node.parts) == 1 and node.parts[0].upper() in CURRENT:
-                raise self._failed(
+                raise self._error(
                     node, f"{node.parts[0]} has no value here; write the literal"
                 ) from None
             why = str(reason).removeprefix("filter: ")
-            raise self._failed(node, why) from None
+            raise self._error(node, why) from None
 
     # Comparisons
 
     def _compare(self, node: Apply, op: Op, left: Operand, right: Operand) -> Predicate:
+        left, right = _of_type(left), _of_type(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             return Constant(self._compare_literals(op, left, right))
         if isinstance(left, Predicate) or isinstance(right, Predicate):
@@ -246,14 +253,14 @@ class _Binder:
         if isinstance(operand, Column):
             dtype = operand.kind or coercion.kind_of(operand.field)
             if not pat.is_boolean(dtype):
-                raise self._failed(
+                raise self._error(
                     node, f"a condition is not compared with {operand}, which is {dtype}"
                 )
             return coercion.compare(operand, "==", True)
         if not isinstance(operand, Typed):
-            raise self._failed(node, "a condition is compared with conditions only; cast the value")
+            raise self._error(node, "a condition is compared with conditions only; cast the value")
         if not self._is_truth(operand) and not is_text(operand.dtype):
-            raise self._failed(
+            raise self._error(
                 node,
                 f"a condition is not compared with a literal of type {type_name(operand.dtype)}",
             )
@@ -262,6 +269,7 @@ class _Binder:
         return Constant(cast(operand, pa.bool_(), self._settings).value)
 
     def _null_safe(self, node: Apply, left: Operand, right: Operand) -> Predicate:
+        left, right = _of_type(left), _of_type(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             if left.value is None or right.value is None:
                 comparison_type(left, right, self._settings)
@@ -290,7 +298,7 @@ class _Binder:
         return And((self._compare(node, ">=", value, low), self._compare(node, "<=", value, high)))
 
     def _in(self, node: Apply) -> Predicate:
-        value, *others = map(self.operand, node.args)
+        value, *others = (_of_type(self.operand(one)) for one in node.args)
         if any(isinstance(one, Predicate) for one in (value, *others)):
             return Or(tuple(self._compare_in_list(node, value, one, others) for one in others))
         try:
@@ -316,7 +324,7 @@ class _Binder:
     ) -> Predicate:
         """Return the comparison with one value of a list that is made of several kinds."""
         if not all(self._is_truth(each) for each in (value, *others)):
-            raise self._failed(node, "conditions and other values are in one list; write OR")
+            raise self._error(node, "conditions and other values are in one list; write OR")
         left, right = self._truth(node, value), self._truth(node, one)
         if left is None or right is None:
             return Constant(None)
@@ -337,7 +345,7 @@ class _Binder:
         if node.detail in ("NULL", "UNKNOWN"):
             operand = self.operand(node.args[0])
             if node.detail == "UNKNOWN" and not self._is_truth(operand):
-                raise self._failed(node, "IS UNKNOWN is about conditions; write IS NULL")
+                raise self._error(node, "IS UNKNOWN is about conditions; write IS NULL")
             return self._is_null(operand)
         truth = self.predicate(node.args[0])
         # Null is neither.
@@ -376,7 +384,7 @@ class _Binder:
             third = self.operand(node.args[2])
             escape = third.value if isinstance(third, Typed) else None
             if not isinstance(escape, str) or len(escape) != 1:
-                raise self._failed(node, "the escape of LIKE is a string of one character")
+                raise self._error(node, "the escape of LIKE is a string of one character")
         op = "ilike" if "ilike" in (node.op, node.detail) else "like"
         return self._matched(node, op, escape)
 
@@ -398,7 +406,7 @@ class _Binder:
             raise
         except ValueError as reason:
             hint = "; leave it to DataFrame.where" if op == "rlike" else ""
-            raise self._failed(node, f"{reason}{hint}") from None
+            raise self._error(node, f"{reason}{hint}") from None
 
     def condition(self, value: Expression) -> Predicate:
         """Return a computed boolean as a condition."""
@@ -425,22 +433,22 @@ class _Binder:
         if name in self._functions:
             wanted = counts.get(name, 2)
             if len(node.args) not in (wanted if isinstance(wanted, tuple) else (wanted,)):
-                raise self._failed(node, f"{node.detail} takes another number of arguments")
+                raise self._error(node, f"{node.detail} takes another number of arguments")
             return self._functions[name](node)
         if name in _CASTS and name not in _NOT_FUNCTIONS and len(node.args) == 1:
             # The function `timestamp` has a zone under every setting; the type of a cast has not.
             return self._cast_to(node, self.operand(node.args[0]), _CASTS[name])
         if name in FUNCTIONS:
             return computed.call(name, [self.operand(one) for one in node.args], self._settings)
-        raise self._failed(
+        raise self._error(
             node,
             f"the function {node.detail} is not known here; leave it to DataFrame.where "
-            "(docs/options.md has those that are)",
+            "(docs/reference/options.md has those that are)",
         )
 
     def _if(self, node: Apply) -> Operand:
         if len(node.args) != 3:
-            raise self._failed(node, "if takes a condition and two values")
+            raise self._error(node, "if takes a condition and two values")
         condition, *values = node.args
         met, other = (computed.value_of(self.operand(one)) for one in values)
         branches = [(self.predicate(condition), met)]
@@ -448,7 +456,7 @@ class _Binder:
 
     def _nullif(self, node: Apply) -> Operand:
         if len(node.args) != 2:
-            raise self._failed(node, "nullif takes two values")
+            raise self._error(node, "nullif takes two values")
         left, right = map(self.operand, node.args)
         equal = self._compare(node, "==", left, right)
         return computed.operand_of(nullif(computed.value_of(left), equal))
@@ -465,7 +473,7 @@ class _Binder:
                 met = self._compare(node, "==", value, case)
             elif isinstance(case, Typed) and pat.is_null(case.dtype):
                 # Spark takes NULL for a condition in IF and WHERE, not in CASE.
-                raise self._failed(
+                raise self._error(
                     node, "NULL is not a condition of CASE; write CAST(NULL AS BOOLEAN)"
                 )
             else:
@@ -482,7 +490,11 @@ class _Binder:
         text = operand.value
         if node.detail == "x":
             return self._bytes(node, text)
-        dtype = {"date": pa.date32(), "timestamp_ntz": CLOCK}.get(node.detail, INSTANT)
+        if node.detail == "time" and _FINE_TIME.search(text):
+            # Releases of Spark give such a literal other types.
+            raise self._error(node, "write at most six digits after the second of a TIME")
+        dtypes = {"date": pa.date32(), "time": TIME, "timestamp_ntz": CLOCK}
+        dtype = dtypes.get(node.detail, INSTANT)
         if node.detail == "timestamp" and self._settings.timestamp_type == "TIMESTAMP_NTZ":
             dtype = INSTANT if has_zone(text) else CLOCK
         return cast(operand, dtype, self._settings)
@@ -494,7 +506,7 @@ class _Binder:
             data = bytes.fromhex(text if len(text) % 2 == 0 else f"0{text}")
         except ValueError:
             if text:
-                raise self._failed(node, "X'...' has to have hexadecimal digits") from None
+                raise self._error(node, "X'...' has to have hexadecimal digits") from None
             data = b""
         return Typed(data, pa.binary(), True)
 
@@ -516,3 +528,14 @@ class _Binder:
             computed.value_of(operand), dtype, self._settings, null_if_failed=null_if_failed
         )
         return computed.operand_of(value)
+
+
+def _of_type(operand: Operand) -> Operand:
+    """Return an interval as a literal that is compared, and other operands as they are.
+
+    Raises
+    ------
+    NoCommonTypeError
+        It is an interval of years or months.
+    """
+    return operand.typed() if isinstance(operand, Interval) else operand

@@ -14,9 +14,8 @@ from lance_spark.scan.predicates.comparison import Op
 from lance_spark.scan.predicates.expressions import arithmetic, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import truth
-from lance_spark.scan.predicates.expressions.dates import Interval
 from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
-from lance_spark.scan.predicates.expressions.holds import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.intervals import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,
@@ -26,6 +25,7 @@ from lance_spark.scan.predicates.expressions.node import (
     as_expression,
     folded,
 )
+from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import tzinfo_of
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
@@ -51,10 +51,10 @@ def value_of(operand: Operand) -> Expression:
     Raises
     ------
     NoCommonTypeError
-        It is an interval, or a column of a type that Spark does not have.
+        It is an interval of years or months, or a column of a type that Spark does not have.
     """
     if isinstance(operand, Interval):
-        raise NoCommonTypeError("an interval is only added to dates and timestamps here")
+        operand = operand.typed()
     expression = as_expression(operand)
     dtype = expression.dtype
     if pat.is_decimal(dtype) and dtype.precision > MOST_DIGITS:
@@ -139,8 +139,9 @@ def _both(
     Raises
     ------
     NoCommonTypeError
-        One is a timestamp without a zone beside a literal with one: Spark compares what clocks show then, if the literal
-        survives the cast to it and back, which is not the order of instants where clocks are put forward.
+        One is a timestamp without a zone beside a literal with one: Spark compares what clocks show
+        then, if the literal survives the cast to it and back, which is not the order of instants
+        where clocks are put forward.
     """
     sides = casted(one, common, settings), casted(other, common, settings)
     if common.equals(INSTANT) and any(isinstance(side, Literal) for side in sides):

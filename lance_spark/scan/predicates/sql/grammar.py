@@ -1,12 +1,9 @@
-"""Spark's boolean expressions, after the rules of its SqlBaseParser.g4 that a predicate can use.
+"""The parser of Spark's boolean expressions, after the rules of its SqlBaseParser.g4.
 
-From the weakest to the strongest::
+Operators by precedence, the lowest first::
 
-    OR
-    AND
-    NOT, !
-    IS [NOT] NULL | TRUE | FALSE | UNKNOWN | DISTINCT FROM, [NOT] BETWEEN, IN, LIKE, ILIKE, RLIKE   (one of them)
-    = == <=> <> != < <= > >= !> !<    (from left to right)
+    OR AND NOT, ! IS [NOT] NULL | TRUE | FALSE | UNKNOWN | DISTINCT FROM, [NOT] BETWEEN, IN, LIKE,
+    ILIKE, RLIKE   (one of them) = == <=> <> != < <= > >= !> !<    (left to right)
     |
     ^
     &
@@ -16,8 +13,9 @@ From the weakest to the strongest::
     unary - + ~
     ::type, .child, ['child']
 
-As in Spark's default mode nearly every keyword is a name too: AND is a column where an operand has to stand. The words
-NULL, TRUE and FALSE are literals there, and CAST and its like are functions before a bracket.
+As in Spark's default mode nearly every keyword is also a name: AND is a column in the position of
+an operand. There the words NULL, TRUE and FALSE are literals, and words such as CAST are functions
+if a bracket follows.
 """
 
 from __future__ import annotations
@@ -29,423 +27,366 @@ from decimal import InvalidOperation
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.scan.predicates.sql.cursor import TokenCursor
 from lance_spark.scan.predicates.sql.numbers import TYPES, typed_number
-from lance_spark.scan.predicates.sql.tokens import Token, error, shown, tokens
-from lance_spark.scan.predicates.sql.tree import Apply, Name, Node, TypeName, Value
-from lance_spark.scan.predicates.sql.words import FUNCTIONS_OF_GRAMMAR, RESERVED
+from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, TypeName, Value
+from lance_spark.scan.predicates.sql.tokens import Token, error, shown
+from lance_spark.scan.predicates.sql.words import (
+    BETWEEN_OPERANDS,
+    COMPARISONS,
+    DECIMAL_TYPES,
+    EXTRACT_PARTS,
+    FUNCTIONS_OF_GRAMMAR,
+    FUNCTIONS_WITH_WORDS,
+    LITERAL_TYPES,
+    PRECEDENCE,
+    QUERY_WORDS,
+    RESERVED,
+    SIGNS_AFTER_NAME,
+    TRIM_FUNCTIONS,
+)
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed
 
-#: Each level of a tree is some calls, where it is read, bound and evaluated.
-DEEPEST = 100
-_COMPARED = {
-    "=": "=",
-    "==": "=",
-    "<=>": "<=>",
-    "<>": "!=",
-    "!=": "!=",
-    "<": "<",
-    "<=": "<=",
-    "!>": "<=",
-    ">": ">",
-    ">=": ">=",
-    "!<": ">=",
-}
-#: Words that begin a query after a bracket, unless a sign follows that only a column can have.
-_QUERIES = ("FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH")
-_AFTER_NAME = ("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", ")", ",", ".")
-#: How strong each operator of two values binds; those of one number go from left to right.
-_STRENGTH: dict[str, int] = {
-    **dict.fromkeys(_COMPARED, 1),
-    "|": 2,
-    "^": 3,
-    "&": 4,
-    **dict.fromkeys(("<<", ">>", ">>>"), 5),
-    **dict.fromkeys(("+", "-", "||"), 6),
-    **dict.fromkeys(("*", "/", "%", "DIV"), 7),
-}
-#: Words that stand between or after operands.
-_BETWEEN_OPERANDS = frozenset(
-    {"AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "DIV"}
-)
-_LITERAL_TYPES = {
-    "DATE": "date",
-    "TIMESTAMP": "timestamp",
-    "TIMESTAMP_LTZ": "timestamp_ltz",
-    "TIMESTAMP_NTZ": "timestamp_ntz",
-    "X": "x",
-}
-_DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
-#: Functions whose arguments can have words between.
-_WITH_WORDS = ("EXTRACT", "SUBSTR", "SUBSTRING", "TRIM")
-_EXTRACTED = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
-_TRIMMED = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
-_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+#: Most levels of a tree. Each level takes some recursive calls in parsing, binding and evaluation.
+MAX_DEPTH = 100
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
 def parse(text: str, settings: SqlSettings) -> Node:
-    """Return the tree of a text.
+    """Return the syntax tree of a text.
 
     Raises
     ------
     InvalidInputError
-        The text is not one expression, or has more than `DEEPEST` levels.
+        The text is not one expression, or has more than `MAX_DEPTH` levels.
     """
     try:
-        return _Parser(text, settings).whole()
+        return _Parser(text, settings).parse()
     except RecursionError:
-        raise InvalidInputError(f"filter {shown(text)}: it is nested too deep") from None
+        raise InvalidInputError(f"filter {shown(text)}: the nesting is too deep") from None
 
 
-class _Parser:
+class _Parser(TokenCursor):
     def __init__(self, text: str, settings: SqlSettings) -> None:
-        self._text = text
-        self._settings = settings
-        self._tokens = tokens(text, settings)
-        self._at = 0
+        super().__init__(text, settings)
         self._level = 0
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
         if len(self._tokens) == 1:
-            raise self._failed("the text is empty; expected a condition")
-        found = self._logic()
-        if self._here.kind != "end":
-            raise self._failed("expected AND, OR, an operator or the end", word_hint=True)
-        return found
+            raise self._error("the text is empty; expected a condition")
+        node = self._logic()
+        if self._current.kind != "end":
+            raise self._error("expected AND, OR, an operator or the end", word_hint=True)
+        return node
 
-    # Tokens
-
-    @property
-    def _here(self) -> Token:
-        return self._tokens[self._at]
-
-    def _ahead(self, count: int = 1) -> Token:
-        return self._tokens[min(self._at + count, len(self._tokens) - 1)]
-
-    def _next(self) -> Token:
-        token = self._tokens[self._at]
-        self._at += token.kind != "end"
-        return token
-
-    def _takes(self, *signs: str) -> bool:
-        found = self._here.is_sign(*signs)
-        self._at += found
-        return found
-
-    def _takes_word(self, *words: str) -> bool:
-        found = self._here.upper in words
-        self._at += found
-        return found
-
-    def _expect(self, sign: str) -> None:
-        if not self._takes(sign):
-            raise self._failed(f"expected {sign}", word_hint=True)
-
-    def _expect_word(self, word: str) -> None:
-        if not self._takes_word(word):
-            raise self._failed(f"expected {word}", word_hint=True)
-
-    def _failed(
-        self, what: str, at: int | None = None, word_hint: bool = False
-    ) -> InvalidInputError:
-        # A word that is taken for an operator, or two in a row, may be meant as the name of a column.
-        before = self._tokens[self._at - 1] if self._at else self._here
-        word = self._here if self._here.kind == "word" and at != before.at else before
-        if word_hint and word.kind == "word":
-            what += f"; if {word.value} is a column, write `{word.value}` with backticks"
-        return error(self._text, self._here.at if at is None else at, what)
-
-    def _apply(self, at: int, op: str, args: Sequence[Node], detail: object = None) -> Apply:
+    def _apply(self, offset: int, op: str, args: Sequence[Node], detail: object = None) -> Apply:
         depth = 1 + max((arg.depth for arg in args), default=0)
-        if depth > DEEPEST:
-            raise error(self._text, at, f"the predicate is nested more than {DEEPEST} deep")
-        return Apply(at, depth, op, tuple(args), detail)
+        if depth > MAX_DEPTH:
+            raise self._too_deep(offset)
+        return Apply(offset, depth, op, tuple(args), detail)
 
     # OR, AND, NOT
 
     def _logic(self, inside_and: bool = False) -> Node:
-        """Read a condition; inside of AND without any OR."""
+        """Parse a condition; if `inside_and`, without OR and AND."""
         self._enter()
-        at = self._here.at
+        offset = self._current.offset
         if inside_and:
-            found = self._negation()
+            node = self._negation()
         else:
-            found = self._chain(at, "and", self._chain_part(at))
-            alternatives = [found]
-            while self._takes_word("OR"):
-                start = self._here.at
-                alternatives.append(self._chain(start, "and", self._chain_part(start)))
-            found = self._chain(at, "or", alternatives)
+            alternatives = [self._chain(offset, "and", self._conjuncts())]
+            while self._accept_word("OR"):
+                start = self._current.offset
+                alternatives.append(self._chain(start, "and", self._conjuncts()))
+            node = self._chain(offset, "or", alternatives)
         self._level -= 1
-        return found
+        return node
 
     def _enter(self) -> None:
         self._level += 1
-        if self._level > DEEPEST:
-            raise error(
-                self._text, self._here.at, f"the predicate is nested more than {DEEPEST} deep"
-            )
+        if self._level > MAX_DEPTH:
+            raise self._too_deep(self._current.offset)
 
-    def _chain_part(self, at: int) -> list[Node]:
+    def _too_deep(self, offset: int) -> InvalidInputError:
+        return error(self._text, offset, f"the predicate has more than {MAX_DEPTH} levels")
+
+    def _conjuncts(self) -> list[Node]:
         parts = [self._logic(inside_and=True)]
-        while self._takes_word("AND"):
+        while self._accept_word("AND"):
             parts.append(self._logic(inside_and=True))
         return parts
 
-    def _chain(self, at: int, op: str, parts: list[Node]) -> Node:
-        return parts[0] if len(parts) == 1 else self._apply(at, op, parts)
+    def _chain(self, offset: int, op: str, parts: list[Node]) -> Node:
+        return parts[0] if len(parts) == 1 else self._apply(offset, op, parts)
 
     def _negation(self) -> Node:
-        marks: list[int] = []
-        while self._here.is_sign("!") or self._is_not():
-            marks.append(self._next().at)
-        found = self._predicated()
-        for at in reversed(marks):
-            found = self._apply(at, "not", [found])
-        return found
+        offsets: list[int] = []
+        while self._current.is_sign("!") or self._is_not():
+            offsets.append(self._next().offset)
+        node = self._predicate()
+        for offset in reversed(offsets):
+            node = self._apply(offset, "not", [node])
+        return node
 
     def _is_not(self) -> bool:
-        """Tell whether the word here is the operator NOT, and not a column of that name."""
-        return self._here.upper == "NOT" and _begins_operand(self._ahead())
+        """Return whether the current word is the operator NOT, and not a column of that name."""
+        return self._current.upper == "NOT" and _begins_operand(self._peek())
 
     # Predicates
 
-    def _predicated(self) -> Node:
-        at = self._here.at
+    def _predicate(self) -> Node:
+        """Parse a value, and a predicate such as IS NULL or IN (...) after it."""
+        offset = self._current.offset
         left = self._value(1)
-        here, mark = self._here, self._at
-        inverted = self._takes_word("NOT")
-        if not inverted and here.is_sign("!") and self._ahead().upper in _BETWEEN_OPERANDS:
+        current, index_of_not = self._current, self._index
+        inverted = self._accept_word("NOT")
+        if not inverted and current.is_sign("!") and self._peek().upper in BETWEEN_OPERANDS:
             if not self._settings.bang_equals_not:
-                raise self._failed("! stands before a condition only; write NOT")
-            inverted = self._takes("!")
-        found = self._is(at, left) if not inverted and self._takes_word("IS") else None
-        if found is None:
-            found = self._suffix(at, left, inverted)
-        if found is None:
+                raise self._error("! must be before a condition; write NOT here")
+            inverted = self._accept("!")
+        node = self._is(offset, left) if not inverted and self._accept_word("IS") else None
+        if node is None:
+            node = self._suffix(offset, left, inverted)
+        if node is None:
             if inverted:
-                self._at = mark
+                self._index = index_of_not
             return left
-        return self._apply(at, "not", [found]) if inverted else found
+        return self._apply(offset, "not", [node]) if inverted else node
 
-    def _suffix(self, at: int, left: Node, inverted: bool) -> Node | None:
-        if self._takes_word("BETWEEN"):
+    def _suffix(self, offset: int, left: Node, inverted: bool) -> Node | None:
+        if self._accept_word("BETWEEN"):
             low = self._value(1)
             self._expect_word("AND")
-            return self._apply(at, "between", [left, low, self._value(1)])
-        if self._takes_word("IN"):
+            return self._apply(offset, "between", [left, low, self._value(1)])
+        if self._accept_word("IN"):
             self._expect("(")
             self._refuse_query()
-            return self._apply(at, "in", [left, *self._arguments()])
-        if self._takes_word("RLIKE", "REGEXP"):
-            return self._apply(at, "rlike", [left, self._value(1)])
+            return self._apply(offset, "in", [left, *self._arguments()])
+        if self._accept_word("RLIKE", "REGEXP"):
+            return self._apply(offset, "rlike", [left, self._value(1)])
         for word in ("LIKE", "ILIKE"):
-            if self._takes_word(word):
-                return self._like(at, word.lower(), left, inverted)
+            if self._accept_word(word):
+                return self._like(offset, word.lower(), left, inverted)
         return None
 
-    def _like(self, at: int, op: str, left: Node, inverted: bool) -> Node:
-        quantifier = self._here.upper
-        if quantifier in ("ANY", "SOME", "ALL") and self._ahead().is_sign("("):
-            self._at += 2
-            parts = [self._apply(at, op, [left, one], "\\") for one in self._arguments()]
-            # NOT LIKE ANY is true where one pattern does not match: NOT (LIKE ALL).
-            every = (quantifier == "ALL") is not inverted
-            return self._chain(at, "and" if every else "or", [*parts])
+    def _like(self, offset: int, op: str, left: Node, inverted: bool) -> Node:
+        quantifier = self._current.upper
+        if quantifier in ("ANY", "SOME", "ALL") and self._peek().is_sign("("):
+            self._index += 2
+            parts = [
+                self._apply(offset, op, [left, pattern], "\\") for pattern in self._arguments()
+            ]
+            # NOT LIKE ANY is true if one pattern does not match, which is NOT (LIKE ALL).
+            is_all = (quantifier == "ALL") is not inverted
+            return self._chain(offset, "and" if is_all else "or", [*parts])
         pattern, escape = self._value(1), "\\"
-        if self._takes_word("ESCAPE"):
+        if self._accept_word("ESCAPE"):
             token = self._next()
             if token.kind != "string" or len(token.value) != 1:
-                raise self._failed("expected a string of one character after ESCAPE", token.at)
+                raise self._error("expected a string of one character after ESCAPE", token.offset)
             escape = token.value
-        return self._apply(at, op, [left, pattern], escape)
+        return self._apply(offset, op, [left, pattern], escape)
 
-    def _is(self, at: int, left: Node) -> Node:
-        inverted = self._takes_word("NOT")
-        what = self._next()
-        if what.upper == "DISTINCT":
+    def _is(self, offset: int, left: Node) -> Node:
+        inverted = self._accept_word("NOT")
+        word = self._next()
+        if word.upper == "DISTINCT":
             self._expect_word("FROM")
-            equal = self._apply(at, "<=>", [left, self._value(1)])
-            return equal if inverted else self._apply(at, "not", [equal])
-        if what.upper not in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
-            raise self._failed("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", what.at)
-        found = self._apply(at, "is", [left], what.upper)
-        return self._apply(at, "not", [found]) if inverted else found
+            equal = self._apply(offset, "<=>", [left, self._value(1)])
+            return equal if inverted else self._apply(offset, "not", [equal])
+        if word.upper not in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
+            raise self._error("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", word.offset)
+        node = self._apply(offset, "is", [left], word.upper)
+        return self._apply(offset, "not", [node]) if inverted else node
 
     def _arguments(self) -> list[Node]:
-        """Read expressions with commas between, up to the bracket that closes them."""
-        found = [self._logic()]
-        while self._takes(","):
-            found.append(self._logic())
+        """Parse expressions separated by commas, and the closing bracket."""
+        arguments = [self._logic()]
+        while self._accept(","):
+            arguments.append(self._logic())
         self._expect(")")
-        return found
+        return arguments
 
     # Values
 
-    def _value(self, weakest: int) -> Node:
-        at = self._here.at
+    def _value(self, min_precedence: int) -> Node:
+        offset = self._current.offset
         signs: list[Token] = []
-        while self._here.is_sign("-", "+", "~"):
-            if self._here.value == "-" and self._ahead().kind == "number":
+        while self._current.is_sign("-", "+", "~"):
+            if self._current.value == "-" and self._peek().kind == "number":
                 break
             signs.append(self._next())
-        found = self._primary()
+        node = self._primary()
         for sign in reversed(signs):
             op = {"-": "negative", "+": "positive", "~": "~"}[sign.value]
-            found = self._apply(sign.at, op, [found])
+            node = self._apply(sign.offset, op, [node])
         while True:
-            here = self._here
-            op = here.value if here.kind == "sign" else here.upper
-            strength = _STRENGTH.get(op, 0) if here.kind in ("sign", "word") else 0
-            if strength < weakest:
-                return found
-            self._at += 1
-            right = self._value(strength + 1)
-            name = _COMPARED.get(op, op.lower())
-            found = self._apply(at, name, [found, right])
+            current = self._current
+            op = current.value if current.kind == "sign" else current.upper
+            precedence = PRECEDENCE.get(op, 0) if current.kind in ("sign", "word") else 0
+            if precedence < min_precedence:
+                return node
+            self._index += 1
+            right = self._value(precedence + 1)
+            name = COMPARISONS.get(op, op.lower())
+            node = self._apply(offset, name, [node, right])
 
     def _primary(self) -> Node:
-        found = self._operand()
+        node = self._operand()
         while True:
-            if self._here.is_sign(".") and isinstance(found, Name):
-                self._at += 1
-                found = Name(found.at, 1, (*found.parts, self._name()))
-            elif self._here.is_sign("[") and isinstance(found, Name):
-                self._at += 1
-                if self._here.kind != "string" or not self._ahead().is_sign("]"):
-                    raise self._failed("expected the name of a struct's child in quotes, and ]")
-                found = Name(found.at, 1, (*found.parts, self._next().value))
-                self._at += 1
-            elif self._takes("::"):
-                found = self._apply(found.at, "cast", [found], self._type())
-            elif self._here.upper == "COLLATE" and self._ahead().kind in ("word", "name"):
-                raise self._failed("collations are not read in a predicate")
+            if self._current.is_sign(".") and isinstance(node, Name):
+                self._index += 1
+                node = Name(node.offset, 1, (*node.parts, self._name()))
+            elif self._current.is_sign("[") and isinstance(node, Name):
+                self._index += 1
+                if self._current.kind != "string" or not self._peek().is_sign("]"):
+                    raise self._error("expected the name of a struct's child in quotes, and ]")
+                node = Name(node.offset, 1, (*node.parts, self._next().value))
+                self._index += 1
+            elif self._accept("::"):
+                node = self._apply(node.offset, "cast", [node], self._type())
+            elif self._current.upper == "COLLATE" and self._peek().kind in ("word", "name"):
+                raise self._error("collations are not supported in a predicate")
             else:
-                return found
+                return node
 
     def _operand(self) -> Node:
         token = self._next()
         if token.kind == "number":
             return self._number(token, "")
         if token.is_sign("-"):
-            return self._number(self._next(), "-", token.at)
+            return self._number(self._next(), "-", token.offset)
         if token.kind == "string":
             text = token.value
-            while self._here.kind == "string":
+            while self._current.kind == "string":
                 text += self._next().value
-            return Value(token.at, 1, Typed(text, pa.string(), True))
+            return Value(token.offset, 1, Typed(text, pa.string(), True))
         if token.is_sign("("):
             self._refuse_query()
-            found = self._logic()
-            if self._here.is_sign(","):
-                raise self._failed("rows of several values are not read in a predicate")
+            node = self._logic()
+            if self._current.is_sign(","):
+                raise self._error("rows of several values are not supported in a predicate")
             self._expect(")")
-            return found
+            return node
         if token.kind == "name":
-            return Name(token.at, 1, (token.value,))
+            return Name(token.offset, 1, (token.value,))
         if token.kind == "word":
             return self._word(token)
-        self._at -= token.kind != "end"
+        self._index -= token.kind != "end"
         if token.is_sign("?", ":"):
-            raise self._failed("parameters have no value here; write the literal")
-        raise self._failed("expected a column, a literal or a bracket", token.at, word_hint=True)
+            raise self._error("parameters have no value here; write the literal")
+        raise self._error("expected a column, a literal or a bracket", token.offset, word_hint=True)
 
     def _refuse_query(self) -> None:
-        """Refuse what Spark reads as a query: ``(values IN (1))`` is a row of an inline table, not a column."""
-        word, after = self._here, self._ahead()
-        if word.kind != "word" or word.upper not in _QUERIES or after.is_sign(*_AFTER_NAME):
+        """Refuse a subquery. Spark reads also ``(values IN (1))`` as one, not as a column."""
+        word, after = self._current, self._peek()
+        if word.kind != "word" or word.upper not in QUERY_WORDS or after.is_sign(*SIGNS_AFTER_NAME):
             return
         if after.kind != "end":
-            raise self._failed(
-                f"{word.value} begins a subquery here, which is not read in a predicate; if "
+            raise self._error(
+                f"{word.value} begins a subquery, which is not supported in a predicate; if "
                 f"{word.value} is a column, write `{word.value}` with backticks"
             )
 
     def _word(self, token: Token) -> Node:
-        word, here = token.upper, self._here
-        if here.is_sign("("):
+        word, current = token.upper, self._current
+        if current.is_sign("("):
             return self._call(token)
         if word in ("NULL", "TRUE", "FALSE"):
             if word == "NULL":
-                return Value(token.at, 1, Typed(None, pa.null(), True))
-            return Value(token.at, 1, Typed(word == "TRUE", pa.bool_(), True))
-        if word == "INTERVAL" and (here.kind in ("string", "number") or here.is_sign("-", "+")):
+                return Value(token.offset, 1, Typed(None, pa.null(), True))
+            return Value(token.offset, 1, Typed(word == "TRUE", pa.bool_(), True))
+        if word == "INTERVAL" and (
+            current.kind in ("string", "number") or current.is_sign("-", "+")
+        ):
             return self._interval(token)
-        if here.kind == "string":
-            if word not in _LITERAL_TYPES:
-                raise self._failed(
-                    f"there are no literals of type {token.value}; expected one of "
-                    f"{', '.join(_LITERAL_TYPES)}",
-                    token.at,
+        if current.kind == "string":
+            if word not in LITERAL_TYPES:
+                raise self._error(
+                    f"the type of a literal must be one of {', '.join(LITERAL_TYPES)}, not "
+                    f"{token.value}",
+                    token.offset,
                     word_hint=True,
                 )
-            self._at += 1
-            text = Value(here.at, 1, Typed(here.value, pa.string(), True))
-            return self._apply(token.at, "literal", [text], _LITERAL_TYPES[word])
+            self._index += 1
+            text = Value(current.offset, 1, Typed(current.value, pa.string(), True))
+            return self._apply(token.offset, "literal", [text], LITERAL_TYPES[word])
         if (
             word == "CASE"
-            and (here.upper == "WHEN" or _begins_operand(here))
-            and (here.upper not in _BETWEEN_OPERANDS)
+            and (current.upper == "WHEN" or _begins_operand(current))
+            and (current.upper not in BETWEEN_OPERANDS)
         ):
             return self._case(token)
         if word == "CURRENT_PATH":
-            raise self._failed("it is a function since Spark 4.3", token.at, word_hint=True)
+            raise self._error(
+                "CURRENT_PATH is a function since Spark 4.3", token.offset, word_hint=True
+            )
         self._check_reserved(token)
-        return Name(token.at, 1, (token.value,))
+        return Name(token.offset, 1, (token.value,))
 
     def _interval(self, token: Token) -> Node:
-        """Read what follows INTERVAL: numbers with units, or a string of them."""
+        """Parse the rest of INTERVAL.
+
+        It is numbers with units, a string of these, or a string and a range of units.
+        """
         parts: list[str] = []
-        while not parts or self._here.is_sign("-", "+") or self._here.kind == "number":
-            sign = self._next().value if self._here.is_sign("-", "+") else ""
+        while not parts or self._current.kind in ("number", "string"):
+            sign = self._next().value if self._current.is_sign("-", "+") else ""
             number = self._next()
             if number.kind not in ("string", "number") or number.suffix:
-                raise self._failed("expected a number and a unit, as in INTERVAL 3 DAYS", number.at)
+                raise self._error(
+                    "expected a number and a unit, as in INTERVAL 3 DAYS", number.offset
+                )
+            if number.kind == "string" and self._peek().upper == "TO" and not parts:
+                return self._interval_between(token, sign, number.value)
             if number.kind == "string" and not _NUMBER.fullmatch(number.value):
                 if sign or parts:
-                    raise self._failed(
-                        "write the sign of an interval inside of its string", number.at
+                    raise self._error(
+                        "write the sign of an interval inside its string", number.offset
                     )
-                return self._apply(token.at, "interval", (), number.value)
+                return self._apply(token.offset, "interval", (), (number.value, False, None))
             unit = self._next()
-            if (
-                unit.kind != "word"
-                or self._here.upper == "TO"
-                or (sign and number.value[0] in "+-")
-            ):
-                raise self._failed("expected a unit, as in INTERVAL 3 DAYS", unit.at)
-            parts.append(f"{sign}{number.value.strip()} {unit.value}")
-            if self._here.is_sign("-", "+") or number.kind == "string":
-                # What follows is an operator.
-                break
-        return self._apply(token.at, "interval", (), " ".join(parts))
+            value = number.value.strip()
+            if unit.kind != "word" or (sign and value[0] in "+-"):
+                raise self._error("expected a unit, as in INTERVAL 3 DAYS", unit.offset)
+            # A sign after the unit is an operator, and ends the interval.
+            parts.append(f"{sign}{value} {unit.value}")
+        return self._apply(token.offset, "interval", (), (" ".join(parts), False, None))
+
+    def _interval_between(self, token: Token, sign: str, text: str) -> Node:
+        """Parse the units after a string, as in ``INTERVAL '1 02:03:04' DAY TO SECOND``."""
+        largest = self._next().upper
+        self._expect_word("TO")
+        units = (largest.lower(), self._next().upper.lower())
+        return self._apply(token.offset, "interval", (), (text, sign == "-", units))
 
     def _case(self, token: Token) -> Node:
-        """Read what follows CASE, up to END."""
+        """Parse the rest of CASE, up to END."""
         self._enter()
-        parts = [] if self._here.upper == "WHEN" else [self._logic()]
+        parts = [] if self._current.upper == "WHEN" else [self._logic()]
         has_value = bool(parts)
-        while self._takes_word("WHEN"):
+        while self._accept_word("WHEN"):
             parts.append(self._logic())
             self._expect_word("THEN")
             parts.append(self._logic())
         if len(parts) < 2:
-            raise self._failed(
+            raise self._error(
                 f"expected WHEN; if {token.value} is a column, write `{token.value}` with backticks"
             )
-        has_otherwise = self._takes_word("ELSE")
+        has_otherwise = self._accept_word("ELSE")
         if has_otherwise:
             parts.append(self._logic())
         self._expect_word("END")
         self._level -= 1
-        return self._apply(token.at, "case", parts, (has_value, has_otherwise))
+        return self._apply(token.offset, "case", parts, (has_value, has_otherwise))
 
     def _check_reserved(self, token: Token) -> None:
         enforced = self._settings.ansi and self._settings.reserved_keywords
         if enforced and token.upper in RESERVED:
             raise error(
                 self._text,
-                token.at,
+                token.offset,
                 f"{token.value} is a reserved word with spark.sql.ansi.enforceReservedKeywords; "
                 f"write `{token.value}` with backticks",
             )
@@ -453,7 +394,7 @@ class _Parser:
     def _name(self) -> str:
         token = self._next()
         if token.kind not in ("word", "name"):
-            raise self._failed("expected the name of a struct's child", token.at)
+            raise self._error("expected the name of a struct's child", token.offset)
         if token.kind == "word":
             self._check_reserved(token)
         return token.value
@@ -461,62 +402,62 @@ class _Parser:
     def _call(self, token: Token) -> Node:
         word = token.upper
         if word in ("CAST", "TRY_CAST"):
-            self._at += 1
+            self._index += 1
             inner = self._logic()
             self._expect_word("AS")
             target = self._type()
             self._expect(")")
-            return self._apply(token.at, word.lower(), [inner], target)
-        if word in _WITH_WORDS:
+            return self._apply(token.offset, word.lower(), [inner], target)
+        if word in FUNCTIONS_WITH_WORDS:
             return self._call_with_words(token)
         if word in FUNCTIONS_OF_GRAMMAR:
-            raise self._failed(
-                f"{token.value}(...) is not read in a predicate", token.at, word_hint=True
+            raise self._error(
+                f"{token.value}(...) is not supported in a predicate", token.offset, word_hint=True
             )
-        self._at += 1
-        arguments = [] if self._takes(")") else self._arguments()
-        return self._apply(token.at, "call", arguments, word.lower())
+        self._index += 1
+        arguments = [] if self._accept(")") else self._arguments()
+        return self._apply(token.offset, "call", arguments, word.lower())
 
     def _call_with_words(self, token: Token) -> Node:
-        """Read a function whose arguments may have words between: ``substring(a FROM 2 FOR 3)``."""
-        self._at += 1
-        name, part = token.upper, self._here.upper
+        """Parse a function with words between its arguments: ``substring(a FROM 2 FOR 3)``."""
+        self._index += 1
+        name, part = token.upper, self._current.upper
         if name == "EXTRACT":
-            if part not in _EXTRACTED or self._ahead().upper != "FROM":
-                raise self._failed(f"expected one of {', '.join(_EXTRACTED)}, and FROM")
-            self._at += 2
-            return self._apply(token.at, "call", self._arguments(), part.lower())
-        if name == "TRIM" and part in _TRIMMED and self._ahead().upper == "FROM":
-            self._at += 2
-            return self._apply(token.at, "call", self._arguments(), _TRIMMED[part])
+            if part not in EXTRACT_PARTS or self._peek().upper != "FROM":
+                raise self._error(f"expected one of {', '.join(EXTRACT_PARTS)}, and FROM")
+            self._index += 2
+            return self._apply(token.offset, "call", self._arguments(), part.lower())
+        if name == "TRIM" and part in TRIM_FUNCTIONS and self._peek().upper == "FROM":
+            self._index += 2
+            return self._apply(token.offset, "call", self._arguments(), TRIM_FUNCTIONS[part])
         arguments = [self._logic()]
-        if self._here.upper == "FROM":
+        if self._current.upper == "FROM":
             if name == "TRIM":
-                raise self._failed("characters other than spaces are not trimmed here")
-            while self._takes_word("FROM" if len(arguments) == 1 else "FOR"):
+                raise self._error("trimming of characters other than spaces is not supported")
+            while self._accept_word("FROM" if len(arguments) == 1 else "FOR"):
                 arguments.append(self._logic())
             self._expect(")")
-        elif self._takes(","):
+        elif self._accept(","):
             arguments += self._arguments()
         else:
             self._expect(")")
         if (name == "TRIM") is not (len(arguments) == 1):
-            raise self._failed(f"{token.value} is not read with these arguments", token.at)
-        return self._apply(token.at, "call", arguments, name.lower())
+            raise self._error(f"{token.value} is not supported with these arguments", token.offset)
+        return self._apply(token.offset, "call", arguments, name.lower())
 
     def _type(self) -> TypeName:
         token = self._next()
         word = token.upper
         sizes: list[int] = []
-        if self._here.is_sign("("):
-            self._at += 1
-            while not sizes or self._takes(","):
+        if self._current.is_sign("("):
+            self._index += 1
+            while not sizes or self._accept(","):
                 size = self._next()
                 if size.kind != "number" or size.suffix or not size.value.isdigit():
-                    raise self._failed("expected a number of digits", size.at)
+                    raise self._error("expected a number of digits", size.offset)
                 sizes.append(int(size.value[:9]))
             self._expect(")")
-        if word in _DECIMALS and len(sizes) <= 2:
+        if word in DECIMAL_TYPES and len(sizes) <= 2:
             precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
             if 0 < precision <= 38 and scale <= precision:
                 return TypeName(pa.decimal128(precision, scale))
@@ -524,19 +465,24 @@ class _Parser:
             return TypeName(pa.string())
         elif word == "TIMESTAMP" and not sizes:
             return TypeName(CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT)
-        elif word in TYPES and not sizes:
+        elif word == "TIME" and sizes not in ([], [6]):
+            raise self._error(
+                "times have six digits after the second here; write TIME", token.offset
+            )
+        elif word in TYPES and (not sizes or word == "TIME"):
             return TypeName(TYPES[word])
-        raise self._failed(
-            "expected a type that a literal is cast to, such as int, double or date", token.at
+        raise self._error(
+            "expected a type that a value can be cast to, such as int, double or date",
+            token.offset,
         )
 
-    def _number(self, token: Token, sign: str, at: int | None = None) -> Node:
+    def _number(self, token: Token, sign: str, offset: int | None = None) -> Node:
         try:
             typed = typed_number(sign + token.value, token.suffix, self._settings)
         except (TypeError, InvalidOperation, OverflowError, ValueError) as reason:
-            why = str(reason) if isinstance(reason, TypeError) else "Spark has no such number"
-            raise error(self._text, token.at, why) from None
-        return Value(token.at if at is None else at, 1, typed)
+            message = str(reason) if isinstance(reason, TypeError) else "not a number in Spark"
+            raise error(self._text, token.offset, message) from None
+        return Value(token.offset if offset is None else offset, 1, typed)
 
 
 def _begins_operand(token: Token) -> bool:

@@ -1,4 +1,4 @@
-"""Literals of numbers, and the names of types."""
+"""Number literals, and the names of types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lance_spark.scan.predicates.rounding import to_float32
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, decimal, integer
+from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, TIME, Typed, decimal, integer
 
 TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -24,6 +24,7 @@ TYPES: dict[str, pa.DataType] = {
     "REAL": pa.float32(),
     "DOUBLE": pa.float64(),
     "DATE": pa.date32(),
+    "TIME": TIME,
     "TIMESTAMP_LTZ": INSTANT,
     "TIMESTAMP_NTZ": CLOCK,
     "STRING": pa.string(),
@@ -36,23 +37,31 @@ _LARGEST_DOUBLE = Decimal(2**1024 - 2**970)
 
 
 def typed_number(text: str, suffix: str, settings: SqlSettings) -> Typed:
-    """Return the number of digits, with a sign or without, and a suffix.
+    """Return the literal of a number.
+
+    Parameters
+    ----------
+    text : str
+        The digits, with or without a sign.
+    suffix : str
+        In upper case; empty for none.
+    settings : SqlSettings
 
     Raises
     ------
     TypeError
-        It does not fit its type, or has more digits than any type.
+        The number does not fit its type, or has more digits than any type.
     """
     number = Decimal(text)
-    whole = not set(text) & set(".eE")
+    is_whole = not set(text) & set(".eE")
     if suffix in _INTEGERS:
         dtype = _INTEGERS[suffix]
         limit = 1 << dtype.bit_width - 1
         if not -limit <= number < limit:
             raise TypeError(f"the number does not fit its suffix {suffix}")
         return Typed(int(number), dtype, True)
-    if suffix == "" and whole:
-        # A text of thousands of digits is not made a Python integer.
+    if suffix == "" and is_whole:
+        # The size is checked first, because Python is slow to parse an integer of many digits.
         return decimal(number) if number.adjusted() > 18 else integer(int(number))
     if suffix in ("F", "D") or (
         suffix == "" and set(text) & set("eE") and not settings.exponent_literals_as_decimals

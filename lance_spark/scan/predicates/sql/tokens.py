@@ -1,15 +1,16 @@
-"""The words, literals and signs of a text in Spark's SQL, after its lexer (SqlBaseLexer.g4).
+"""The lexer of Spark's SQL, after its SqlBaseLexer.g4.
 
-| kind | what it is | its value |
+| token | text | value |
 | --- | --- | --- |
-| word | letters, digits and underscores: a keyword or a name | as it is written |
-| name | a name in backticks; in double quotes, if the settings say so | without its quotes |
-| string | in quotes, raw or not | what the literal stands for |
-| number | with its suffix | digits, and the suffix in capitals |
-| sign | operators, commas, brackets | |
-| end | after the last token | |
+| word | letters, digits and underscores: a keyword or a name | the text |
+| name | a name in backticks; in double quotes, depending on settings | the name |
+| string | a string in quotes, raw or not | the string |
+| number | a number with its suffix | digits; the suffix in upper case |
+| sign | operator, comma or bracket | the text |
+| end | the end of the text | empty |
 
-Letters outside of ASCII begin no word: Spark's lexer takes them, and its parser refuses them without backticks.
+Letters outside of ASCII are refused in words: Spark's lexer accepts them, but its parser refuses
+them without backticks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Literal
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 
-#: Longer texts are refused before they are looked at.
-LONGEST = 16 * 1024 * 1024
+#: Most characters of a text.
+MAX_LENGTH = 16 * 1024 * 1024
 
 Kind = Literal["word", "name", "string", "number", "sign", "end"]
 
@@ -35,24 +36,24 @@ class Token:
     ----------
     kind : str
     value : str
-    at : int
-        Where it begins in the text.
+    offset : int
+        Its first character in the text.
     suffix : str
-        Of a number: L, S, Y, F, D, BD or nothing.
+        Of a number: L, S, Y, F, D, BD or empty.
     """
 
     kind: Kind
     value: str
-    at: int
+    offset: int
     suffix: str = ""
 
     @property
     def upper(self) -> str:
-        """The word in capitals; empty for tokens that are not words."""
+        """The word in upper case; empty for tokens that are not words."""
         return self.value.upper() if self.kind == "word" else ""
 
     def is_sign(self, *signs: str) -> bool:
-        """Tell whether it is one of some signs."""
+        """Return whether the token is one of some signs."""
         return self.kind == "sign" and self.value in signs
 
 
@@ -83,11 +84,12 @@ def tokens(text: str, settings: SqlSettings) -> list[Token]:
     Raises
     ------
     InvalidInputError
-        The text has something that is no token, or a literal without an end.
+        The text has something that is not a token, or a literal without an end.
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_LENGTH:
         raise InvalidInputError(
-            f"filter {shown(text)}: it has {len(text)} characters, and at most {LONGEST} are read"
+            f"filter {shown(text)}: the text has {len(text)} characters, at most {MAX_LENGTH} are "
+            "supported"
         )
     if settings.variable_substitution and "${" in text:
         raise error(
@@ -99,15 +101,15 @@ def tokens(text: str, settings: SqlSettings) -> list[Token]:
     return list(_Lexer(text, settings).all())
 
 
-def error(text: str, at: int, what: str) -> InvalidInputError:
-    """Return the error of a text that cannot be read, with the place."""
-    rest = text[at : at + 20]
-    place = f"character {at + 1}, before {rest!r}" if rest else "its end"
-    return InvalidInputError(f"filter {shown(text)}, {place}: {what}")
+def error(text: str, offset: int, message: str) -> InvalidInputError:
+    """Return an error with the position in the text."""
+    rest = text[offset : offset + 20]
+    place = f"character {offset + 1}, before {rest!r}" if rest else "its end"
+    return InvalidInputError(f"filter {shown(text)}, {place}: {message}")
 
 
 def shown(text: str) -> str:
-    """Return a text as errors show it."""
+    """Return a text as errors show it: quoted and not too long."""
     return repr(text if len(text) < 200 else f"{text[:200]}...")
 
 
@@ -117,134 +119,135 @@ class _Lexer:
         self._settings = settings
 
     def all(self) -> list[Token]:
-        text, at, found = self._text, 0, []
+        text, offset, result = self._text, 0, []
         while True:
-            at = self._after_space(at)
-            if at >= len(text):
-                found.append(Token("end", "", len(text)))
-                return found
-            token, at = self._token(at)
-            found.append(token)
+            offset = self._after_space(offset)
+            if offset >= len(text):
+                result.append(Token("end", "", len(text)))
+                return result
+            token, offset = self._token(offset)
+            result.append(token)
 
-    def _after_space(self, at: int) -> int:
-        """Return where the next token begins, after white space and comments."""
+    def _after_space(self, offset: int) -> int:
+        """Return the offset of the next token, after white space and comments."""
         text = self._text
         while True:
-            match = _SPACE.match(text, at)
-            at = match.end() if match else at
-            if not text.startswith("/*", at) or text.startswith("/*+", at):
-                return at
-            depth, end = 0, at
-            while depth or end == at:
+            match = _SPACE.match(text, offset)
+            offset = match.end() if match else offset
+            if not text.startswith("/*", offset) or text.startswith("/*+", offset):
+                return offset
+            depth, end = 0, offset
+            while depth or end == offset:
                 mark = _COMMENT.search(text, end)
                 if mark is None:
-                    raise error(text, at, "the comment has no end; expected */")
-                # What looks like a hint begins no comment inside of a comment either.
-                hint = mark.group() == "/*" and text.startswith("+", mark.end())
-                depth += 0 if hint else 1 if mark.group() == "/*" else -1
+                    raise error(text, offset, "the comment has no end; expected */")
+                # `/*+` does not begin a nested comment.
+                is_hint = mark.group() == "/*" and text.startswith("+", mark.end())
+                depth += 0 if is_hint else 1 if mark.group() == "/*" else -1
                 end = mark.end()
-            at = end
+            offset = end
 
-    def _token(self, at: int) -> tuple[Token, int]:
+    def _token(self, offset: int) -> tuple[Token, int]:
         text = self._text
-        char = text[at]
+        char = text[offset]
         if char == "'":
-            return self._string(_SINGLE, at)
+            return self._string(_SINGLE, offset)
         if char == '"':
-            names = self._settings.ansi and self._settings.double_quoted_identifiers
-            return self._quoted_name(at) if names else self._string(_DOUBLE, at)
+            is_name = self._settings.ansi and self._settings.double_quoted_identifiers
+            return self._quoted_name(offset) if is_name else self._string(_DOUBLE, offset)
         if char == "`":
-            match = _BACKTICKS.match(text, at)
+            match = _BACKTICKS.match(text, offset)
             if match is None:
-                raise error(text, at, "the name has no end; expected another backtick")
-            return Token("name", match.group()[1:-1].replace("``", "`"), at), match.end()
-        if char in "rR" and (match := _RAW.match(text, at)):
-            # With escaped literals Spark takes one character off both ends, and no prefix.
+                raise error(text, offset, "the name has no end; expected another backtick")
+            return Token("name", match.group()[1:-1].replace("``", "`"), offset), match.end()
+        if char in "rR" and (match := _RAW.match(text, offset)):
+            # With escaped string literals Spark removes one character at both ends, but not the
+            # prefix.
             start = 1 if self._settings.escaped_string_literals else 2
-            return Token("string", match.group()[start:-1], at), match.end()
-        if match := _POINT.match(text, at):
-            return self._number(match, at)
-        word, whole = _WORD.match(text, at), _WHOLE.match(text, at)
+            return Token("string", match.group()[start:-1], offset), match.end()
+        if match := _POINT.match(text, offset):
+            return self._number(match, offset)
+        word, whole = _WORD.match(text, offset), _WHOLE.match(text, offset)
         if whole and whole.group(2) and whole.group(2) in "LSYlsy" and not whole[1].isdigit():
-            whole = re.compile(r"([0-9]++[eE][+-]?[0-9]++)()").match(text, at)
+            whole = re.compile(r"([0-9]++[eE][+-]?[0-9]++)()").match(text, offset)
         if whole and (word is None or whole.end() >= word.end()):
-            return self._number(whole, at)
+            return self._number(whole, offset)
         if word is not None:
-            self._check_letter(word.end(), at)
-            return Token("word", word.group(), at), word.end()
-        if match := _SIGN.match(text, at):
+            self._check_letter(word.end(), offset)
+            return Token("word", word.group(), offset), word.end()
+        if match := _SIGN.match(text, offset):
             if match.group() == "/*+":
-                raise error(text, at, "hints are not read in a predicate")
-            return Token("sign", match.group(), at), match.end()
-        self._check_letter(at, at)
-        raise error(text, at, f"{char!r} begins nothing that Spark's SQL has")
+                raise error(text, offset, "hints are not supported in a predicate")
+            return Token("sign", match.group(), offset), match.end()
+        self._check_letter(offset, offset)
+        raise error(text, offset, f"{char!r} does not begin a token of Spark's SQL")
 
-    def _check_letter(self, at: int, start: int) -> None:
-        if self._text[at : at + 1].isalpha():
+    def _check_letter(self, offset: int, start: int) -> None:
+        if self._text[offset : offset + 1].isalpha():
             raise error(
                 self._text,
                 start,
-                "names with letters other than A to Z are written in backticks",
+                "names with letters other than A to Z must be in backticks",
             )
 
-    def _number(self, match: re.Match[str], at: int) -> tuple[Token, int]:
-        return Token("number", match[1], at, (match[2] or "").upper()), match.end()
+    def _number(self, match: re.Match[str], offset: int) -> tuple[Token, int]:
+        return Token("number", match[1], offset, (match[2] or "").upper()), match.end()
 
-    def _quoted_name(self, at: int) -> tuple[Token, int]:
-        match = _DOUBLE.match(self._text, at)
+    def _quoted_name(self, offset: int) -> tuple[Token, int]:
+        match = _DOUBLE.match(self._text, offset)
         if match is None:
-            raise error(self._text, at, "the name has no end; expected another double quote")
-        return Token("name", match.group()[1:-1].replace('""', '"'), at), match.end()
+            raise error(self._text, offset, "the name has no end; expected another double quote")
+        return Token("name", match.group()[1:-1].replace('""', '"'), offset), match.end()
 
-    def _string(self, pattern: re.Pattern[str], at: int) -> tuple[Token, int]:
-        match = pattern.match(self._text, at)
+    def _string(self, pattern: re.Pattern[str], offset: int) -> tuple[Token, int]:
+        match = pattern.match(self._text, offset)
         if match is None:
-            raise error(self._text, at, f"the string has no end; expected {self._text[at]}")
+            raise error(self._text, offset, f"the string has no end; expected {self._text[offset]}")
         body = match.group()[1:-1]
         if not self._settings.escaped_string_literals:
-            body = self._unescaped(body, self._text[at], at)
+            body = self._unescaped(body, self._text[offset], offset)
         if not body.isascii() and any("\ud800" <= char < "\ue000" for char in body):
-            raise error(self._text, at, "the string has half of a character (a lone surrogate)")
-        return Token("string", body, at), match.end()
+            raise error(self._text, offset, "the string has half of a character (a lone surrogate)")
+        return Token("string", body, offset), match.end()
 
-    def _unescaped(self, body: str, quote: str, at: int) -> str:
+    def _unescaped(self, body: str, quote: str, offset: int) -> str:
         doubled = "" if self._settings.consecutive_string_literals else quote
         if "\\" not in body:
             return body.replace(quote * 2, doubled)
         parts: list[str] = []
-        place = 0
-        while place < len(body):
-            mark = re.compile(f"\\\\|{quote}{quote}").search(body, place)
+        position = 0
+        while position < len(body):
+            mark = re.compile(f"\\\\|{quote}{quote}").search(body, position)
             if mark is None:
-                parts.append(body[place:])
+                parts.append(body[position:])
                 break
-            parts.append(body[place : mark.start()])
-            place = mark.end()
+            parts.append(body[position : mark.start()])
+            position = mark.end()
             if mark.group() != "\\":
                 parts.append(doubled)
                 continue
-            part, place = self._escape(body, place, at)
+            part, position = self._escape(body, position, offset)
             parts.append(part)
         joined = "".join(parts)
-        # Two halves of a character are one, as in Java.
+        # Two surrogates in a row are one character, as in Java.
         return joined if joined.isascii() else _with_pairs(joined)
 
-    def _escape(self, body: str, place: int, at: int) -> tuple[str, int]:
-        """Return what stands after a backslash, and where it ends."""
-        char = body[place]
+    def _escape(self, body: str, position: int, offset: int) -> tuple[str, int]:
+        """Return the value of the escape after a backslash, and the position after it."""
+        char = body[position]
         for letter, size in (("u", 4), ("U", 8)):
-            digits = body[place + 1 : place + 1 + size]
+            digits = body[position + 1 : position + 1 + size]
             if char == letter and len(digits) == size and _HEX.issuperset(digits):
                 code = int(digits, 16)
                 if code > 0x10FFFF:
-                    raise error(self._text, at, f"\\U{digits} is not a character of Unicode")
-                return chr(code), place + 1 + size
-        octal = body[place : place + 3]
+                    raise error(self._text, offset, f"\\U{digits} is not a character of Unicode")
+                return chr(code), position + 1 + size
+        octal = body[position : position + 3]
         if len(octal) == 3 and octal[0] in "01" and set(octal[1:]) <= set("01234567"):
-            return chr(int(octal, 8)), place + 3
+            return chr(int(octal, 8)), position + 3
         if char in "%_":
-            return f"\\{char}", place + 1
-        return _ESCAPES.get(char, char), place + 1
+            return f"\\{char}", position + 1
+        return _ESCAPES.get(char, char), position + 1
 
 
 def _with_pairs(text: str) -> str:

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -16,8 +17,8 @@ import scala.Option;
  * Makes forms, the parts of a request: {"col": [names]}, {"lit": text or null, "type": Spark's
  * name}, {"op": name, "args": [forms]}.
  *
- * <p>The text of a literal is Spark's internal value: days of a date, microseconds of a timestamp,
- * hexadecimal digits of binary.
+ * <p>The text of a literal is Spark's internal value: days of a date, microseconds of a timestamp or
+ * interval, nanoseconds of a time of day, hexadecimal digits of binary.
  */
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -97,7 +98,10 @@ final class Forms {
         || t.equals(DataTypes.FloatType)
         || t.equals(DataTypes.DoubleType)
         || t.equals(DataTypes.StringType)
-        || t.equals(DataTypes.BinaryType);
+        || t.equals(DataTypes.BinaryType)
+        || t instanceof DayTimeIntervalType
+        // Spark 4.0 has no class TimeType.
+        || t.catalogString().equals("time(6)");
   }
 
   /** Returns whether values of a type are ordered as integers are. */

@@ -6,7 +6,8 @@
 | `PatchColumns` | executors | one new data file for each fragment |
 | `Computation.finish` | driver | one `Merge` |
 
-If others commit first, files of fragments whose values are as they were are used again; the others are computed anew.
+If others commit first, files of fragments whose values are as they were are used again; the others
+are computed anew.
 """
 
 from __future__ import annotations
@@ -76,13 +77,14 @@ def add_expressions(
     table = dataset._table
     called = [f"new column {name!r}" for name in given]
     columns = {
-        name: to_column(one, what) for what, (name, one) in zip(called, given.items(), strict=True)
+        name: to_column(item, what)
+        for what, (name, item) in zip(called, given.items(), strict=True)
     }
     check_new(table, columns)
     names = named_in(dataset, *given.values())
     used = resolved(base, dataset, names, *columns.values(), called=called)
     wanted: list[str | Column] = [ROW_ADDRESS.name]
-    wanted += (one.alias(name) for name, one in columns.items())
+    wanted += (item.alias(name) for name, item in columns.items())
     empty = frame(base, dataset, used)
     with understood("new columns"):
         types = empty.select(*wanted).schema
@@ -140,21 +142,24 @@ def update_from(
     key: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> tuple[Manifest, int]:
-    """Give rows of a version the values of another frame, once; see `LanceTable.updateColumnsFrom`."""
+    """Give rows of a version the values of another frame, once; see
+    `LanceTable.updateColumnsFrom`.
+    """
     table = dataset._table
     check_key(table, source, key)
     names = [name for name in source.columns if name not in key]
     if not names:
         raise InvalidInputError("the DataFrame has no column but the key")
-    by_name = {one.name: one for one in table.schema.fields}
-    found = {name: find(table.schema.names, name) for name in names}
-    unknown = [name for name, at in found.items() if at < 0]
+    by_name = {item.name: item for item in table.schema.fields}
+    result = {name: find(table.schema.names, name) for name in names}
+    unknown = [name for name, position in result.items() if position < 0]
     if unknown:
         raise SchemaMismatchError(
-            f"{table.store.display} has no column {unknown[0]!r} to update, only {', '.join(by_name)}"
+            f"{table.store.display} has no column {unknown[0]!r} to update, only "
+            f"{', '.join(by_name)}"
         )
-    fields = [by_name[table.schema.names[at]] for at in found.values()]
-    blobs = [one.name for one in fields if has_blobs(one)]
+    fields = [by_name[table.schema.names[position]] for position in result.values()]
+    blobs = [item.name for item in fields if has_blobs(item)]
     if blobs:
         raise UnsupportedError(f"blobs of column {blobs[0]!r} are updated by update() or merge()")
     values = {
@@ -162,7 +167,7 @@ def update_from(
     }
     if len(values) < len(names):
         raise InvalidInputError(f"two columns of the DataFrame go to one: {', '.join(names)}")
-    there = [one.id for one in counted_fragments(table.paths, table.manifest) if one.num_rows]
+    there = [item.id for item in counted_fragments(table.paths, table.manifest) if item.num_rows]
     rows = by_key(frame(base, dataset, key), source, key, values, "inner")
     return update_in_place(job, table, fields, rows, there, properties, ordered=False)
 
@@ -175,7 +180,8 @@ def by_key(
     how: str,
     flagged: bool = False,
 ) -> DataFrame:
-    """Return the addresses of a table's rows with values of the rows of a frame that have the same key.
+    """Return the addresses of a table's rows with values of the rows of a frame that have the same
+    key.
 
     Parameters
     ----------
@@ -193,17 +199,17 @@ def by_key(
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     addressed = own.select(
-        ROW_ADDRESS.name, *(F.col(name).alias(_OWN.format(at)) for at, name in enumerate(key))
+        ROW_ADDRESS.name, *(F.col(name).alias(_OWN.format(index)) for index, name in enumerate(key))
     )
     other = source.select(
-        *(source[name].alias(_KEY.format(at)) for at, name in enumerate(key)),
-        *(one.alias(_NEW.format(at)) for at, one in enumerate(values.values())),
+        *(source[name].alias(_KEY.format(index)) for index, name in enumerate(key)),
+        *(item.alias(_NEW.format(index)) for index, item in enumerate(values.values())),
         F.lit(True).alias(_FOUND),
     )
-    same = [F.col(_OWN.format(at)) == F.col(_KEY.format(at)) for at in range(len(key))]
+    same = [F.col(_OWN.format(index)) == F.col(_KEY.format(index)) for index in range(len(key))]
     return addressed.join(other, same, how).select(
         ROW_ADDRESS.name,
-        *(F.col(_NEW.format(at)).alias(name) for at, name in enumerate(values)),
+        *(F.col(_NEW.format(index)).alias(name) for index, name in enumerate(values)),
         *([_FOUND] if flagged else []),
     )
 
@@ -236,7 +242,7 @@ def check_new(table: OpenTable, names: Any) -> None:
     names = list(names)
     if not names:
         raise InvalidInputError("say which columns to add: there are none")
-    lower = {one.lower(): one for one in table.schema.names}
+    lower = {item.lower(): item for item in table.schema.names}
     for name in names:
         if not isinstance(name, str) or not name or "." in name:
             raise InvalidInputError(f"{name!r} is no name of a column")
@@ -256,22 +262,23 @@ def _schema_of(
     from pyspark.sql.types import StructType
 
     arrow = to_arrow_schema(StructType(types.fields[1:]), marks)
-    return numbered(table, pa.schema([one.with_nullable(nullable) for one in arrow]))
+    return numbered(table, pa.schema([item.with_nullable(nullable) for item in arrow]))
 
 
 def _missing(table: OpenTable, computation: Computation) -> list[int]:
     there = counted_fragments(table.paths, table.manifest)
-    return [one.id for one in there if one.num_rows and one.id not in computation.done]
+    return [item.id for item in there if item.num_rows and item.id not in computation.done]
 
 
 def _note(table: OpenTable, computation: Computation, patched: Sequence[ColumnFile]) -> None:
-    lacking = [one for one in patched if not one.complete]
+    lacking = [item for item in patched if not item.complete]
     if lacking:
         raise LanceError(
-            f"{table.store.display}: rows of fragment {lacking[0].fragment_id} have no new values: the expressions leave rows "
+            f"{table.store.display}: rows of fragment {lacking[0].fragment_id} have no new values: "
+            "the expressions leave rows "
             "out; nothing was changed"
         )
-    computation.add(table, [NewFile(one.fragment_id, one.file) for one in patched])
+    computation.add(table, [NewFile(item.fragment_id, item.file) for item in patched])
 
 
 def _finish(
@@ -283,6 +290,6 @@ def _finish(
     return computation.finish(
         table,
         [*table.manifest.to_proto().fields, *schema.to_protos()],
-        preserves_nullability=all(one.nullable for one in schema.fields),
+        preserves_nullability=all(field.nullable for field in schema.fields),
         properties=properties,
     )

@@ -1,6 +1,7 @@
 """New values of columns and of children of structs, as expressions of Spark for whole columns.
 
-A struct with a new child is put together of all its children. It is not null then, even where it was: as in Delta Lake.
+A struct with a new child is put together of all its children. It is not null then, even where it
+was: as in Delta Lake.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def assigned_columns(
     schema : Schema
         Of the table.
     values : mapping of str to str or Column
-        By column, or by child of a struct, behind dots; names with other characters have backticks around them.
+        By column, or by child of a struct, behind dots; names with other characters have backticks
+        around them.
     what : str
         What errors call `values`.
     find : callable
@@ -52,16 +54,18 @@ def assigned_columns(
     UnsupportedError
         A struct that has blobs gets a new child.
     """
-    found: dict[Path, str | Column] = {}
+    results: dict[Path, str | Column] = {}
     tops: dict[str, Field] = {}
     for name, value in values.items():
         path = path_to(schema, name, find, alias)
         names = names_of(path)
-        check_apart(names, list(found), what)
-        found[names] = to_column(value, f"{what}[{name!r}]") if len(names) > 1 else value
+        check_apart(names, list(results), what)
+        results[names] = to_column(value, f"{what}[{name!r}]") if len(names) > 1 else value
         tops[names[0]] = path[0]
     return {
-        name: found[(name,)] if (name,) in found else _struct(field, (name,), found, qualifier)
+        name: results[(name,)]
+        if (name,) in results
+        else _struct(field, (name,), results, qualifier)
         for name, field in tops.items()
     }
 
@@ -76,7 +80,7 @@ def _struct(
         below = (*path, child.name)
         if below in given:
             value = cast_to(to_column(given[below], ".".join(below)), child)
-        elif any(one[: len(below)] == below for one in given):
+        elif any(item[: len(below)] == below for item in given):
             value = _struct(child, below, given, qualifier)
         else:
             value = F.col(quoted(*qualifier, *below))

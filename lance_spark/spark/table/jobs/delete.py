@@ -55,13 +55,15 @@ def delete(
     table = dataset._table
     deletions = find_and_write(base, job, dataset, condition)
     manifest = commit_deletes(table, deletions, text_of(condition), properties=properties)
-    return manifest, sum(one.num_rows for one in deletions)
+    return manifest, sum(deletion.num_rows for deletion in deletions)
 
 
 def find_and_write(
     base: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
 ) -> list[FragmentDeletion]:
-    """Find the rows that meet a condition, and write deletion files for them; nothing refers to these yet."""
+    """Find the rows that meet a condition, and write deletion files for them; nothing refers to
+    these yet.
+    """
     table = dataset._table
     check_rows_writable(table, data_files=False)
     predicate = native(base, dataset, condition)
@@ -76,18 +78,20 @@ def find_and_write(
 
 def run(job: Job, tasks: list[DeleteTask]) -> list[FragmentDeletion]:
     """Write deletion files on executors."""
-    return [one for part in job.run_tasks(tasks, DeleteTask.run, STEP) for one in part]
+    return [item for part in job.run_tasks(tasks, DeleteTask.run, STEP) for item in part]
 
 
 def candidates(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
-    """Return the rows that can meet a predicate, by fragment, as far as zone maps tell; None if there are no indexes."""
+    """Return the rows that can meet a predicate, by fragment, as far as zone maps tell; None if
+    there are no indexes.
+    """
     if dataset._table.manifest.index_section is None:
         return None
-    found: dict[int, BitMap] = {}
+    results: dict[int, BitMap] = {}
     for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
         for piece in task.slices:
-            found.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
-    return found
+            results.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+    return results
 
 
 def text_of(condition: str | Column | None) -> str:

@@ -14,7 +14,7 @@ from lance_spark.mutations.rewrite.address_reader import offsets_by_fragment
 from lance_spark.mutations.rows.deletion_vectors import union
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FindRows:
-    """Collects the addresses of a partition, whose first column they are: one mapping of fragments to bitmaps, if there are any."""
+    """Collects the addresses of a partition, whose first column they are: one mapping of fragments
+    to bitmaps, if there are any.
+    """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[int, bytes]]:
         """Yield the offsets of the rows by fragment, as Roaring bitmaps."""
-        found: dict[int, BitMap] = {}
+        results: dict[int, BitMap] = {}
         for batch in batches:
             for number, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
-                rows = found.setdefault(number, BitMap())
+                rows = results.setdefault(number, BitMap())
                 rows |= bitmap_of(offsets)
-        if found:
-            yield {number: encode_bitmap(rows) for number, rows in found.items()}
+        if results:
+            yield {number: encode_bitmap(rows) for number, rows in results.items()}
 
 
-def addresses_of(batch: pa.RecordBatch) -> Words:
+def addresses_of(batch: pa.RecordBatch) -> UInt64Array:
     """Return the first column of a batch, in which Spark has addresses as signed numbers."""
-    numbers: Words = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
+    numbers: UInt64Array = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
     return numbers
 
 

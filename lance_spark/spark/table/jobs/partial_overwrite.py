@@ -6,7 +6,8 @@
 | rows of the table that meet it | executors | deletion files |
 | `replacement` | driver | one `Update` |
 
-A row is looked at by the task that writes it, so that a DataFrame need not give the same rows twice.
+A row is looked at by the task that writes it, so that a DataFrame need not give the same rows
+twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lance_spark.spark.table.dataframes import cast_to, named_in, to_column, und
 from lance_spark.spark.table.jobs.delete import find_and_write, text_of
 from lance_spark.spark.write.background_writer import BackgroundWriter
 from lance_spark.spark.write.input_converter import InputConverter
-from lance_spark.spark.write.writer import check_types, map_columns
+from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
@@ -56,7 +57,8 @@ _SHOWN = 60
 class InsertRows:
     """Writes the rows of a partition to new fragments, which it yields, if there are any.
 
-    Batches have the new values, then the columns that errors show, and whether the row meets the condition.
+    Batches have the new values, then the columns that errors show, and whether the row meets the
+    condition.
 
     Attributes
     ----------
@@ -110,14 +112,15 @@ class InsertRows:
         met = batch.column(batch.num_columns - 1)
         if met.true_count == len(met):
             return
-        at = next(n for n, one in enumerate(met.to_pylist()) if not one)
+        position = next(n for n, item in enumerate(met.to_pylist()) if not item)
         values = [
-            f"{name} is {batch.column(len(self.names) + n)[at].as_py()!r:.{_SHOWN}}"
+            f"{name} is {batch.column(len(self.names) + n)[position].as_py()!r:.{_SHOWN}}"
             for n, name in enumerate(self.shown)
         ]
         shown = f": {', '.join(values)}" if values else ""
         raise InvalidInputError(
-            f"replaceWhere: a row of the DataFrame does not meet {self.text!r}{shown}. Nothing was replaced; filter the DataFrame "
+            f"replaceWhere: a row of the DataFrame does not meet {self.text!r}{shown}. Nothing was "
+            "replaced; filter the DataFrame "
             "by the same condition"
         )
 
@@ -147,12 +150,12 @@ def replace_where(
     rows, shown = with_condition(base, dataset, source, names, condition)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
-    fragments = [one for part in written for one in part]
+    fragments = [item for part in written for item in part]
     deletions = find_and_write(base, job, dataset, condition)
     operation = replacement(table, deletions, fragments)
     manifest = commit_rows(table, operation, properties=properties)
-    inserted = sum(one.physical_rows for one in fragments)
-    return manifest, inserted, sum(one.num_rows for one in deletions)
+    inserted = sum(item.physical_rows for item in fragments)
+    return manifest, inserted, sum(item.num_rows for item in deletions)
 
 
 def with_condition(
@@ -162,7 +165,8 @@ def with_condition(
     names: Sequence[str],
     condition: str | Column,
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return a frame of new rows: values, columns that the condition names as the table has them, whether it is true.
+    """Return a frame of new rows: values, columns that the condition names as the table has them,
+    whether it is true.
 
     Parameters
     ----------
@@ -187,25 +191,28 @@ def with_condition(
     from pyspark.sql.types import BooleanType
 
     table = dataset._table
-    given = {name: _NEW.format(at) for at, name in enumerate(names)}
+    given = {name: _NEW.format(index) for index, name in enumerate(names)}
     named = set(named_in(dataset, condition))
-    fields = [one for one in table.schema.fields if one.name in named]
+    fields = [field for field in table.schema.fields if field.name in named]
     # What the DataFrame does not have is null.
     columns = [
-        cast_to(F.col(given[one.name]) if one.name in given else F.lit(None), one).alias(one.name)
-        for one in fields
+        cast_to(F.col(given[field.name]) if field.name in given else F.lit(None), field).alias(
+            field.name
+        )
+        for field in fields
     ]
     rows = source.toDF(*given.values()).select(*given.values(), *columns)
     if base.alias_name is not None:
         rows = rows.alias(base.alias_name)
-    shown = tuple(one.name for one in fields)
+    shown = tuple(field.name for field in fields)
     with understood("replaceWhere: condition"):
         met = to_column(condition, "replaceWhere: condition").alias("__met")
         checked = rows.select(*given.values(), *shown, met)
         kind = checked.schema[-1].dataType
     if not isinstance(kind, BooleanType):
         raise InvalidInputError(
-            f"replaceWhere: condition {text_of(condition)!r} is neither true nor false, but {kind.simpleString()}"
+            f"replaceWhere: condition {text_of(condition)!r} is neither true nor false, but "
+            f"{kind.simpleString()}"
         )
     return checked, shown
 
@@ -219,7 +226,7 @@ def given_columns(table: OpenTable, names: Sequence[str]) -> Schema:
         There are none.
     """
     chosen = set(names)
-    fields = tuple(one for one in table.schema.fields if one.name in chosen)
+    fields = tuple(field for field in table.schema.fields if field.name in chosen)
     if not fields:
         raise SchemaMismatchError(
             f"{table.store.display}: the DataFrame has no column of the table"

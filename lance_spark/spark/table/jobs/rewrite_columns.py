@@ -1,7 +1,9 @@
-"""Columns of rows by address, from frames to data files: what backfills and updates of columns share.
+"""Columns of rows by address, from frames to data files: what backfills and updates of columns
+share.
 
-A scan gives all rows of a fragment to one task, in order: nothing is shuffled. Expressions that need other rows, window functions for
-example, are computed after a shuffle. What comes of them is sorted by address, in a second run.
+A scan gives all rows of a fragment to one task, in order: nothing is shuffled. Expressions that
+need other rows, window functions for example, are computed after a shuffle. What comes of them is
+sorted by address, in a second run.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _WAVES = 4
 
 @dataclass(frozen=True, slots=True)
 class PatchColumns:
-    """Writes the columns of a partition, whose first column is addresses: what was written, or None if rows come in another order.
+    """Writes the columns of a partition, whose first column is addresses: what was written, or None
+    if rows come in another order.
 
     Attributes
     ----------
@@ -75,20 +78,20 @@ class PatchColumns:
         patch = ColumnRewriter(self.table.open(), self.schema, old=self.old, tag=self.tag)
         try:
             self._write(patch, batches)
-            found: list[ColumnFile] | None = patch.finish()
+            results: list[ColumnFile] | None = patch.finish()
         except RowOrderError:
             patch.abort()
             if self.ordered:
                 raise
             for _ in batches:
                 pass
-            found = None
+            results = None
         except BaseException:
             with suppress(Exception):
                 patch.abort()
             raise
-        if found is None or found:
-            yield found
+        if results is None or results:
+            yield results
 
     def _write(self, patch: ColumnRewriter, batches: Iterator[pa.RecordBatch]) -> None:
         convert = InputConverter(input_schema(self.schema), self.schema.names)
@@ -102,7 +105,8 @@ class PatchColumns:
                 missing = flags.is_valid().index(False).as_py()
                 if missing >= 0:
                     raise InvalidInputError(
-                        f"the row with _rowaddr {addresses[missing]} has no row of the same key: give it one, or leave missing "
+                        f"the row with _rowaddr {addresses[missing]} has no row of the same key: "
+                        "give it one, or leave missing "
                         'at "null"'
                     )
             start = 0
@@ -120,7 +124,8 @@ def patched_in_order(
     *,
     every: bool,
 ) -> list[ColumnFile]:
-    """Write columns from a frame that has whole fragments in order; sort it, if its expressions have moved the rows.
+    """Write columns from a frame that has whole fragments in order; sort it, if its expressions
+    have moved the rows.
 
     Parameters
     ----------
@@ -143,10 +148,10 @@ def patched_in_order(
     """
     parts = job.run_frame(rows, work, "compute columns")
     patched = _joined(parts)
-    numbers = [one.fragment_id for one in patched]
+    numbers = [item.fragment_id for item in patched]
     good = None not in parts and len(set(numbers)) == len(numbers)
     if every:
-        good = good and set(numbers) == set(fragments) and all(one.complete for one in patched)
+        good = good and set(numbers) == set(fragments) and all(item.complete for item in patched)
     if good:
         return patched
     with suppress(StorageError):
@@ -181,7 +186,7 @@ def commit_patched(
     columns = tuple(changed_columns(table, patched))
     operation = update_operation(table, [UpdateResult(columns=columns)], (), "columns")
     manifest = commit_rows(table, operation, properties=properties)
-    return manifest, sum(one.num_rows for one in columns)
+    return manifest, sum(column.num_rows for column in columns)
 
 
 def update_in_place(
@@ -235,4 +240,4 @@ def update_in_place(
 
 
 def _joined(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:
-    return [one for part in parts for one in part or ()]
+    return [item for part in parts for item in part or ()]

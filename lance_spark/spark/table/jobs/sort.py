@@ -1,7 +1,8 @@
-"""The rows of a table in the order of columns: Spark sorts keys and addresses, executors read and write the rows.
+"""The rows of a table in the order of columns: Spark sorts keys and addresses, executors read and
+write the rows.
 
-Nothing but the columns to sort by and the addresses goes through Spark and its shuffle. Each partition of the sorted frame becomes a
-fragment, which reads its rows out of all the old ones.
+Nothing but the columns to sort by and the addresses goes through Spark and its shuffle. Each
+partition of the sorted frame becomes a fragment, which reads its rows out of all the old ones.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ def sort_columns(given: str | Column | Sequence[str | Column], what: str) -> lis
     if not several:
         raise InvalidInputError(f"{what} names no column")
     return [
-        functions.col(f"`{one.replace('`', '``')}`")
-        if isinstance(one, str)
-        else dataframes.to_column(one, what)
-        for one in several
+        functions.col(f"`{item.replace('`', '``')}`")
+        if isinstance(item, str)
+        else dataframes.to_column(item, what)
+        for item in several
     ]
 
 
@@ -107,7 +108,8 @@ def sort_rows(
     *,
     curve: bool,
 ) -> tuple[Manifest, CompactionMetrics | None]:
-    """Put the rows of a table in the order of columns, or on their Z-curve, and commit; None if there are no rows.
+    """Put the rows of a table in the order of columns, or on their Z-curve, and commit; None if
+    there are no rows.
 
     Raises
     ------
@@ -122,11 +124,11 @@ def sort_rows(
     placement = placement_of(table)
     written = []
     for group in groups_of(table, excluded | frozenset(options.excluded_fragment_ids)):
-        rows = sum(one.num_rows for one in group)
+        rows = sum(item.num_rows for item in group)
         partitions = max(round(rows / options.target_rows(group)), 1)
-        ids = [one.id for one in group]
-        found = dataframes.frame(base, dataset, names, fragments=ids)
-        frame = _ordered(found, columns, partitions, rows if curve else None)
+        ids = [item.id for item in group]
+        result = dataframes.frame(base, dataset, names, fragments=ids)
+        frame = _ordered(result, columns, partitions, rows if curve else None)
         targets = placement.of(group[0])
         work = ReorderRows(snapshot_of(table), job.tag, options.max_bytes_per_file, targets)
         written.append((group, job.run_frame(frame, work, "sort rows")))
@@ -138,16 +140,17 @@ def sort_rows(
 def _ordered(
     frame: DataFrame, columns: Sequence[Column], partitions: int, curve_of: int | None
 ) -> DataFrame:
-    """Return the addresses of a frame in the order of columns, or on their Z-curve, cut into partitions.
+    """Return the addresses of a frame in the order of columns, or on their Z-curve, cut into
+    partitions.
 
     `curve_of` is how many rows there are, if it is to be the curve.
     """
     from pyspark.sql import functions
 
     address = functions.col(ROW_ADDRESS.name)
-    names = [f"__key_{at}" for at in range(len(columns))]
+    names = [f"__key_{index}" for index in range(len(columns))]
     keyed = frame.select(
-        address, *(one.alias(name) for one, name in zip(columns, names, strict=True))
+        address, *(column.alias(name) for column, name in zip(columns, names, strict=True))
     )
     if curve_of is not None:
         keyed, names = with_places(keyed, names, curve_of), [PLACE]

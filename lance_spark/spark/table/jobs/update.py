@@ -5,9 +5,10 @@
 | rows | whole rows that get values, to new fragments; deletion files where they were | of all columns, for each such row |
 | columns | new data files of the columns that get values, with all rows of a fragment | of these columns, for each row of the fragments, read and written |
 
-The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of the rows and their new values, and no
-other column. Who writes a row notes its address; what is committed is made of these notes, so that what is deleted is what was written,
-even if a condition would not say the same again.
+The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of
+the rows and their new values, and no other column. Who writes a row notes its address; what is
+committed is made of these notes, so that what is deleted is what was written, even if a condition
+would not say the same again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ _FEW_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MoveRows:
-    """Moves the rows of a partition, which come as an address and new values; yields a `RewrittenRows`, if there are any.
+    """Moves the rows of a partition, which come as an address and new values; yields a
+    `RewrittenRows`, if there are any.
 
     Attributes
     ----------
@@ -85,16 +87,16 @@ class MoveRows:
         """Write the rows of all batches."""
         table = self.table.open()
         chosen = set(self.names)
-        given = Schema(tuple(one for one in table.schema.fields if one.name in chosen))
+        given = Schema(tuple(field for field in table.schema.fields if field.name in chosen))
         incoming = InputConverter(input_schema(given), self.names)
         mover = RowRewriter(table, table.schema, self.names, tag=self.tag, first=task_number())
         with aborted_on_error(mover.abort):
             for batch in batches:
                 addresses = addresses_of(batch)
-                at = 0
+                position = 0
                 for values in incoming(batch.select(range(1, batch.num_columns))):
-                    mover.move(addresses[at : at + values.num_rows], values)
-                    at += values.num_rows
+                    mover.move(addresses[position : position + values.num_rows], values)
+                    position += values.num_rows
             moved = mover.finish()
         if moved.num_rows:
             yield moved
@@ -122,33 +124,33 @@ def update(
     check_rows_writable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
     assigned = assignments(table.schema, values, base.spark, base.alias_name)
-    by_name = {one.name: one for one in table.schema.fields}
+    by_name = {item.name: item for item in table.schema.fields}
     fields = [by_name[name] for name in assigned]
-    ids = {node.id for one in fields for node in one.walk()}
-    blobs = [one.name for one in fields if has_blobs(one)]
+    ids = {node.id for item in fields for node in item.walk()}
+    blobs = [item.name for item in fields if has_blobs(item)]
     if blobs and mode == "columns":
         raise UnsupportedError(
             f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or "auto"'
         )
-    found: dict[int, BitMap] | None = None
+    results: dict[int, BitMap] | None = None
     matched = 0
     if mode == "auto":
-        found = {n: one for n, one in find_rows(base, job, dataset, condition).items() if one}
-        if not found:
+        results = {n: item for n, item in find_rows(base, job, dataset, condition).items() if item}
+        if not results:
             return _commit(job, table, [], assigned, properties)
-        matched = sum(map(len, found.values()))
+        matched = sum(map(len, results.values()))
         in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
-        if in_place and columns_are_cheaper(table, fields, found, matched):
+        if in_place and columns_are_cheaper(table, fields, results, matched):
             mode = "columns"
     if mode == "columns":
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
-            base, dataset, condition, assigned, fragments=found, whole_fragments=in_order
+            base, dataset, condition, assigned, fragments=results, whole_fragments=in_order
         )
-        there = found or [one.id for one in counted_fragments(table.paths, table.manifest)]
+        there = results or [item.id for item in counted_fragments(table.paths, table.manifest)]
         return update_in_place(job, table, fields, rows, there, properties, ordered=in_order)
-    rows = new_values(base, dataset, condition, assigned, fragments=found)
-    if found is not None and matched < _FEW_ROWS * len(found):
+    rows = new_values(base, dataset, condition, assigned, fragments=results)
+    if results is not None and matched < _FEW_ROWS * len(results):
         # A partition of a scan is not worth a file of its own.
         rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
     work = MoveRows(snapshot_of(table), tuple(assigned), job.tag)
@@ -172,8 +174,8 @@ def columns_are_cheaper(
         Such rows.
     """
     there = counted_fragments(table.paths, table.manifest)
-    touched = [one for one in there if one.id in fragments]
-    physical = sum(one.physical_rows for one in touched)
+    touched = [item for item in there if item.id in fragments]
+    physical = sum(item.physical_rows for item in touched)
     stored = estimated_bytes(touched, physical)
     if not stored:
         # Nobody noted the sizes of the files.
@@ -188,7 +190,8 @@ def assignments(
     session: Any,
     alias: str | None = None,
 ) -> dict[str, str | Column]:
-    """Return the columns that get new values, by their names in the table, and expressions for them.
+    """Return the columns that get new values, by their names in the table, and expressions for
+    them.
 
     Raises
     ------
@@ -213,7 +216,9 @@ def new_values(
     fragments: Mapping[int, object] | None = None,
     whole_fragments: bool = False,
 ) -> DataFrame:
-    """Return the addresses of the rows that meet a condition, and their new values, cast to what the columns have."""
+    """Return the addresses of the rows that meet a condition, and their new values, cast to what
+    the columns have.
+    """
     ids = None if fragments is None else list(fragments)
     rows = matching(
         base,
@@ -224,10 +229,10 @@ def new_values(
         whole_fragments=whole_fragments,
         called=[f"set[{name!r}]" for name in assigned],
     )
-    fields = {one.name: one for one in dataset._table.schema.fields}
+    fields = {field.name: field for field in dataset._table.schema.fields}
     columns = [
-        cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{at}")
-        for at, (name, value) in enumerate(assigned.items())
+        cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{index}")
+        for index, (name, value) in enumerate(assigned.items())
     ]
     return rows.select(ROW_ADDRESS.name, *columns)
 
@@ -239,15 +244,16 @@ def _commit(
     assigned: Mapping[str, object],
     properties: Mapping[str, str] | None,
 ) -> tuple[Manifest, int]:
-    rows = union((one.rows for one in moved), disjoint=True)
+    rows = union((item.rows for item in moved), disjoint=True)
     deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
-    count = sum(one.num_rows for one in moved)
-    if sum(one.num_rows for one in deletions) != count:
+    count = sum(item.num_rows for item in moved)
+    if sum(item.num_rows for item in deletions) != count:
         raise LanceError(
-            f"{table.store.display}: {count} rows were written anew, but not as many deleted; nothing was changed, run it again"
+            f"{table.store.display}: {count} rows were written anew, but not as many deleted; "
+            "nothing was changed, run it again"
         )
-    fragments = tuple(fragment for one in moved for fragment in one.fragments)
-    fields = [one for one in table.schema.fields if one.name in assigned]
+    fragments = tuple(fragment for item in moved for fragment in item.fragments)
+    fields = [item for item in table.schema.fields if item.name in assigned]
     changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
     result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
     operation = update_operation(table, [result], changed, "rows")

@@ -1,8 +1,10 @@
-"""A number for each row by which rows that are near one another in several columns come together: its place on a Z-curve.
+"""A number for each row by which rows that are near one another in several columns come together:
+its place on a Z-curve.
 
-Each value becomes its rank among up to 1,023 values of a sample, stretched to 10 bits, so that a column counts by the order of its values
-and not by how they are spread; null is before all others. The bits of the ranks are taken in turns, the highest first: of the columns a and b
-``a9 b9 a8 b8 ... a0 b0``.
+Each value becomes its rank among up to 1,023 values of a sample, stretched to 10 bits, so that a
+column counts by the order of its values and not by how they are spread; null is before all others.
+The bits of the ranks are taken in turns, the highest first: of the columns a and b ``a9 b9 a8 b8
+... a0 b0``.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ Numbers = npt.NDArray[np.int64]
 
 
 def with_places(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFrame:
-    """Return the addresses of a frame with the place of each row on a Z-curve. Runs a Spark job that takes a sample.
+    """Return the addresses of a frame with the place of each row on a Z-curve. Runs a Spark job
+    that takes a sample.
 
     Parameters
     ----------
@@ -57,20 +60,21 @@ def with_places(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFra
     if len(keys) > MAX_COLUMNS:
         raise InvalidInputError(f"zOrderBy: {len(keys)} columns; {MAX_COLUMNS} are the most")
     chosen = [
-        functions.substring(one, 1, _LETTERS).alias(one)
-        if isinstance(frame.schema[one].dataType, StringType)
-        else functions.col(one)
-        for one in keys
+        functions.substring(item, 1, _LETTERS).alias(item)
+        if isinstance(frame.schema[item].dataType, StringType)
+        else functions.col(item)
+        for item in keys
     ]
     short = frame.select(ROW_ADDRESS.name, *chosen)
     part = min(_SAMPLE_ROWS / max(num_rows, 1), 1.0)
     sample = short.select(*keys).sample(fraction=part, seed=1).toArrow()
-    work = _Places(tuple(bounds_of(sample.column(at), one) for at, one in enumerate(keys)))
+    work = _Places(tuple(bounds_of(sample.column(index), item) for index, item in enumerate(keys)))
     return short.mapInArrow(work, f"{ROW_ADDRESS.name} long, {PLACE} long")
 
 
 def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
-    """Return values of a sample that cut it into parts of about the same size, in order and each once.
+    """Return values of a sample that cut it into parts of about the same size, in order and each
+    once.
 
     Raises
     ------
@@ -90,7 +94,9 @@ def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def ranks_of(bounds: pa.Array, values: pa.Array) -> Numbers:
-    """Return which part of the bounds is not above each value, up to 1,023 for all of them; 0 for null."""
+    """Return which part of the bounds is not above each value, up to 1,023 for all of them; 0 for
+    null.
+    """
     both = pa.concat_arrays([bounds.cast(values.type), values])
     # Sorting is stable, so that a bound comes before the values that equal it.
     order = pc.array_sort_indices(both, null_placement="at_start").to_numpy().astype(np.int64)
@@ -121,7 +127,9 @@ class _Places:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            ranks = [ranks_of(bounds, batch.column(at)) for at, bounds in enumerate(self.bounds, 1)]
+            ranks = [
+                ranks_of(bounds, batch.column(index)) for index, bounds in enumerate(self.bounds, 1)
+            ]
             places = pa.array(interleaved(ranks))
             yield pa.RecordBatch.from_arrays(
                 [batch.column(0), places], names=[ROW_ADDRESS.name, PLACE]

@@ -6,8 +6,8 @@
 | whenNotMatched... | of the source, without such a row of the table | the source |
 | whenNotMatchedBySource... | of the table, without such a row of the source | the table |
 
-Clauses of one kind are asked in the order that they are given, and the first one whose condition is true applies: one that is null
-does not. Rows for which none applies stay as they are.
+Clauses of one kind are asked in the order that they are given, and the first one whose condition is
+true applies: one that is null does not. Rows for which none applies stay as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 @names_table_by(lambda merge: parse_uri(merge._base.path).display)
 class MergeBuilder:
-    """A merge that is put together clause by clause, and made by `execute`; see `LanceTable.merge`, which returns it.
+    """A merge that is put together clause by clause, and made by `execute`; see `LanceTable.merge`,
+    which returns it.
 
     Each method returns another builder.
 
@@ -85,7 +86,8 @@ class MergeBuilder:
         condition : str or Column, optional
             Of both sides.
         set : mapping of str to str or Column
-            By column of the table, or by child of a struct, an expression of both sides; others stay as they are.
+            By column of the table, or by child of a struct, an expression of both sides; others
+            stay as they are.
 
         Raises
         ------
@@ -97,10 +99,11 @@ class MergeBuilder:
     def whenMatchedUpdateAll(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Give rows that match the source's values of all columns that the source has; others stay as they are.
+        """Give rows that match the source's values of all columns that the source has; others stay
+        as they are.
 
-        Columns go by name, in any case of letters. Columns of the source that the table does not have are an error, unless a
-        condition or an expression of the merge names them.
+        Columns go by name, in any case of letters. Columns of the source that the table does not
+        have are an error, unless a condition or an expression of the merge names them.
 
         Parameters
         ----------
@@ -153,7 +156,8 @@ class MergeBuilder:
     def whenNotMatchedInsertAll(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Insert rows of the source that match none, with all columns that the source has; others are null.
+        """Insert rows of the source that match none, with all columns that the source has; others
+        are null.
 
         Columns go as in `whenMatchedUpdateAll`.
 
@@ -218,13 +222,13 @@ class MergeBuilder:
         Raises
         ------
         InvalidInputError
-            There is no clause, Spark cannot make sense of a condition or expression, a column that must not be null gets nulls,
-            or the options name a version.
+            There is no clause, Spark cannot make sense of a condition or expression, a column that
+            must not be null gets nulls, or the options name a version.
         SchemaMismatchError
             The table has no such column, or a new row lacks one that must not be null.
         AmbiguousMergeError
-            Several rows of the source match a row that is to change, other than by clauses that delete it whatever they are; or new
-            rows have one primary key.
+            Several rows of the source match a row that is to change, other than by clauses that
+            delete it whatever they are; or new rows have one primary key.
         CommitConflictError
             Others were faster, again and again.
         UnsupportedFeatureError, UnsupportedError, StorageError
@@ -233,10 +237,10 @@ class MergeBuilder:
         """
         if not self._clauses:
             raise InvalidInputError("merge: say what is to be done, by whenMatched... and the like")
-        found = [Counts()]
+        result = [Counts()]
 
         def plan(job: Job, dataset: Dataset) -> Manifest:
-            manifest, found[0] = merge(
+            manifest, result[0] = merge(
                 self._base,
                 job,
                 dataset,
@@ -254,7 +258,7 @@ class MergeBuilder:
             conflict_retries=self._conflict_retries,
             naming=texts_of(self._condition, self._clauses),
         )
-        counts = found[0]
+        counts = result[0]
         return ChangeResult(manifest.version, counts.inserted, counts.updated, counts.deleted)
 
     def _with(
@@ -264,9 +268,10 @@ class MergeBuilder:
         condition: str | Column | None,
         values: Mapping[str, str | Column] | None = None,
     ) -> MergeBuilder:
-        if any(one.rows is rows and one.condition is None for one in self._clauses):
+        if any(clause.rows is rows and clause.condition is None for clause in self._clauses):
             raise InvalidInputError(
-                f"merge: a clause for rows {rows.value} has no condition, so none after it can apply; only the last one can lack it"
+                f"merge: a clause for rows {rows.value} has no condition, so none after it can "
+                "apply; only the last one can lack it"
             )
         return MergeBuilder(
             self._base,
@@ -292,20 +297,22 @@ def upsert(
     key = primary_key(table.schema)
     if not key:
         raise InvalidInputError(
-            f"upsert: {table.store.display} has no primary key; set one by the metadata lance-schema:unenforced-primary-key of a "
+            f"upsert: {table.store.display} has no primary key; set one by the metadata "
+            "lance-schema:unenforced-primary-key of a "
             "column, or say what matches by merge()"
         )
     condition = F.lit(True)
     for path in key:
         name = column_of(table.schema, path[0].name, "upsert", find_exactly)
-        at = finder(base.spark)(source.columns, name)
-        if at < 0:
+        position = finder(base.spark)(source.columns, name)
+        if position < 0:
             raise SchemaMismatchError(
-                f"upsert: the source has no column {name!r} of the primary key; it has {', '.join(source.columns)}"
+                f"upsert: the source has no column {name!r} of the primary key; it has "
+                f"{', '.join(source.columns)}"
             )
         below = [one.name for one in path[1:]]
         # What would be inserted is compared, not what it is made of.
-        given = cast_to(F.col(quoted(SOURCE, source.columns[at], *below)), path[-1])
+        given = cast_to(F.col(quoted(SOURCE, source.columns[position], *below)), path[-1])
         one = F.col(quoted(TARGET, name, *below)) == given
         condition = one if path is key[0] else condition & one
     kept = [path[0].name for path in key if len(path) == 1]

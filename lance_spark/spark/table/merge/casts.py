@@ -1,4 +1,6 @@
-"""Values of a merge as the columns of a table have them: what `cast_to` does, with children of structs by name."""
+"""Values of a merge as the columns of a table have them: what `cast_to` does, with children of
+structs by name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def cast_to_field(value: Column, given: DataType, field: Field, by_name: bool) -> Column:
-    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI mode is off.
+    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI
+    mode is off.
 
     Blobs are given as writes take them: bytes, or where they are.
 
@@ -29,7 +32,8 @@ def cast_to_field(value: Column, given: DataType, field: Field, by_name: bool) -
     field : Field
         The column of the table.
     by_name : bool
-        Whether children of structs must have the names of the table's. Otherwise they go by their places if they have others.
+        Whether children of structs must have the names of the table's. Otherwise they go by their
+        places if they have others.
 
     Raises
     ------
@@ -42,7 +46,8 @@ def cast_to_field(value: Column, given: DataType, field: Field, by_name: bool) -
 
 
 def _cast(value: Column, given: DataType, wanted: DataType, path: str, by_name: bool) -> Column:
-    """Cast values by the names of children, as far as those are the same: Spark itself goes by their order.
+    """Cast values by the names of children, as far as those are the same: Spark itself goes by
+    their order.
 
     Raises
     ------
@@ -53,34 +58,35 @@ def _cast(value: Column, given: DataType, wanted: DataType, path: str, by_name: 
     from pyspark.sql import types as spark
 
     if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
-        have = [one.lower() for one in given.names]
-        need = [one.lower() for one in wanted.names]
+        have = [item.lower() for item in given.names]
+        need = [item.lower() for item in wanted.names]
         if sorted(have) != sorted(need):
             if by_name:
                 raise SchemaMismatchError(
-                    f"column {path}: the source has children {', '.join(given.names)}, the table {', '.join(wanted.names)}"
+                    f"column {path}: the source has children {', '.join(given.names)}, the table "
+                    f"{', '.join(wanted.names)}"
                 )
             return value.cast(wanted)
         if _is_alike(given, wanted):
             return value.cast(wanted)
         children = []
-        for name, one in zip(need, wanted.fields, strict=True):
+        for name, item in zip(need, wanted.fields, strict=True):
             other = given.fields[have.index(name)]
             child = value.getField(other.name)
             cast_to_field = _cast(
-                child, other.dataType, one.dataType, f"{path}.{one.name}", by_name
+                child, other.dataType, item.dataType, f"{path}.{item.name}", by_name
             )
-            children.append(cast_to_field.alias(one.name))
+            children.append(cast_to_field.alias(item.name))
         return F.when(value.isNotNull(), F.struct(*children))
     if _is_alike(given, wanted):
         return value.cast(wanted)
     if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
         old, new = given.elementType, wanted.elementType
-        return F.transform(value, lambda one: _cast(one, old, new, f"{path}[]", by_name))
+        return F.transform(value, lambda item: _cast(item, old, new, f"{path}[]", by_name))
     if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
         old, new = given.valueType, wanted.valueType
         return F.transform_values(
-            value, lambda _, one: _cast(one, old, new, f"{path}[]", by_name)
+            value, lambda _, item: _cast(item, old, new, f"{path}[]", by_name)
         ).cast(wanted)
     return value.cast(wanted)
 
@@ -90,11 +96,11 @@ def _is_alike(given: DataType, wanted: DataType) -> bool:
     from pyspark.sql import types as spark
 
     if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
-        return [one.lower() for one in given.names] == [
-            one.lower() for one in wanted.names
+        return [item.lower() for item in given.names] == [
+            item.lower() for item in wanted.names
         ] and all(
-            _is_alike(one.dataType, other.dataType)
-            for one, other in zip(given.fields, wanted.fields, strict=True)
+            _is_alike(item.dataType, other.dataType)
+            for item, other in zip(given.fields, wanted.fields, strict=True)
         )
     if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
         return _is_alike(given.elementType, wanted.elementType)

@@ -73,4 +73,4 @@ class Step:
 
 def quoted(*path: str) -> str:
     """Return the name of a column, or of a child of one, whatever characters are in it."""
-    return ".".join("`" + one.replace("`", "``") + "`" for one in path)
+    return ".".join("`" + item.replace("`", "``") + "`" for item in path)

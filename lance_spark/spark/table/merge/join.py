@@ -7,8 +7,9 @@
 | whenNotMatched... | the source; columns of the table are out of sight |
 | whenNotMatchedBySource... | the table, under its alias again; columns of the source are gone |
 
-Each step adds the number of the clause that applies, and its values, for the rows that it is about. So names that both sides have need
-no alias where only one side can be meant, and what an expression raises for other rows is never raised.
+Each step adds the number of the clause that applies, and its values, for the rows that it is about.
+So names that both sides have need no alias where only one side can be meant, and what an expression
+raises for other rows is never raised.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Join:
     def rows(self, names: Sequence[str]) -> DataFrame:
         """Return the rows to which a clause applies: address, action, and values of columns.
 
-        As few columns of the table are read as Spark can make sense of. The source has the alias that the user gave it, if there
-        is one, or that of pylance.
+        As few columns of the table are read as Spark can make sense of. The source has the alias
+        that the user gave it, if there is one, or that of pylance.
 
         Raises
         ------
@@ -85,22 +86,22 @@ class Join:
         if re.search(rf"(?<!\w){SOURCE}`?\s*\.", text):
             sides.reverse()
         # A struct with a new child is made of its other children, which no text names.
-        given = [value for one in self.given for value in one.values()]
+        given = [value for item in self.given for value in item.values()]
         named = named_in(self.dataset, *texts, *given)
         every = [*self.dataset.schema.names, *META_FIELDS]
         failed: AnalysisException | None = None
         for columns in (named, every):
             for side in sides:
                 try:
-                    found = self._with(
+                    result = self._with(
                         list(dict.fromkeys([*columns, ROW_ADDRESS.name])), side, names
                     )
                     # Spark Connect analyses when it is asked for the schema.
-                    _ = found.schema
+                    _ = result.schema
                 except AnalysisException as error:
                     failed = error if failed is None or side is sides[0] else failed
                     continue
-                return found
+                return result
         assert failed is not None
         with understood("merge"):
             raise failed
@@ -112,13 +113,15 @@ class Join:
 
     @property
     def _kinds(self) -> set[Rows]:
-        return {one.rows for one in self.clauses}
+        return {clause.rows for clause in self.clauses}
 
     def _marked(self) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
         names = self.source.columns
-        extra = [F.col(quoted(names[at])).alias(GIVEN.format(at)) for at in self.taken]
+        extra = [
+            F.col(quoted(names[position])).alias(GIVEN.format(position)) for position in self.taken
+        ]
         with understood("source"):
             marked = self.source.select("*", F.lit(True).alias(_IN_SOURCE), *extra)
             _ = marked.schema
@@ -136,29 +139,29 @@ class Join:
             rows = self._applied(rows, Rows.MATCHED, names, made)
         if Rows.NOT_MATCHED in kinds:
             if len(kinds) > 1:
-                hidden = [one.alias(_OWN.format(at)) for at, one in enumerate(own)]
+                hidden = [item.alias(_OWN.format(index)) for index, item in enumerate(own)]
                 rows = rows.select("*", *hidden).drop(*own)
-                own = [F.col(_OWN.format(at)) for at in range(len(own))]
+                own = [F.col(_OWN.format(index)) for index in range(len(own))]
             rows = self._applied(rows, Rows.NOT_MATCHED, names, made)
         if Rows.NOT_MATCHED_BY_SOURCE in kinds:
             if len(kinds) > 1:
-                shown = [one.alias(name) for one, name in zip(own, columns, strict=True)]
+                shown = [item.alias(name) for item, name in zip(own, columns, strict=True)]
                 rows = rows.select(*made, *shown).alias(self._alias)
             rows = self._applied(rows, Rows.NOT_MATCHED_BY_SOURCE, names, made)
-        actions = [_ACTION_OF.format(one.name) for one in Rows if one in kinds]
+        actions = [_ACTION_OF.format(item.name) for item in Rows if item in kinds]
         values = [
             F.coalesce(
                 *(
-                    F.col(_VALUE_OF.format(number, at))
-                    for number, one in enumerate(self.given)
-                    if name in one
+                    F.col(_VALUE_OF.format(number, index))
+                    for number, item in enumerate(self.given)
+                    if name in item
                 )
-            ).alias(VALUE.format(at))
-            for at, name in enumerate(names)
+            ).alias(VALUE.format(index))
+            for index, name in enumerate(names)
         ]
         # Of a row only one clause has values.
-        found = rows.select(ADDRESS, F.coalesce(*map(F.col, actions)).alias(ACTION), *values)
-        return found.where(F.col(ACTION).isNotNull())
+        result = rows.select(ADDRESS, F.coalesce(*map(F.col, actions)).alias(ACTION), *values)
+        return result.where(F.col(ACTION).isNotNull())
 
     def _joined(self, columns: Sequence[str], source: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -185,10 +188,12 @@ class Join:
     def _applied(
         self, rows: DataFrame, kind: Rows, names: Sequence[str], made: list[str]
     ) -> DataFrame:
-        """Add which clause applies to rows of a kind, and its values; note the names of what was added."""
+        """Add which clause applies to rows of a kind, and its values; note the names of what was
+        added.
+        """
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-        clauses = {n: one for n, one in enumerate(self.clauses) if one.rows is kind}
+        clauses = {n: item for n, item in enumerate(self.clauses) if item.rows is kind}
         there, given = F.col(ADDRESS).isNotNull(), F.col(_IN_SOURCE).isNotNull()
         about = {
             Rows.MATCHED: there & given,
@@ -196,13 +201,13 @@ class Join:
             Rows.NOT_MATCHED_BY_SOURCE: ~given,
         }[kind]
         tests: Column | None = None
-        for number, one in clauses.items():
-            test = F.lit(True) if one.condition is None else to_column(one.condition, "clause")
+        for number, item in clauses.items():
+            test = F.lit(True) if item.condition is None else to_column(item.condition, "clause")
             tests = (F if tests is None else tests).when(test, F.lit(number))
         assert tests is not None
         action = _ACTION_OF.format(kind.name)
         rows = rows.select("*", F.when(about, tests).alias(action))
-        fields: dict[str, Field] = {one.name: one for one in self.dataset._table.schema.fields}
+        fields: dict[str, Field] = {item.name: item for item in self.dataset._table.schema.fields}
         wanted = [(number, name) for number in clauses for name in self.given[number]]
         # The first column is there for deletes, which have none.
         types = rows.select(action, *(self.given[n][name] for n, name in wanted)).schema.fields[1:]
@@ -218,8 +223,8 @@ class Join:
 
 def texts_of(condition: str | Column, clauses: Sequence[Clause]) -> list[str | Column]:
     """Return all expressions of a merge."""
-    found: list[str | Column] = [condition]
+    results: list[str | Column] = [condition]
     for clause in clauses:
-        found += [clause.condition] if clause.condition is not None else []
-        found += (clause.values or {}).values()
-    return found
+        results += [clause.condition] if clause.condition is not None else []
+        results += (clause.values or {}).values()
+    return results

@@ -6,9 +6,10 @@
 | action | number of the first clause whose condition is true |
 | values | by column of the table, new values of rows whose clause gives one; null elsewhere |
 
-Which side a row has is said by marks of our own, never by nulls in columns of users. Only sides that a clause needs are kept: a merge
-that inserts nothing is an inner join. Rows of one row of the table are next to one another in one partition, and so are new ones of
-one key; how many partitions there are Spark may choose while it runs.
+Which side a row has is said by marks of our own, never by nulls in columns of users. Only sides
+that a clause needs are kept: a merge that inserts nothing is an inner join. Rows of one row of the
+table are next to one another in one partition, and so are new ones of one key; how many partitions
+there are Spark may choose while it runs.
 """
 
 from __future__ import annotations
@@ -106,19 +107,19 @@ def merge_frame(
     texts = texts_of(condition, clauses)
     taken = (
         _taken(schema, source, texts, finder(base.spark))
-        if any(one.takes_all for one in clauses)
+        if any(item.takes_all for item in clauses)
         else {}
     )
     alias = base.alias_name or TARGET
     found_by = finder(base.spark)
     given = [_values(schema, alias, clause, taken, kept, found_by) for clause in clauses]
-    names = tuple(name for name in schema.names if any(name in one for one in given))
+    names = tuple(name for name in schema.names if any(name in item for item in given))
     places = sorted(taken.values())
     join = Join(base, dataset, source, condition, clauses, given, places)
     rows = _placed(base.spark, join.rows(names), clauses, names, key)
     steps = tuple(
-        Step(clause.action, tuple(one), clause.condition is not None)
-        for clause, one in zip(clauses, given, strict=True)
+        Step(clause.action, tuple(item), clause.condition is not None)
+        for clause, item in zip(clauses, given, strict=True)
     )
     return MergeFrame(rows, names, steps)
 
@@ -130,25 +131,26 @@ def column_of(
     find: Callable[[Sequence[str], str], int],
     alias: str | None = None,
 ) -> str:
-    """Return the table's own name of a column, which can be given behind the alias of the table, and in backticks.
+    """Return the table's own name of a column, which can be given behind the alias of the table,
+    and in backticks.
 
     Raises
     ------
     SchemaMismatchError
         There is none.
     """
-    at = find(schema.names, name)
-    if at < 0:
+    position = find(schema.names, name)
+    if position < 0:
         parts = name_parts(name) or [name]
         if len(parts) > 1 and alias is not None and parts[0].lower() == alias.lower():
             del parts[0]
-        at = find(schema.names, parts[0]) if len(parts) == 1 else -1
+        position = find(schema.names, parts[0]) if len(parts) == 1 else -1
         hint = "; children of structs cannot be set in new rows" if len(parts) > 1 else ""
-    if at < 0:
+    if position < 0:
         raise SchemaMismatchError(
             f"{what}: the table has no column {name!r}, only {', '.join(schema.names)}{hint}"
         )
-    return schema.names[at]
+    return schema.names[position]
 
 
 def _col(name: str) -> Column:
@@ -170,30 +172,32 @@ def _taken(
     SchemaMismatchError
         The source has others, which no condition or expression names; or two for one.
     """
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     text = "\n".join(map(str, texts)).lower()
     for number, name in enumerate(source.columns):
-        at = find(schema.names, name)
-        if at >= 0:
-            if schema.names[at] in found:
+        position = find(schema.names, name)
+        if position >= 0:
+            if schema.names[position] in results:
                 raise SchemaMismatchError(
-                    f"the source has two columns for {schema.names[at]!r}: select one"
+                    f"the source has two columns for {schema.names[position]!r}: select one"
                 )
-            found[schema.names[at]] = number
+            results[schema.names[position]] = number
             continue
         lower = name.lower()
         if lower in META_FIELDS or lower in _OF_FEEDS:
             continue
         if not is_named(lower, text):
             raise SchemaMismatchError(
-                f"the source has a column {name!r}, and the table none of that name, only {', '.join(schema.names)}; no condition "
-                "names it either: drop it, add it to the table by addColumns, or give values column by column"
+                f"the source has a column {name!r}, and the table none of that name, only "
+                f"{', '.join(schema.names)}; no condition "
+                "names it either: drop it, add it to the table by addColumns, or give values "
+                "column by column"
             )
-    if not found:
+    if not results:
         raise SchemaMismatchError(
             f"the source has none of the table's columns: {', '.join(schema.names)}"
         )
-    return found
+    return results
 
 
 def _values(
@@ -216,10 +220,14 @@ def _values(
     if clause.action is Action.DELETE:
         return {}
     what = f"{clause.rows.value}, {clause.action.value}"
-    found: dict[str, Column] = {}
+    results: dict[str, Column] = {}
     if clause.values is None:
         left = kept if clause.action is Action.UPDATE else ()
-        found = {name: _col(GIVEN.format(at)) for name, at in taken.items() if name not in left}
+        results = {
+            name: _col(GIVEN.format(position))
+            for name, position in taken.items()
+            if name not in left
+        }
     else:
         given: Mapping[str, str | Column] = clause.values
         if clause.action is Action.UPDATE:
@@ -230,16 +238,20 @@ def _values(
             find = find_exactly
         for name, value in given.items():
             column = column_of(schema, name, what, find, alias)
-            if column in found:
+            if column in results:
                 raise InvalidInputError(f"{what}: there are two values for column {column!r}")
-            found[column] = to_column(value, f"{what}: {name}")
+            results[column] = to_column(value, f"{what}: {name}")
     if clause.action is Action.INSERT:
-        missing = [one.name for one in schema.fields if not one.nullable and one.name not in found]
+        missing = [
+            field.name
+            for field in schema.fields
+            if not field.nullable and field.name not in results
+        ]
         if missing:
             raise SchemaMismatchError(
                 f"{what}: column {missing[0]!r} must not be null, and gets no value"
             )
-    return {name: found[name] for name in schema.names if name in found}
+    return {name: results[name] for name in schema.names if name in results}
 
 
 def _placed(
@@ -255,14 +267,14 @@ def _placed(
     there = _col(ADDRESS)
     place = F.shiftright(there, _OFFSET_BITS)
     order = [there.asc_nulls_first()]
-    if any(one.action is Action.INSERT for one in clauses):
+    if any(item.action is Action.INSERT for item in clauses):
         if key:
             parts = list(_key_columns(names, key))
             order += parts
         else:
-            types = (one.dataType.typeName() for one in rows.schema.fields[2:])
-            simple = [at for at, kind in enumerate(types) if kind in _SIMPLE_TYPES]
-            parts = [_col(VALUE.format(at)) for at in simple]
+            types = (item.dataType.typeName() for item in rows.schema.fields[2:])
+            simple = [position for position, kind in enumerate(types) if kind in _SIMPLE_TYPES]
+            parts = [_col(VALUE.format(position)) for position in simple]
         new = F.xxhash64(*parts) if parts else F.spark_partition_id().cast("bigint")
         place = F.when(there.isNotNull(), place).otherwise(new)
     placed = rows.select("*", place.alias(_PLACE))
@@ -277,6 +289,6 @@ def _placed(
 def _key_columns(names: Sequence[str], key: Sequence[tuple[Field, ...]]) -> Iterator[Column]:
     for top, *below in key:
         column = _col(VALUE.format(names.index(top.name)))
-        for one in below:
-            column = column.getField(one.name)
+        for item in below:
+            column = column.getField(item.name)
         yield column

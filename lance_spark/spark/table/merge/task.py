@@ -1,7 +1,8 @@
-"""A merge by Spark: executors write rows that change or are new, and note those that go; one commit makes them part of the table.
+"""A merge by Spark: executors write rows that change or are new, and note those that go; one commit
+makes them part of the table.
 
-Rows of one row of the table come next to one another, and so do new ones of one key, also from one batch to the next. What is deleted
-is what the tasks noted that wrote the new rows.
+Rows of one row of the table come next to one another, and so do new ones of one key, also from one
+batch to the next. What is deleted is what the tasks noted that wrote the new rows.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -83,7 +84,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MergeRows:
-    """Merges the rows of a partition, which come as an address, an action and values; yields a `Merged`, if there are any.
+    """Merges the rows of a partition, which come as an address, an action and values; yields a
+    `Merged`, if there are any.
 
     Attributes
     ----------
@@ -126,12 +128,12 @@ class _Rows:
             table, table.schema, work.names, tag=work.tag, first=task_number()
         )
         self._arrow = input_schema(table.schema)
-        self._incoming = [InputConverter(self._arrow, one.names) for one in work.steps]
+        self._incoming = [InputConverter(self._arrow, step.names) for step in work.steps]
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
         self._filter = _key_filter(table.schema)
-        self._inserts = np.array([one.action is Action.INSERT for one in work.steps])
+        self._inserts = np.array([step.action is Action.INSERT for step in work.steps])
         self._deletes = np.array(
-            [one.action is Action.DELETE and not one.conditional for one in work.steps]
+            [step.action is Action.DELETE and not step.conditional for step in work.steps]
         )
         self._last: tuple[int, int] | None = None
         self._last_key: list[pa.Array] | None = None
@@ -164,7 +166,9 @@ class _Rows:
         """Delete what was written."""
         self._mover.abort()
 
-    def _apply(self, number: int, rows: _Where, addresses: Words, values: pa.RecordBatch) -> None:
+    def _apply(
+        self, number: int, rows: _Where, addresses: UInt64Array, values: pa.RecordBatch
+    ) -> None:
         if not len(rows):
             return
         step = self._work.steps[number]
@@ -173,28 +177,30 @@ class _Rows:
             self._deleted += len(rows)
             return
         chosen = _rows_of(values.select(step.names), rows)
-        at = 0
+        position = 0
         for piece in self._incoming[number](chosen):
             if step.action is Action.INSERT:
                 self._insert(piece)
             else:
-                self._mover.move(addresses[rows[at : at + piece.num_rows]], piece, step.names)
-            at += piece.num_rows
+                self._mover.move(
+                    addresses[rows[position : position + piece.num_rows]], piece, step.names
+                )
+            position += piece.num_rows
 
     def _insert(self, values: pa.RecordBatch) -> None:
         if self._filter is not None:
             keys = [_column(values, path) for path in self._key]
-            names = [str(at) for at in range(len(keys))]
+            names = [str(index) for index in range(len(keys))]
             self._filter.add(pa.RecordBatch.from_arrays(keys, names=names))
         given = dict(zip(values.schema.names, values.columns, strict=True))
         columns = [
-            given[one.name] if one.name in given else pa.nulls(values.num_rows, one.type)
-            for one in self._arrow
+            given[item.name] if item.name in given else pa.nulls(values.num_rows, item.type)
+            for item in self._arrow
         ]
         self._mover.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
 
     def _first_of_each(
-        self, addresses: Words, actions: npt.NDArray[np.int32]
+        self, addresses: UInt64Array, actions: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.bool_]:
         """Tell which rows are the first ones of their address.
 
@@ -226,19 +232,20 @@ class _Rows:
         keys = [_column(values, path) for path in self._key]
         if self._last_key is not None:
             keys = [pa.concat_arrays([a, b]) for a, b in zip(self._last_key, keys, strict=True)]
-        self._last_key = [one.slice(len(one) - 1) for one in keys]
+        self._last_key = [key.slice(len(key) - 1) for key in keys]
         same = np.ones(len(keys[0]) - 1, np.bool_)
-        for one in keys:
-            equal = pc.equal(one.slice(1), one.slice(0, len(one) - 1)).fill_null(False)
+        for key in keys:
+            equal = pc.equal(key.slice(1), key.slice(0, len(key) - 1)).fill_null(False)
             same &= equal.to_numpy(zero_copy_only=False)
         if same.any():
-            at = int(np.argmax(same))
+            position = int(np.argmax(same))
             shown = ", ".join(
-                f"{'.'.join(path)}={one[at].as_py()!r}"
-                for path, one in zip(self._key, keys, strict=True)
+                f"{'.'.join(path)}={key[position].as_py()!r}"
+                for path, key in zip(self._key, keys, strict=True)
             )
             raise AmbiguousMergeError(
-                f"{self._table.store.display}: the source has several rows of the key {shown}, which the table does not have: only one "
+                f"{self._table.store.display}: the source has several rows of the key {shown}, "
+                "which the table does not have: only one "
                 "of them can be inserted; nothing was changed, make the source's keys unique"
             )
 
@@ -253,7 +260,8 @@ class _Rows:
             told += (f"{name}={value!r}" for name, value in values.items())
             shown = f"{', '.join(told)} at {shown}"
         return (
-            f"{self._table.store.display}: several rows of the source match the row with {shown}, and it is not clear which one is to "
+            f"{self._table.store.display}: several rows of the source match the row with {shown}, "
+            "and it is not clear which one is to "
             "change it; nothing was changed, make the source's keys unique"
         )
 
@@ -290,24 +298,25 @@ def merge(
     work = MergeRows(snapshot_of(table), frame.names, frame.steps, job.tag, shown)
     merged: list[Merged] = job.run_frame(frame.rows, work, "merge rows")
     counts = Counts(
-        sum(one.moved.num_inserted for one in merged),
-        sum(one.moved.num_rows for one in merged),
-        sum(one.num_deleted for one in merged),
+        sum(item.moved.num_inserted for item in merged),
+        sum(item.moved.num_rows for item in merged),
+        sum(item.num_deleted for item in merged),
     )
     if not merged:
         return table.manifest, counts
-    moved = [one.moved for one in merged]
-    rows = union((one.rows for one in moved), disjoint=True)
+    moved = [item.moved for item in merged]
+    rows = union((item.rows for item in moved), disjoint=True)
     deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
-    if sum(one.num_rows for one in deletions) != counts.updated + counts.deleted:
+    if sum(item.num_rows for item in deletions) != counts.updated + counts.deleted:
         raise LanceError(
-            f"{table.store.display}: {counts.updated + counts.deleted} rows were changed or went, but not as many were deleted; "
+            f"{table.store.display}: {counts.updated + counts.deleted} rows were changed or went, "
+            "but not as many were deleted; "
             "nothing was changed, run it again"
         )
     keys = _key_filter(table.schema) if counts.inserted else None
-    for one in merged:
-        if keys is not None and one.keys is not None:
-            keys.merge(one.keys)
+    for item in merged:
+        if keys is not None and item.keys is not None:
+            keys.merge(item.keys)
     operation = upsert_operation(
         table,
         moved,
@@ -325,10 +334,10 @@ def _key_filter(schema: Schema) -> KeyFilter | None:
 
 def _changed(table: OpenTable, steps: Sequence[Step]) -> list[int]:
     """Return the ids of the fields that moved rows have new values of."""
-    updates = (one.names for one in steps if one.action is Action.UPDATE)
-    names = {name for one in updates for name in one}
-    fields = (one for one in table.schema.fields if one.name in names)
-    return [node.id for one in fields for node in one.walk() if node.id >= 0]
+    updates = (item.names for item in steps if item.action is Action.UPDATE)
+    names = {name for item in updates for name in item}
+    fields = (item for item in table.schema.fields if item.name in names)
+    return [node.id for item in fields for node in item.walk() if node.id >= 0]
 
 
 def _shown(
@@ -337,8 +346,8 @@ def _shown(
     """Return columns that tell a row: the primary key, or what the condition names."""
     schema = dataset._table.schema
     names = [path[0].name for path in key] or named_in(dataset, condition)
-    simple = {one.name for one in schema.fields if not one.children and not one.is_blob}
-    return tuple(one for one in names if one in simple)[:_SHOWN]
+    simple = {item.name for item in schema.fields if not item.children and not item.is_blob}
+    return tuple(item for item in names if item in simple)[:_SHOWN]
 
 
 def _rows_of(batch: pa.RecordBatch, rows: _Where) -> pa.RecordBatch:
@@ -351,7 +360,7 @@ def _rows_of(batch: pa.RecordBatch, rows: _Where) -> pa.RecordBatch:
 
 
 def _column(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    found = batch.column(path[0])
+    result = batch.column(path[0])
     for name in path[1:]:
-        found = pc.struct_field(found, name)
-    return found
+        result = pc.struct_field(result, name)
+    return result

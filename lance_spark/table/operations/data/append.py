@@ -32,12 +32,13 @@ class Append(Operation):
     ----------
     fragments : tuple of Fragment
     planned_fields : mapping of tuple of str to int, optional
-        The fields that the fragments have, with the ids they are written under; by default those that their files name.
-        Not part of the transaction. A column that was given another type meanwhile has another id: without this check its
-        values would be lost, as pylance loses them.
+        The fields that the fragments have, with the ids they are written under; by default those
+        that their files name. Not part of the transaction. A column that was given another type
+        meanwhile has another id: without this check its values would be lost, as pylance loses
+        them.
     dropped_fields : frozenset of int
-        Those of them that others have dropped meanwhile. Their ids can be given again, to columns that must not show
-        what the fragments have under them. Not part of the transaction.
+        Those of them that others have dropped meanwhile. Their ids can be given again, to columns
+        that must not show what the fragments have under them. Not part of the transaction.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -109,7 +110,8 @@ class Append(Operation):
         dropped = self.dropped_fields
         for committed in rebase.committed:
             gone = self._dropped_by(committed) - dropped
-            # A merge drops no column: one that it does not have any more has its values under another id now.
+            # A merge drops no column: one that it does not have any more has its values under
+            # another id now.
             if gone and committed.kind == "merge":
                 raise self._given_another_type(gone)
             dropped |= gone
@@ -140,7 +142,8 @@ class Append(Operation):
         again = self.dropped_fields.intersection(one.id for one in draft.proto.fields)
         if again:
             raise CommitConflictError(
-                f"columns with the field ids {sorted(again)} were dropped since the rows were written, and other columns have "
+                f"columns with the field ids {sorted(again)} were dropped since the rows were "
+                "written, and other columns have "
                 "these ids now; write the rows again",
                 retryable=True,
             )

@@ -4,8 +4,8 @@
 | --- | --- |
 | groups | for each fragment the overlays that come on top of those that it has |
 
-The commit notes in each overlay the version that it came with. Tables with overlays have flag 64: other clients refuse them unless
-they are told not to. Specification: table/commit/transaction.md.
+The commit notes in each overlay the version that it came with. Tables with overlays have flag 64:
+other clients refuse them unless they are told not to. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class DataOverlay(Operation):
             fragment = draft.fragment(group.fragment_id)
             if fragment is None:
                 raise CommitConflictError(
-                    f"fragment {group.fragment_id}, some cells of which were to be replaced, is gone; plan the change again",
+                    f"fragment {group.fragment_id}, some cells of which were to be replaced, is "
+                    "gone; plan the change again",
                     retryable=True,
                 )
             for overlay in group.overlays:

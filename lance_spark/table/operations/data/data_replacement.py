@@ -4,9 +4,11 @@
 | --- | --- |
 | replacements | for each fragment a file, with as many rows as the fragment has, and all columns in it |
 
-All files have the same columns. The columns' values in the files of before count no more: the field's id becomes -2 there,
-and a file without any other goes out of the fragment. A column that has no values yet, because it was added without, gets
-some. The same holds for overlays of the columns that there were when it was planned. Indexes on them cover these fragments no more. Specification: table/commit/transaction.md.
+All files have the same columns. The columns' values in the files of before count no more: the
+field's id becomes -2 there, and a file without any other goes out of the fragment. A column that
+has no values yet, because it was added without, gets some. The same holds for overlays of the
+columns that there were when it was planned. Indexes on them cover these fragments no more.
+Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -124,13 +126,14 @@ class DataReplacement(Operation):
         Raises
         ------
         InvalidInputError
-            The files have different columns, or some that the table does not have, or two are for one fragment.
+            The files have different columns, or some that the table does not have, or two are for
+            one fragment.
         CommitConflictError
             A fragment is not there.
         CorruptTableError
         """
         self._check(draft)
-        kept = {one.id for one in draft.proto.fields}
+        kept = {field.id for field in draft.proto.fields}
         for fragment_id, file in self.replacements:
             fragment = draft.fragment(fragment_id)
             if fragment is None:
@@ -153,9 +156,10 @@ class DataReplacement(Operation):
         layouts = {file.fields for _, file in self.replacements}
         if len(layouts) > 1:
             raise InvalidInputError(
-                f"the files have different fields: {', '.join(map(str, sorted(layouts)))}; use a commit for each"
+                f"the files have different fields: {', '.join(map(str, sorted(layouts)))}; use a "
+                "commit for each"
             )
-        unknown = self.modified_fields - {one.id for one in draft.proto.fields}
+        unknown = self.modified_fields - {field.id for field in draft.proto.fields}
         if unknown or () in layouts:
             raise InvalidInputError(
                 f"the files have the fields {sorted(unknown)}, which the table does not have"
@@ -183,10 +187,11 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[i
             file.fields, replaced
         ):
             raise UnsupportedFeatureError(
-                f"data file {file.path} is of version 0.1 and would lose its first column alone, without which pylance "
+                f"data file {file.path} is of version 0.1 and would lose its first column alone, "
+                "without which pylance "
                 "misreads the others; replace all columns of the file"
             )
-        left = [schema_changes.TOMBSTONE if one in replaced else one for one in file.fields]
+        left = [schema_changes.TOMBSTONE if field in replaced else field for field in file.fields]
         file.fields[:] = left
     files = [file for file in fragment.files if schema_changes.is_live(file, kept)]
     schema_changes.set_files(fragment, [*files, new.to_proto()])

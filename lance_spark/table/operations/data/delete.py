@@ -6,8 +6,8 @@
 | deleted_fragment_ids | fragments that have no row left |
 | predicate | which rows were meant, as text |
 
-Indexes stay as they are, but for segments that nothing is left of: readers leave out what they find in fragments that are gone, and
-rows that are deleted. Specification: table/commit/transaction.md.
+Indexes stay as they are, but for segments that nothing is left of: readers leave out what they find
+in fragments that are gone, and rows that are deleted. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class Delete(Operation):
         Those that lose all.
     predicate : str
     affected : mapping of int to int64 array, optional
-        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not among them. Not part of the
-        transaction. Without them it holds on top of no other change of these fragments.
+        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not
+        among them. Not part of the transaction. Without them it holds on top of no other change of
+        these fragments.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -146,16 +147,17 @@ class Delete(Operation):
             A fragment is not there.
         """
         for fragment in self.fragments:
-            found = draft.fragment(fragment.id)
-            if found is None:
+            result = draft.fragment(fragment.id)
+            if result is None:
                 raise CommitConflictError(
                     f"the table has no fragment {fragment.id} any more; delete again",
                     retryable=True,
                 )
-            # Whatever else changed about the fragment meanwhile has nothing to do with which rows it has.
-            found.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
-            found.physical_rows = found.physical_rows or fragment.physical_rows
+            # Whatever else changed about the fragment meanwhile has nothing to do with which rows
+            # it has.
+            result.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
+            result.physical_rows = result.physical_rows or fragment.physical_rows
         draft.remove_fragments(self.deleted_fragment_ids)
         if draft.has_indices:
-            fields, live = draft.proto.fields, (one.id for one in draft.proto.fragments)
+            fields, live = draft.proto.fields, (item.id for item in draft.proto.fragments)
             index_updates.retain_relevant(draft.indices, fields, live)

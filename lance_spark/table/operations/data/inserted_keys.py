@@ -1,4 +1,5 @@
-"""The keys that a merge inserted, so that two merges that insert one key at the same time are noticed.
+"""The keys that a merge inserted, so that two merges that insert one key at the same time are
+noticed.
 
 | field of `KeyExistenceFilter` | content |
 | --- | --- |
@@ -45,8 +46,10 @@ class BloomFilter:
         return len(self.bitmap) == len(other.bitmap) and self.num_bits == other.num_bits
 
     def may_meet(self, other: BloomFilter) -> bool:
-        """Whether there can be a key that is in both: one that is has a bit in every word of a block."""
-        mine, theirs = (np.frombuffer(one.bitmap, "<u4") for one in (self, other))
+        """Whether there can be a key that is in both: one that is has a bit in every word of a
+        block.
+        """
+        mine, theirs = (np.frombuffer(item.bitmap, "<u4") for item in (self, other))
         return bool((mine & theirs).reshape(-1, _WORDS).all(axis=1).any())
 
 
@@ -109,7 +112,8 @@ class InsertedKeys:
         bloom = message.bloom
         if len(bloom.bitmap) % _BLOCK_BYTES:
             raise CorruptTableError(
-                f"{source}: a filter of inserted keys has {len(bloom.bitmap)} bytes, which are no blocks of {_BLOCK_BYTES}"
+                f"{source}: a filter of inserted keys has {len(bloom.bitmap)} bytes, which are no "
+                f"blocks of {_BLOCK_BYTES}"
             )
         return cls(
             tuple(message.field_ids),

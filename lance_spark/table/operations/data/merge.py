@@ -7,8 +7,10 @@
 | schema_metadata | set beside what the schema has |
 | preserves_nullability | rows written for the schema of before stay valid |
 
-Fragments keep their rows; with stable row ids, those of fragments with new files count as changed. New fragments, of the id 0, get ids and row ids from the commit. Data files that no column is left
-of go out of their fragments; indexes on columns that are gone go too. Specification: table/commit/transaction.md.
+Fragments keep their rows; with stable row ids, those of fragments with new files count as changed.
+New fragments, of the id 0, get ids and row ids from the commit. Data files that no column is left
+of go out of their fragments; indexes on columns that are gone go too. Specification:
+table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Merge(Operation):
         Nobody changes the messages any more.
     schema_metadata : mapping of str to bytes
     preserves_nullability : bool
-        Without this promise, no rows that were written meanwhile for the schema of before are accepted.
+        Without this promise, no rows that were written meanwhile for the schema of before are
+        accepted.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -77,7 +80,7 @@ class Merge(Operation):
     @cached_property
     def kept_fields(self) -> frozenset[int]:
         """Ids of the fields that there are afterwards."""
-        return frozenset(one.id for one in self.schema)
+        return frozenset(item.id for item in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
@@ -119,7 +122,8 @@ class Merge(Operation):
         Raises
         ------
         InvalidInputError
-            The fragments are not those of the table, or a new field has the id of one that there is or was.
+            The fragments are not those of the table, or a new field has the id of one that there is
+            or was.
         CorruptTableError
         """
         if not self.schema:
@@ -131,12 +135,15 @@ class Merge(Operation):
         schema_changes.set_fields(draft, self.schema)
         for key, value in self.schema_metadata.items():
             draft.proto.schema_metadata[key] = value
-        before = {one.id: {file.path for file in one.files} for one in draft.proto.fragments}
+        before = {
+            fragment.id: {file.path for file in fragment.files}
+            for fragment in draft.proto.fragments
+        }
         draft.replace_fragments(old)
         if draft.stable_row_ids:
-            for one in draft.proto.fragments:
-                if any(file.path not in before[one.id] for file in one.files):
-                    schema_changes.note_change(one, draft.version)
+            for fragment in draft.proto.fragments:
+                if any(file.path not in before[fragment.id] for file in fragment.files):
+                    schema_changes.note_change(fragment, draft.version)
         if draft.has_indices and draft.base is not None:
             replaced, now = draft.base.message.fragments, draft.proto.fragments
             index_updates.prune_rewritten_columns(draft.indices, replaced, now, draft.proto.fields)
@@ -155,13 +162,15 @@ class Merge(Operation):
             fragment = given.get(proto.id)
             if fragment is None:
                 raise InvalidInputError(
-                    f"a merge lists all fragments of the table first, but fragment {proto.id} is not among the first "
+                    f"a merge lists all fragments of the table first, but fragment {proto.id} is "
+                    "not among the first "
                     f"{len(old)}; removing fragments is a delete"
                 )
             merged = fragment.to_proto()
             if merged.physical_rows != proto.physical_rows:
                 raise InvalidInputError(
-                    f"a merge keeps the rows of a fragment, but fragment {proto.id} with {proto.physical_rows} rows would "
+                    f"a merge keeps the rows of a fragment, but fragment {proto.id} with "
+                    f"{proto.physical_rows} rows would "
                     f"have {merged.physical_rows}"
                 )
             if merged.WhichOneof("row_id_sequence") != proto.WhichOneof("row_id_sequence"):

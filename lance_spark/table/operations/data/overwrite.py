@@ -1,4 +1,5 @@
-"""Overwrite: a new schema and new fragments instead of those of the newest version; also how a table is created.
+"""Overwrite: a new schema and new fragments instead of those of the newest version; also how a
+table is created.
 
 | field of `Overwrite` | content |
 | --- | --- |
@@ -8,8 +9,8 @@
 | config_upsert_values | configuration to set beside what the table has |
 | initial_bases | base paths of a new table |
 
-Fragment ids go on after the greatest one ever given, row ids too. Configuration, table metadata and base paths stay;
-indexes go with the columns they were made for.
+Fragment ids go on after the greatest one ever given, row ids too. Configuration, table metadata and
+base paths stay; indexes go with the columns they were made for.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Overwrite(Operation):
     config_upsert_values : mapping of str to str
     initial_bases : tuple of table_pb2.BasePath
     data_storage_version : tuple of int, optional
-        Version of the files; the table's if none is given. Not part of the transaction, as the next one.
+        Version of the files; the table's if none is given. Not part of the transaction, as the next
+        one.
     table_metadata : mapping of str to str
         Set beside what the table has.
     dictionaries : bytes
@@ -124,9 +126,10 @@ class Overwrite(Operation):
             Others gave its field ids to new columns, in a table that gives none twice.
         """
         first = draft.base.first_new_field_id if draft.base is not None else 0
-        if any(one.id < first for one in self.schema):
+        if any(item.id < first for item in self.schema):
             raise CommitConflictError(
-                f"the table uses no field id again, and ids up to {first - 1} are given; write the rows again",
+                f"the table uses no field id again, and ids up to {first - 1} are given; write the "
+                "rows again",
                 retryable=True,
             )
         proto = draft.proto

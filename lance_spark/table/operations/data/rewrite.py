@@ -6,15 +6,17 @@
 | rewritten_indices | segments of indexes whose files were written anew with the new addresses |
 | old_fragments, new_fragments | the one group of early writers |
 
-New fragments have reserved ids (`reserve_fragments`), and fragments are in the order of their ids, so that the rows go where these say.
-A group that others have changed since its rows were read cannot be committed. A rewrite that may be done in part leaves such groups out,
-and is overtaken only if there are no others.
+New fragments have reserved ids (`reserve_fragments`), and fragments are in the order of their ids,
+so that the rows go where these say. A group that others have changed since its rows were read
+cannot be committed. A rewrite that may be done in part leaves such groups out, and is overtaken
+only if there are no others.
 
 Where rows have stable ids, new fragments bring these along, with the versions of their rows.
 
-Indexes that are not rewritten find rows under their old addresses. A rewrite can bring an entry of the fragment reuse index that
-translates these (`fragment_reuse`); the transaction does not show it. Without one, and without stable row ids, nothing is left of such
-indexes for these rows: their bitmaps name fragments that are gone.
+Indexes that are not rewritten find rows under their old addresses. A rewrite can bring an entry of
+the fragment reuse index that translates these (`fragment_reuse`); the transaction does not show it.
+Without one, and without stable row ids, nothing is left of such indexes for these rows: their
+bitmaps name fragments that are gone.
 
 Specification: table/commit/transaction.md.
 """
@@ -97,7 +99,8 @@ class Rewrite(Operation):
     reuse : ReuseEntry, optional
         Not part of the transaction.
     in_part : bool
-        Whether groups may be left out. Indexes that are written anew know the rows of all of them: with such it is done as a whole.
+        Whether groups may be left out. Indexes that are written anew know the rows of all of them:
+        with such it is done as a whole.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -132,7 +135,7 @@ class Rewrite(Operation):
     @property
     def removed_fragments(self) -> frozenset[int]:
         """Ids of fragments that go."""
-        return frozenset(one.id for group in self.groups for one in group.old)
+        return frozenset(item.id for group in self.groups for item in group.old)
 
     @property
     def moves_rows(self) -> bool:
@@ -157,7 +160,7 @@ class Rewrite(Operation):
             pairs = [(message.old_fragments, message.new_fragments)]
         return cls(
             tuple(RewriteGroup(_parsed(old, source), _parsed(new, source)) for old, new in pairs),
-            tuple(_rewritten(one, source) for one in message.rewritten_indices),
+            tuple(_rewritten(index, source) for index in message.rewritten_indices),
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -166,8 +169,8 @@ class Rewrite(Operation):
         message.SetInParent()
         for group in self.groups:
             message.groups.add(
-                old_fragments=[one.to_proto() for one in group.old],
-                new_fragments=[one.to_proto() for one in group.new],
+                old_fragments=[item.to_proto() for item in group.old],
+                new_fragments=[item.to_proto() for item in group.new],
             )
         for index in self.rewritten_indices:
             added = message.rewritten_indices.add(
@@ -182,7 +185,8 @@ class Rewrite(Operation):
             if not self.removed_fragments.isdisjoint(committed.touched_fragments):
                 rest = self.in_part and not self.rewritten_indices and self._apart([committed])
                 return Conflict.REBASE if rest else Conflict.RETRYABLE
-            # It may have brought an entry of the reuse index, which ours must not take the place of.
+            # It may have brought an entry of the reuse index, which ours must not take the place
+            # of.
             deferred = committed.kind == KIND and self.reuse is not None
             return Conflict.REBASE if deferred else Conflict.COMPATIBLE
         if committed.kind == "create_index":
@@ -207,12 +211,13 @@ class Rewrite(Operation):
 
     def _apart(self, committed: Iterable[Operation]) -> tuple[RewriteGroup, ...]:
         """Return the groups that others did not change."""
-        changes = (one for one in committed if one.kind in _FRAGMENT_CHANGES)
-        touched = frozenset[int]().union(*(one.touched_fragments for one in changes))
-        return tuple(one for one in self.groups if touched.isdisjoint(one.ids.old))
+        changes = (item for item in committed if item.kind in _FRAGMENT_CHANGES)
+        touched = frozenset[int]().union(*(item.touched_fragments for item in changes))
+        return tuple(item for item in self.groups if touched.isdisjoint(item.ids.old))
 
     def rebase(self, rebase: Rebase) -> Rewrite:
-        """Leave out what others have changed, and add what the reuse index is to know to the entry of the newest version.
+        """Leave out what others have changed, and add what the reuse index is to know to the entry
+        of the newest version.
 
         Raises
         ------
@@ -239,8 +244,8 @@ class Rewrite(Operation):
             )
         reuse = self.reuse
         if reuse is not None:
-            old = frozenset(one.id for group in groups for one in group.old)
-            moves = tuple(one for one in reuse.moves if one.old[0].id in old)
+            old = frozenset(item.id for group in groups for item in group.old)
+            moves = tuple(item for item in reuse.moves if item.old[0].id in old)
             reuse = replace(reuse, moves=moves)
         return replace(self, groups=groups, reuse=reuse)
 
@@ -256,20 +261,21 @@ class Rewrite(Operation):
         before = []
         columns = {column.id for column in draft.proto.fields}
         for group in self.groups:
-            found = [draft.fragment(one.id) for one in group.old]
-            for fragment, now in zip(group.old, found, strict=True):
+            result = [draft.fragment(item.id) for item in group.old]
+            for fragment, now in zip(group.old, result, strict=True):
                 if now is None or not _same_rows(fragment, now, columns):
                     raise CommitConflictError(
-                        f"fragment {fragment.id} was changed since its rows were read; compact again",
+                        f"fragment {fragment.id} was changed since its rows were read; compact "
+                        "again",
                         retryable=True,
                     )
-            before.append([_copy(one) for one in found if one is not None])
+            before.append([_copy(item) for item in result if item is not None])
         ids = [group.ids for group in self.groups]
         draft.remove_fragments(self.removed_fragments)
-        draft.insert_fragments(one for group in self.groups for one in group.new)
+        draft.insert_fragments(item for group in self.groups for item in group.new)
         if draft.has_indices:
             section, fields = draft.indices, draft.proto.fields
-            index_updates.follow_rewrite(
+            index_updates.follow_compaction(
                 section,
                 ids,
                 stable_row_ids=draft.stable_row_ids,
@@ -278,7 +284,7 @@ class Rewrite(Operation):
             for old, group_ids in zip(before, ids, strict=True):
                 index_updates.prune_stale_overlays(section, old, group_ids, fields)
         if self.reuse is not None:
-            entry = fragment_reuse.find(draft.indices)
+            entry = fragment_reuse.find_entry(draft.indices)
             if entry is None:
                 entry = draft.indices.indices.add()
             entry.CopyFrom(self.reuse.entry)
@@ -290,7 +296,8 @@ def with_reuse(
     newest: Manifest,
     moves: Sequence[RemappedRows] | None = None,
 ) -> Rewrite:
-    """Return a rewrite with an entry of the fragment reuse index, as it follows on that of a version.
+    """Return a rewrite with an entry of the fragment reuse index, as it follows on that of a
+    version.
 
     Parameters
     ----------
@@ -308,14 +315,15 @@ def with_reuse(
     if moves is None:
         moves = () if rewrite.reuse is None else rewrite.reuse.moves
     section = indexes.section_of(newest)
-    entry, path = fragment_reuse.build(paths, section, moves, newest.version)
+    entry, path = fragment_reuse.build_entry(paths, section, moves, newest.version)
     return replace(rewrite, reuse=ReuseEntry(tuple(moves), entry, path))
 
 
 def _same_rows(fragment: Fragment, now: table_pb2.DataFragment, columns: Set[int]) -> bool:
     """Tell whether a fragment has the rows and values that it had.
 
-    Files without any of the columns have no values. They do not count: commits take them out (`early_releases.drop_unused_files`).
+    Files without any of the columns have no values. They do not count: commits take them out
+    (`early_releases.drop_unused_files`).
     """
     then = fragment.to_proto()
     return (

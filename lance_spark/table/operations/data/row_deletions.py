@@ -1,8 +1,10 @@
-"""Rows that an operation deletes, against rows that others deleted meanwhile; common to `Delete` and `Update`.
+"""Rows that an operation deletes, against rows that others deleted meanwhile; common to `Delete`
+and `Update`.
 
-A deletion file has all deleted rows of its fragment, so that of two operations on one fragment the later one has to write a file
-with the rows of both. That is right if they are different rows of the same data files; otherwise the later one has seen values
-that are no more, and has to be planned anew.
+A deletion file has all deleted rows of its fragment, so that of two operations on one fragment the
+later one has to write a file with the rows of both. That is right if they are different rows of the
+same data files; otherwise the later one has seen values that are no more, and has to be planned
+anew.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def conflict_with_rows(
     overlap = committed.touched_fragments & (updated.keys() | set(removed))
     if not overlap:
         return Conflict.COMPATIBLE
-    # Whoever removes a fragment deletes every row of it, those that the other one touched among them.
+    # Whoever removes a fragment deletes every row of it, those that the other one touched among
+    # them.
     if affected is None or overlap & set(removed) or overlap & committed.removed_fragments:
         return Conflict.RETRYABLE
     for number in overlap:
@@ -69,7 +72,8 @@ def merge_deletions(
     Returns
     -------
     tuple of Fragment
-        Those that keep rows, as the newest version has them, with deletion files for the rows of all.
+        Those that keep rows, as the newest version has them, with deletion files for the rows of
+        all.
     tuple of int
         Ids of those that do not.
 
@@ -125,7 +129,8 @@ def deletion_paths(fragments: Iterable[Fragment]) -> Iterable[str]:
 
 def _conflict(rebase: Rebase, kind: str, what: str) -> CommitConflictError:
     return CommitConflictError(
-        f"{rebase.newest.name}: this {kind} was overtaken: {what} since version {rebase.base.version}, which it was "
+        f"{rebase.newest.name}: this {kind} was overtaken: {what} since version "
+        f"{rebase.base.version}, which it was "
         "planned on; plan it again on the newest version",
         retryable=True,
     )

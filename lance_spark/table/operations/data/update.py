@@ -1,4 +1,5 @@
-"""Update: values of rows change, in new fragments or in new data files of their own; rows may come along.
+"""Update: values of rows change, in new fragments or in new data files of their own; rows may come
+along.
 
 | field of `Update` | content |
 | --- | --- |
@@ -12,9 +13,10 @@
 | inserted_rows | keys of the inserted rows |
 | updated_fragment_offsets, updated_fragment_offset_bitmaps | rows that changed where they are, by fragment |
 
-Tables with stable row ids: a new fragment brings the ids of rows that moved, which come first. The others get new ones, and each
-attempt to commit gives them anew. Moved rows keep the version that they were created in; that of their last change is the
-version that is committed. Rows that changed where they are only get the latter. Specification: table/commit/transaction.md,
+Tables with stable row ids: a new fragment brings the ids of rows that moved, which come first. The
+others get new ones, and each attempt to commit gives them anew. Moved rows keep the version that
+they were created in; that of their last change is the version that is committed. Rows that changed
+where they are only get the latter. Specification: table/commit/transaction.md,
 table/row_id_lineage.md.
 """
 
@@ -67,7 +69,8 @@ class Update(Operation):
     fragments : tuple of Fragment
         Those that stay and change: with new deletion files, or new data files.
     new_fragments : tuple of Fragment
-        With the ids of rows that moved, and the versions that these were created in. The transaction has the ids only.
+        With the ids of rows that moved, and the versions that these were created in. The
+        transaction has the ids only.
     removed_fragment_ids : tuple of int
     fields_modified : tuple of int
     fields_for_preserving_frag_bitmap : tuple of int
@@ -78,8 +81,9 @@ class Update(Operation):
     compacted_sstables : tuple of table_pb2.CompactedSsTable
         Nobody changes the messages any more.
     affected : mapping of int to int64 array, optional
-        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not among them. Not part of the
-        transaction. Without them it holds on top of no other change of these fragments.
+        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not
+        among them. Not part of the transaction. Without them it holds on top of no other change of
+        these fragments.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -145,7 +149,9 @@ class Update(Operation):
     @property
     def compacted_shards(self) -> frozenset[bytes]:
         """Ids of the shards of the write-ahead log whose state it notes."""
-        return frozenset(one.shard_id.uuid for one in self.compacted_sstables)
+        return frozenset(
+            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
+        )
 
     @property
     def deletion_files(self) -> Iterable[str]:
@@ -190,7 +196,9 @@ class Update(Operation):
         message = transaction.update
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
-        message.new_fragments.extend(_without_versions(one) for one in self.new_fragments)
+        message.new_fragments.extend(
+            _without_versions(new_fragment) for new_fragment in self.new_fragments
+        )
         message.removed_fragment_ids.extend(self.removed_fragment_ids)
         message.fields_modified.extend(self.fields_modified)
         message.fields_for_preserving_frag_bitmap.extend(self.fields_for_preserving_frag_bitmap)
@@ -252,20 +260,20 @@ class Update(Operation):
             A fragment is not there.
         InvalidInputError, CorruptTableError
         """
-        kept = frozenset(one.id for one in draft.proto.fields)
+        kept = frozenset(item.id for item in draft.proto.fields)
         modified = indexes.related_fields(draft.proto.fields, self.fields_modified)
         found_ones = map(draft.fragment, self.touched_fragments)
-        touched = {one.id: bool(one.overlays) for one in found_ones if one is not None}
+        touched = {item.id: bool(item.overlays) for item in found_ones if item is not None}
         for fragment in self.fragments:
-            found = draft.fragment(fragment.id)
-            if found is None:
+            result = draft.fragment(fragment.id)
+            if result is None:
                 raise CommitConflictError(
                     f"the table has no fragment {fragment.id} any more; update again",
                     retryable=True,
                 )
-            self._change(found, fragment, draft, kept)
+            self._change(result, fragment, draft, kept)
             if modified:
-                schema_changes.hide_overlays(found, modified, draft.planned_on)
+                schema_changes.hide_overlays(result, modified, draft.planned_on)
         new_fragments = self._with_created_versions(draft)
         draft.remove_fragments(self.removed_fragment_ids)
         first = len(draft.proto.fragments)
@@ -276,17 +284,18 @@ class Update(Operation):
     def _with_created_versions(self, draft: ManifestBuilder) -> Sequence[Fragment]:
         """Return the new fragments with the versions that moved rows were created in.
 
-        Transactions have no versions: those that were read from a file, or come from pylance, are looked up by row id.
+        Transactions have no versions: those that were read from a file, or come from pylance, are
+        looked up by row id.
         """
         paths = draft.paths
         if not draft.stable_row_ids or paths is None or all(map(_is_dated, self.new_fragments)):
             return self.new_fragments
         messages = [draft.fragment(number) for number in sorted(self.touched_fragments)]
-        old = [Fragment.from_proto(one, "the table") for one in messages if one is not None]
+        old = [Fragment.from_proto(item, "the table") for item in messages if item is not None]
         known = row_ids.created_versions_by_id(old, paths)
         return [
-            one if _is_dated(one) else row_ids.with_created_versions(one, known, draft.version)
-            for one in self.new_fragments
+            item if _is_dated(item) else row_ids.with_created_versions(item, known, draft.version)
+            for item in self.new_fragments
         ]
 
     def _change_indices(
@@ -295,10 +304,13 @@ class Update(Operation):
         added: Sequence[table_pb2.DataFragment],
         touched: Mapping[int, bool],
     ) -> None:
-        """Adjust the indexes; `touched` are the fragments that changed or went, with whether they had overlays."""
+        """Adjust the indexes; `touched` are the fragments that changed or went, with whether they
+        had overlays.
+        """
         fields, section = draft.proto.fields, draft.indices
         index_updates.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
-        # What overlays said of rows that moved stands in their new files, and an index can be older than that.
+        # What overlays said of rows that moved stands in their new files, and an index can be older
+        # than that.
         if (
             draft.stable_row_ids
             and self.mode is UpdateMode.REWRITE_ROWS
@@ -312,7 +324,9 @@ class Update(Operation):
             ]
             changed = self.fields_for_preserving_frag_bitmap
             index_updates.extend_to_moved_rows(section, moved, touched, changed, fields)
-        index_updates.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
+        index_updates.retain_relevant(
+            section, fields, (fragment.id for fragment in draft.proto.fragments)
+        )
 
     def _change(
         self,
@@ -352,7 +366,9 @@ def _is_dated(fragment: Fragment) -> bool:
 
 
 def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
-    """Return the message of a new fragment as transactions have it: the commit tells the versions of its rows."""
+    """Return the message of a new fragment as transactions have it: the commit tells the versions
+    of its rows.
+    """
     proto = fragment.to_proto()
     for kind in (Lineage.CREATED, Lineage.UPDATED):
         proto.ClearField(kind.value[1])

@@ -8,10 +8,11 @@
 | ref_path | root of the source |
 | branch_name | the branch that is made; none for a table |
 
-A shallow clone gets the root of its source as one more base path, and every data file, deletion file and index that has no
-base path yet is said to lie below it. A deep clone has copies of all files, so that nothing lies below a base path.
-Everything else is taken over: schema, indexes, row ids, configuration. Nothing can come in between: there are no conflicts.
-Specification: table/commit/transaction.md, table/layout.md.
+A shallow clone gets the root of its source as one more base path, and every data file, deletion
+file and index that has no base path yet is said to lie below it. A deep clone has copies of all
+files, so that nothing lies below a base path. Everything else is taken over: schema, indexes, row
+ids, configuration. Nothing can come in between: there are no conflicts. Specification:
+table/commit/transaction.md, table/layout.md.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Clone(Operation):
     ref_name : str, optional
     branch_name : str, optional
     renamed : mapping of (base id or None, str) to str
-        New names of copied data files, where two had one name. Not part of the transaction, as the next one.
+        New names of copied data files, where two had one name. Not part of the transaction, as the
+        next one.
     kept_bases : frozenset of int
         Base paths that a deep clone keeps, for what its data refers to.
     """
@@ -92,7 +94,8 @@ class Clone(Operation):
         InvalidInputError
         """
         raise InvalidInputError(
-            "a clone is the first version of another table: use Dataset.shallow_clone, deep_clone or create_branch"
+            "a clone is the first version of another table: use Dataset.shallow_clone, deep_clone "
+            "or create_branch"
         )
 
     def make(self, draft: ManifestBuilder) -> None:

@@ -5,13 +5,14 @@
 | new_indices | segments whose files are written already; one with the id of another takes its place |
 | removed_indices | segments that go, told by their ids |
 
-An index is dropped by removing all its segments. It is replaced by removing them and bringing others of the same name; new segments of
-that name beside the old ones add to it.
+An index is dropped by removing all its segments. It is replaced by removing them and bringing
+others of the same name; new segments of that name beside the old ones add to it.
 
-What was committed since an index was built can have changed rows of it. Rows that were deleted or moved by an update do not matter: the
-index finds them in fragments where they are no more. Columns that were written anew in fragments that stay do, so these fragments are
-taken out of the new segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again, unless the fragment
-reuse index tells where their rows have gone.
+What was committed since an index was built can have changed rows of it. Rows that were deleted or
+moved by an update do not matter: the index finds them in fragments where they are no more. Columns
+that were written anew in fragments that stay do, so these fragments are taken out of the new
+segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again,
+unless the fragment reuse index tells where their rows have gone.
 
 Specification: table/commit/transaction.md.
 """
@@ -121,7 +122,8 @@ class CreateIndex(Operation):
         if kind == "data_replacement":
             fields = {number for index in self._of_columns for number in index.fields}
             apart = fields.isdisjoint(committed.modified_fields)
-            # Files name the items of a list, or a packed struct, where the index names the list, or a child.
+            # Files name the items of a list, or a packed struct, where the index names the list, or
+            # a child.
             return Conflict.REBASE if apart else Conflict.RETRYABLE
         return self.conflicts.get(kind, Conflict.RETRYABLE)
 
@@ -137,7 +139,7 @@ class CreateIndex(Operation):
             if covered is not None and covered.isdisjoint(gone):
                 continue
             # Pylance does not build on the reuse index for these.
-            if covered is None or indexes.kind(index) == "NGRAM":
+            if covered is None or indexes.type_of_index(index) == "NGRAM":
                 return Conflict.RETRYABLE
             answer = Conflict.REBASE
         return answer
@@ -151,7 +153,8 @@ class CreateIndex(Operation):
         return indexes.MEM_WAL in _names(self)
 
     def rebase(self, rebase: Rebase) -> CreateIndex:
-        """Take fragments out of bitmaps where indexed columns were written anew; look whether rows that moved can be followed.
+        """Take fragments out of bitmaps where indexed columns were written anew; look whether rows
+        that moved can be followed.
 
         Raises
         ------
@@ -160,7 +163,7 @@ class CreateIndex(Operation):
         CorruptTableError, StorageError
         """
         self._check_moves(rebase)
-        if not any(one.kind in _REWRITES_COLUMNS for one in rebase.committed):
+        if not any(item.kind in _REWRITES_COLUMNS for item in rebase.committed):
             return self
         newest = rebase.newest.message
         section = table_pb2.IndexSection(indices=self.new_indices)
@@ -171,11 +174,11 @@ class CreateIndex(Operation):
     def _check_moves(self, rebase: Rebase) -> None:
         gone = BitMap(
             number
-            for one in rebase.committed
-            if one.kind == "rewrite"
-            for number in one.removed_fragments
+            for item in rebase.committed
+            if item.kind == "rewrite"
+            for number in item.removed_fragments
         )
-        entry = fragment_reuse.find(indexes.section_of(rebase.newest))
+        entry = fragment_reuse.find_entry(indexes.section_of(rebase.newest))
         known: list[tuple[BitMap, int]] = []
         if entry is not None and gone and not fragment_reuse.is_tagged(entry):
             content = fragment_reuse.read_content(rebase.paths, entry)
@@ -187,12 +190,12 @@ class CreateIndex(Operation):
         # A rewrite makes overlays part of the rows, and nothing tells then that the index is older.
         overlaid = BitMap(
             number
-            for one in rebase.committed
-            if one.kind == "data_overlay"
-            for number in one.touched_fragments
+            for item in rebase.committed
+            if item.kind == "data_overlay"
+            for number in item.touched_fragments
         )
-        new_values = frozenset().union(*(one.modified_fields for one in rebase.committed))
-        anywhere = any(one.kind == "merge" for one in rebase.committed)
+        new_values = frozenset().union(*(item.modified_fields for item in rebase.committed))
+        anywhere = any(item.kind == "merge" for item in rebase.committed)
         for index in self._of_columns:
             covered = indexes.fragment_bitmap(index) or BitMap()
             moved = covered & gone
@@ -203,11 +206,13 @@ class CreateIndex(Operation):
             for old, version in known:
                 if old.issubset(covered) and index.dataset_version < version:
                     told |= old
-            # Bitmaps do not tell which of the new fragments have rows that got new values before they moved, or after.
+            # Bitmaps do not tell which of the new fragments have rows that got new values before
+            # they moved, or after.
             stale = anywhere or not fields.isdisjoint(new_values)
             if stale or not moved.issubset(told - overlaid):
                 raise CommitConflictError(
-                    f"index {index.name!r}: rows that it covers were moved to other fragments since it was built; build it again",
+                    f"index {index.name!r}: rows that it covers were moved to other fragments "
+                    "since it was built; build it again",
                     retryable=True,
                 )
 
@@ -224,24 +229,26 @@ class CreateIndex(Operation):
         for index in self._of_columns:
             if not present.issuperset(index.fields):
                 raise CommitConflictError(
-                    f"index {index.name!r}: one of its fields {list(index.fields)} was dropped since it was built",
+                    f"index {index.name!r}: one of its fields {list(index.fields)} was dropped "
+                    "since it was built",
                     retryable=True,
                 )
-        there = {one.uuid.uuid: one.name for one in draft.indices.indices}
+        there = {item.uuid.uuid: item.name for item in draft.indices.indices}
         names = frozenset(there.values())
         for index in self.removed_indices:
             # A compaction that remaps an index gives its segments other ids.
             if index.uuid.uuid not in there and index.name in names:
                 raise CommitConflictError(
-                    f"index {index.name!r}: a segment that was to go was rewritten since; drop or replace the index again",
+                    f"index {index.name!r}: a segment that was to go was rewritten since; drop or "
+                    "replace the index again",
                     retryable=True,
                 )
-        gone = {one.uuid.uuid for one in (*self.removed_indices, *self.new_indices)}
-        kept = [one for one in draft.indices.indices if one.uuid.uuid not in gone]
+        gone = {item.uuid.uuid for item in (*self.removed_indices, *self.new_indices)}
+        kept = [item for item in draft.indices.indices if item.uuid.uuid not in gone]
         index_updates.replace_segments(draft.indices, [*kept, *self.new_indices])
 
 
 def _names(operation: Operation, *, brings: bool = False) -> frozenset[str]:
     """Return the names of the indexes that an operation brings segments of, or takes some away."""
     removed = () if brings else operation.removed_indexes
-    return frozenset(one.name for one in (*operation.new_indexes, *removed))
+    return frozenset(item.name for item in (*operation.new_indexes, *removed))

@@ -1,12 +1,14 @@
-"""Project: another schema over the same files: columns are dropped, renamed, reordered, or may be null.
+"""Project: another schema over the same files: columns are dropped, renamed, reordered, or may be
+null.
 
 | field of `Project` | content |
 | --- | --- |
 | schema | the columns there are afterwards, with the field ids that they have |
 | preserves_nullability | no column becomes one that rows written for the schema of before could break |
 
-Data files are not rewritten. Those that no column is left of go out of their fragments; indexes on columns that are gone go
-too. Metadata of the schema stays. Specification: table/commit/transaction.md.
+Data files are not rewritten. Those that no column is left of go out of their fragments; indexes on
+columns that are gone go too. Metadata of the schema stays. Specification:
+table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Project(Operation):
     schema : tuple of file_pb2.Field
         Nobody changes the messages any more.
     preserves_nullability : bool
-        Without this promise, no rows that were written meanwhile for the schema of before are accepted.
+        Without this promise, no rows that were written meanwhile for the schema of before are
+        accepted.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -72,7 +75,7 @@ class Project(Operation):
     @cached_property
     def kept_fields(self) -> frozenset[int]:
         """Ids of the fields that there are afterwards."""
-        return frozenset(one.id for one in self.schema)
+        return frozenset(item.id for item in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
@@ -102,14 +105,14 @@ class Project(Operation):
 
     def rebase(self, rebase: Rebase) -> Project:
         """Take over what became of the metadata of fields, where the projection leaves it alone."""
-        before = {one.id: one.metadata for one in rebase.base.message.fields}
-        after = {one.id: one.metadata for one in rebase.newest.message.fields}
+        before = {item.id: item.metadata for item in rebase.base.message.fields}
+        after = {item.id: item.metadata for item in rebase.newest.message.fields}
         schema = []
-        for one in self.schema:
-            if one.id in after and dict(one.metadata) == dict(before.get(one.id, {})):
-                schema.append(_with_metadata(one, after[one.id]))
+        for item in self.schema:
+            if item.id in after and dict(item.metadata) == dict(before.get(item.id, {})):
+                schema.append(_with_metadata(item, after[item.id]))
             else:
-                schema.append(one)
+                schema.append(item)
         return replace(self, schema=tuple(schema))
 
     def apply(self, draft: ManifestBuilder) -> None:
@@ -123,10 +126,11 @@ class Project(Operation):
         """
         if not self.schema:
             raise InvalidInputError("a table has at least one column")
-        unknown = self.kept_fields - {one.id for one in draft.proto.fields}
+        unknown = self.kept_fields - {field.id for field in draft.proto.fields}
         if unknown:
             raise InvalidInputError(
-                f"a projection has the fields {sorted(unknown)}, which the table does not have; it writes no data for them"
+                f"a projection has the fields {sorted(unknown)}, which the table does not have; it "
+                "writes no data for them"
             )
         schema_changes.set_fields(draft, self.schema)
         schema_changes.drop_dead_files(draft)

@@ -4,8 +4,9 @@
 | --- | --- |
 | num_fragments | how many |
 
-The greatest id ever given grows by the number; the last ids up to it are reserved. A compaction has to know the ids of its fragments
-before it commits them, for what it tells indexes about the new addresses of rows.
+The greatest id ever given grows by the number; the last ids up to it are reserved. A compaction has
+to know the ids of its fragments before it commits them, for what it tells indexes about the new
+addresses of rows.
 
 """
 

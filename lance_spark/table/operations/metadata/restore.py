@@ -4,8 +4,9 @@
 | --- | --- |
 | version | the version to restore |
 
-Schema, fragments, indexes, configuration, metadata and base paths are those of that version. Ids are not: those of fragments,
-rows and fields go on after the greatest ones ever given. Specification: table/commit/transaction.md.
+Schema, fragments, indexes, configuration, metadata and base paths are those of that version. Ids
+are not: those of fragments, rows and fields go on after the greatest ones ever given.
+Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Restore(Operation):
         VersionNotFoundError
             The version has been cleaned up, or never was; or it is another one of that number.
         UnsupportedFeatureError
-            The version needs more than this release does, or is older than a decision that cannot be taken back.
+            The version needs more than this release does, or is older than a decision that cannot
+            be taken back.
         CorruptTableError, StorageError
         """
         restored = draft.read_version(self.version)
@@ -96,7 +98,8 @@ class Restore(Operation):
         fixed = flags.STABLE_FIELD_IDS
         if draft.base is not None and draft.base.flags.writer & ~restored.flags.writer & fixed:
             raise UnsupportedFeatureError(
-                f"{restored.name}: version {self.version} cannot be restored: since then the table has promised never to use "
+                f"{restored.name}: version {self.version} cannot be restored: since then the table "
+                "has promised never to use "
                 "a field id again, and in that version nobody noted which ones there were"
             )
         draft.restore(restored)

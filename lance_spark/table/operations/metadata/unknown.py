@@ -1,4 +1,6 @@
-"""Committed operations that this release does not make itself: known by kind, kept as their message."""
+"""Committed operations that this release does not make itself: known by kind, kept as their
+message.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
-"""UpdateBases: more roots that files of the table may lie below, or other paths of those that it has.
+"""UpdateBases: more roots that files of the table may lie below, or other paths of those that it
+has.
 
 | field of `UpdateBases` | content |
 | --- | --- |
 | new_bases | the roots; those of the id 0 get the first free ones from 1 on |
 
-Names and paths are unique within a table, and so are ids. Specification: table/commit/transaction.md.
+Names and paths are unique within a table, and so are ids. Specification:
+table/commit/transaction.md.
 
-The message has no field that says whether a root is new. pylance builds the next manifest by ids: a root with an id that the table has takes
-the place of that one. So a root gets another path by the same message (`replaces`). Older versions keep the path that they have. To
-other changes it does not look like a contradiction, in pylance neither; here, a change that was planned with the old path is planned
-again (`lance_spark.table.commit.commit`), and so is this one, whatever was committed meanwhile.
+The message has no field that says whether a root is new. pylance builds the next manifest by ids: a
+root with an id that the table has takes the place of that one. So a root gets another path by the
+same message (`replaces`). Older versions keep the path that they have. To other changes it does not
+look like a contradiction, in pylance neither; here, a change that was planned with the old path is
+planned again (`lance_spark.table.commit.commit`), and so is this one, whatever was committed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -106,7 +110,8 @@ class UpdateBases(Operation):
             for other in there:
                 if _meet(base, other):
                     raise InvalidInputError(
-                        f"base path {base.name or parse_uri(base.path).display!r}: the table has one of that name, path or id: "
+                        f"base path {base.name or parse_uri(base.path).display!r}: the table has "
+                        "one of that name, path or id: "
                         f"{other.id}, {other.name!r}, {parse_uri(other.path).display}"
                     )
             added = base.to_proto()
@@ -122,11 +127,12 @@ class UpdateBases(Operation):
             proto = protos.get(base.id)
             if proto is None:
                 raise InvalidInputError(f"the table has no base path with the id {base.id}")
-            others = [BasePath.from_proto(one) for one in protos.values() if one.id != base.id]
+            others = [BasePath.from_proto(item) for item in protos.values() if item.id != base.id]
             for other in others:
                 if _meet(base, other):
                     raise InvalidInputError(
-                        f"base path {base.id}: the table has another one of that name or path: {other.id}, {other.name!r}"
+                        f"base path {base.id}: the table has another one of that name or path: "
+                        f"{other.id}, {other.name!r}"
                     )
             proto.CopyFrom(base.to_proto())
 

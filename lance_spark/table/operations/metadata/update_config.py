@@ -10,8 +10,8 @@
 | schema_metadata_updates | what becomes of the schema's metadata |
 | field_metadata_updates | what becomes of the metadata of some fields, by id |
 
-Each update is a list of keys with their values, keys without a value to be deleted, and whether to start from nothing.
-Specification: table/commit/transaction.md.
+Each update is a list of keys with their values, keys without a value to be deleted, and whether to
+start from nothing. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ class UpdateConfig(Operation):
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
+        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
+        schema's.
+        """
         of_schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
         return frozenset((*of_schema, *self.field_metadata))
 
@@ -239,7 +241,9 @@ class UpdateConfig(Operation):
         )
 
     def _same_table_metadata_as(self, committed: Operation) -> bool:
-        """Tell whether both change the table's metadata, and one of them all of it, or both the same key."""
+        """Tell whether both change the table's metadata, and one of them all of it, or both the
+        same key.
+        """
         mine, theirs = self.table_metadata_keys, committed.table_metadata_keys
         if mine & theirs:
             return True

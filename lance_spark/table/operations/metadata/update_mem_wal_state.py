@@ -4,8 +4,8 @@
 | --- | --- |
 | compacted_sstables | for each shard of the log, the newest generation that is in the table |
 
-The state is kept in the details of the index `__lance_mem_wal`, which has to be there. A generation never goes back.
-Specification: table/mem_wal.md.
+The state is kept in the details of the index `__lance_mem_wal`, which has to be there. A generation
+never goes back. Specification: table/mem_wal.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class UpdateMemWalState(Operation):
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
         """Ids of the shards of the write-ahead log whose state it notes."""
-        return frozenset(one.shard_id.uuid for one in self.compacted_sstables)
+        return frozenset(
+            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
+        )
 
     @classmethod
     def from_proto(
@@ -97,19 +99,19 @@ class UpdateMemWalState(Operation):
             The table has no write-ahead log.
         CorruptTableError
         """
-        found = [one for one in draft.indices.indices if one.name == INDEX]
-        if not found:
+        result = [item for item in draft.indices.indices if item.name == INDEX]
+        if not result:
             raise InvalidInputError(f"the table has no index {INDEX}, and so no write-ahead log")
-        index = found[0]
+        index = result[0]
         details = table_pb2.MemWalIndexDetails()
         try:
             details.ParseFromString(index.index_details.value)
         except DecodeError as error:
             raise CorruptTableError(f"index {INDEX}: no readable details: {error}") from None
-        newest = {one.shard_id.uuid: one.generation for one in details.compacted_sstables}
-        for one in self.compacted_sstables:
-            shard = one.shard_id.uuid
-            newest[shard] = max(newest.get(shard, 0), one.generation)
+        newest = {item.shard_id.uuid: item.generation for item in details.compacted_sstables}
+        for item in self.compacted_sstables:
+            shard = item.shard_id.uuid
+            newest[shard] = max(newest.get(shard, 0), item.generation)
         details.ClearField("compacted_sstables")
         for shard, generation in newest.items():
             details.compacted_sstables.add(

@@ -8,6 +8,7 @@ filters.
 
 from __future__ import annotations
 
+from tests.interop.predicates.listed.clocks import HOURS, SPANS
 from tests.interop.predicates.listed.computed import (
     ARITHMETIC,
     CASTS,
@@ -23,6 +24,7 @@ from tests.interop.predicates.listed.conditions import (
     PREDICATE_FUNCTIONS,
 )
 from tests.interop.predicates.listed.values import COERCION, FLOATS, LITERALS, TIMES
+from tests.support.spark.versions import HAS_TIME
 
 SUBJECTS: dict[str, list[str]] = {
     "literals": LITERALS,
@@ -39,4 +41,6 @@ SUBJECTS: dict[str, list[str]] = {
     "conditionals": CONDITIONALS,
     "dates": DATES,
     "casts": CASTS,
+    "intervals": [text for text in SPANS if HAS_TIME or "time_" not in text],
+    **({"times of day": HOURS} if HAS_TIME else {}),
 }

@@ -1,0 +1,451 @@
+"""Methods of `Dataset` that read: schema, scans, takes, scan planning."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.arguments import check_least
+from lance_spark.dataset.history import HistoryMethods
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.blobs.file import DEFAULT_BUFFER_SIZE, BlobFile
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.open_files import OpenFiles
+from lance_spark.scan.plan import (
+    collection_paused,
+    default_target_rows,
+    estimated_bytes,
+    pack,
+    read_bytes,
+    select_fragments,
+    with_positions,
+)
+from lance_spark.scan.positions import parse_positions
+from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.predicates.tuples import parse_filters
+from lance_spark.scan.take import RowFinder, take_addresses, take_rows
+from lance_spark.scan.task import ScanTask
+from lance_spark.table.blob_dataset import check_columns
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    from lance_spark.scan.predicates.tree import Predicate
+
+#: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
+DEFAULT_BATCH_SIZE = 65_536
+
+
+class ScanMethods(HistoryMethods):
+    """Reading methods of `Dataset`."""
+
+    def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
+        super().__init__(table, storage_options)
+        self._fragments: tuple[Fragment, ...] | None = None
+        self._open_files = OpenFiles()
+        self._finder: RowFinder | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the table, with the metadata of the schema and of its fields."""
+        return self._table.schema.to_arrow()
+
+    def schema_of(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> pa.Schema:
+        """Return the Arrow schema of a read with these arguments; see `to_batches`."""
+        return self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+
+    @property
+    def data_storage_version(self) -> str:
+        """File version of new data files, for example ``2.2``."""
+        major, minor = self._table.manifest.data_storage_version
+        return f"{major}.{minor}"
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The fragments, in the table's order."""
+        if self._fragments is None:
+            self._fragments = counted_fragments(self._table.paths, self._table.manifest)
+        return self._fragments
+
+    def count_rows(self) -> int:
+        """Return the number of live rows. Reads data files only in tables of early releases."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches, in the table's order.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Names of columns, or dotted paths of children of structs; all columns by default. The
+            hidden columns of every table can be named as well: ``_rowid``, ``_rowaddr``,
+            ``_rowoffset``, ``_row_created_at_version``, ``_row_last_updated_at_version`` and
+            ``_fragid``.
+        batch_size : int
+            Maximum number of rows of a batch.
+        filters : iterable of (column, operator, value), optional
+            Read only rows that satisfy all of these conditions. Operators: ``==``, ``!=``, ``<``,
+            ``<=``, ``>``, ``>=``, ``in`` and ``not in`` (with a list), ``is_null`` and
+            ``is_not_null`` (without a value). Other columns are decoded only for these rows, and
+            pages of files of version 0.1 are skipped by their statistics.
+        filter : str or Predicate, optional
+            Read only rows that satisfy this condition as well: the text of a ``WHERE`` clause in
+            Spark's SQL, with Spark's meaning of null and NaN (`lance_spark.scan.predicates.sql`).
+            No session time zone is assumed: a timestamp literal for a column with a time zone must
+            name its zone.
+        blob_handling : str, optional
+            Content of blob columns: ``blobs_descriptions`` (position and size of the bytes; the
+            default), ``all_binary`` (the bytes) or ``none`` (no blob columns). ``all_descriptions``
+            is the same as the default.
+        with_row_id, with_row_address : bool
+            Whether to append the columns ``_rowid`` and ``_rowaddr``.
+
+        Yields
+        ------
+        RecordBatch
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist, `batch_size` is not positive, or `blob_handling` is unknown.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        tasks = self.plan(
+            columns,
+            target_rows=1 << 62,
+            batch_size=batch_size,
+            filters=filters,
+            filter=filter,
+            blob_handling=blob_handling,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+        )
+        for task in tasks:
+            yield from task.batches()
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> pa.Table:
+        """Return the rows as an Arrow table; see `to_batches`."""
+        schema = self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+        batches = self.to_batches(
+            columns,
+            filters=filters,
+            filter=filter,
+            blob_handling=blob_handling,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+        )
+        return pa.Table.from_batches(batches, schema)
+
+    def take(
+        self,
+        indices: Sequence[int],
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+    ) -> pa.Table:
+        """Return rows by their positions in the table's order. Deleted rows are not counted.
+
+        This object keeps up to 64 data files open for the next take.
+
+        Parameters
+        ----------
+        indices : sequence of int, or integer array
+            Positions from 0 on, in any order, possibly repeated.
+        columns : sequence of str, optional
+            As in `to_batches`. A hidden column, such as ``_rowid``, is returned as often as it is
+            named, other columns once.
+        blob_handling : str, optional
+            As in `to_batches`.
+
+        Returns
+        -------
+        Table
+            One row for each position, in the order of the positions.
+
+        Raises
+        ------
+        InvalidInputError
+            A position is out of range, or a column does not exist.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        names = row_meta.without_repeats(columns)
+        schema = row_meta.of_take(self._select(names, blob_handling))
+        positions = parse_positions(indices, self.count_rows())
+        if self._table.manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, schema.fields)
+        unique, inverse = np.unique(positions, return_inverse=True)
+        batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
+        table = pa.Table.from_batches(batches, schema.to_arrow())
+        table = row_meta.with_repeats(table, columns)
+        if np.array_equal(inverse, np.arange(len(unique))):
+            return table
+        return table.take(pa.array(inverse))
+
+    def take_rows(
+        self,
+        row_ids: Sequence[int],
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+    ) -> pa.Table:
+        """Return rows by their row ids (``_rowid``). Ids without a live row are left out.
+
+        In tables with stable row ids, the first call reads the ids of all rows and keeps them in
+        this object.
+
+        Parameters
+        ----------
+        row_ids : sequence of int, or integer array
+            Ids in any order, possibly repeated.
+        columns, blob_handling
+            As in `take`.
+
+        Returns
+        -------
+        Table
+            One row for each id that has a live row, in the order of the ids.
+
+        Raises
+        ------
+        InvalidInputError
+            A column does not exist.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        names = row_meta.without_repeats(columns)
+        schema = row_meta.of_take(self._select(names, blob_handling))
+        is_live, addresses = self._row_finder().find(row_ids)
+        table = take_addresses(
+            self._table.paths, self.fragments, schema, addresses[is_live], self._open_files
+        )
+        return row_meta.with_repeats(table, columns)
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: Sequence[int] | None = None,
+        addresses: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        buffer_size: int = DEFAULT_BUFFER_SIZE,
+    ) -> list[BlobFile | None]:
+        """Return blobs as file objects that read only the requested parts.
+
+        Parameters
+        ----------
+        blob_column : str
+            Name of a blob column, or dotted path of one inside structs.
+        ids, addresses, indices : sequence of int
+            The rows, by exactly one of: row ids, row addresses (fragment id << 32 | offset), or
+            positions in the table's order.
+        buffer_size : int
+            Bytes that a sequential read of a file requests at once; 0 for no buffering.
+
+        Returns
+        -------
+        list of BlobFile or None
+            One entry for each row, in the given order; None for a null.
+
+        Raises
+        ------
+        InvalidInputError
+            The column is not a blob column, a row does not exist or is deleted, or not exactly one
+            of `ids`, `addresses` and `indices` is given.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        from lance_spark.scan.blobs.take import take_blobs
+
+        rows = {"ids": ids, "addresses": addresses, "indices": indices}
+        finder = self._row_finder()
+        return take_blobs(self._table, self.fragments, blob_column, rows, buffer_size, finder)
+
+    @collection_paused()
+    def plan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        target_rows: int | None = None,
+        min_partitions: int = 1,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        fragment_ids: Collection[int] | None = None,
+        whole_fragments: bool = False,
+    ) -> list[ScanTask]:
+        """Split a scan into tasks that can be pickled and run by workers.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            As in `to_batches`.
+        target_rows : int, optional
+            Number of rows that a task aims at; by default, tasks read about 128 MiB of files, and
+            there are at least `min_partitions` of them if possible.
+        min_partitions : int
+            Number of tasks that can run at the same time.
+        batch_size, filters, filter, blob_handling, with_row_id, with_row_address
+            As in `to_batches`.
+        fragment_ids : collection of int, optional
+            Read only rows of these fragments.
+        whole_fragments : bool
+            Whether one task must read all rows of a fragment.
+
+        Returns
+        -------
+        list of ScanTask
+            The tasks in the table's order; empty if no rows can match. `ScanTask.batches` yields
+            the record batches of a task.
+
+        Raises
+        ------
+        InvalidInputError
+            A column or fragment does not exist, or a number is not positive.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        check_least("batch_size", batch_size, 1)
+        check_least("min_partitions", min_partitions, 1)
+        if target_rows is not None:
+            check_least("target_rows", target_rows, 1)
+        schema = self._select(columns, blob_handling, with_row_id, with_row_address)
+        fragments: Sequence[Fragment] = self.fragments
+        manifest = self._table.manifest
+        conditions = self._conditions(filters, filter)
+        read = (*schema.fields, *top_fields(conditions))
+        check_columns(manifest, read)
+        selected = select_fragments(fragments, fragment_ids)
+        if target_rows is None:
+            rows = sum([fragment.physical_rows for fragment in selected])
+            stored = estimated_bytes(selected, rows)
+            target_rows = default_target_rows(
+                rows,
+                read_bytes(stored, rows, read, self._table.schema.fields),
+                min_partitions,
+                max(len(schema.fields), 1),
+            )
+        if manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(fragments, read)
+            selected = row_meta.light(selected, read)
+        uri, base_paths = self.uri, manifest.base_paths
+        groups = pack(selected, target_rows, whole=whole_fragments)
+        if conditions and manifest.index_section is not None:
+            from lance_spark.scan.pruning import zone_maps
+
+            candidates = zone_maps.candidates(conditions, self._table.paths, manifest, fragments)
+            if candidates is not None:
+                groups = zone_maps.narrowed(groups, candidates, target_rows)
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(fragments))
+        return [
+            ScanTask(
+                uri=uri,
+                lance_schema=schema,
+                slices=slices,
+                batch_size=batch_size,
+                filters=conditions,
+                base_paths=base_paths,
+                storage_options=self._storage_options,
+            )
+            for slices in groups
+        ]
+
+    def explain(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        target_rows: int | None = None,
+        min_partitions: int = 1,
+    ) -> str:
+        """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
+
+        The parameters are those of `plan`.
+        """
+        from lance_spark.scan.explain import explained
+
+        # The filters may be an iterator.
+        conditions = None if filters is None else list(filters)
+        tasks = self.plan(
+            columns,
+            target_rows=target_rows,
+            min_partitions=min_partitions,
+            filters=conditions,
+            filter=filter,
+            blob_handling=blob_handling,
+        )
+        parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
+        paths = self._table.paths
+        name = f"{paths.store.display}, version {self.version}"
+        return explained(tasks, paths, self.fragments, name, " AND ".join(parts))
+
+    def _conditions(
+        self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
+    ) -> tuple[Condition, ...]:
+        known = row_meta.with_all(self._table.schema)
+        conditions: tuple[Condition, ...] = parse_filters(filters, known)
+        if filter is None:
+            return conditions
+        if isinstance(filter, str):
+            from lance_spark.scan.predicates.sql import parse_predicate
+
+            return (*conditions, parse_predicate(filter, known))
+        if not hasattr(filter, "paths"):
+            raise InvalidInputError(
+                f"filter must be a string or a Predicate, not {type(filter).__name__}"
+            )
+        return (*conditions, filter)
+
+    def _row_finder(self) -> RowFinder:
+        if self._finder is None:
+            self._finder = RowFinder(self._table, self.fragments)
+        return self._finder
+
+    def _select(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> Schema:
+        schema = self._table.schema
+        selected = row_meta.select(
+            schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
+        )
+        check_columns(self._table.manifest, selected.fields)
+        version = self._table.manifest.data_storage_version
+        return handled(selected, Handling.parse(blob_handling), version)

@@ -1,0 +1,278 @@
+"""The reader of some columns of a fragment: physical rows in, record batches out, no filter.
+
+| step | where |
+| --- | --- |
+| find the data files that hold each column | `assemble.locate` |
+| read the parts of a window from the files, and put overlays over them | `ColumnReader.window` |
+| load blobs, and build one array of the parts of each column | `ColumnReader.batch` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from copy import copy
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.file.blobs.fields import PLACE
+from lance_spark.file.reader import PAGE_BYTES, FileReader
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.scan.blobs.loader import BlobDescriptors, BlobLoader
+from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
+from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.fragment.row_meta import COMPUTED
+from lance_spark.scan.fragment.selection import ALIGNMENT
+from lance_spark.scan.fragment.window_prefetch import StoredFields
+from lance_spark.scan.row_size import estimate_row_bytes, fixed_width, nulls
+
+#: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
+#: small enough for a worker's memory.
+WINDOW_BYTES = 16 * 1024 * 1024
+#: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
+MAX_WINDOW_ROWS = 512 * 1024
+#: On a remote store, a window is so many times as large: its requests run side by side.
+_REMOTE_WINDOWS = 2
+#: Most rows of a window on a remote store: a window of numbers has as many bytes as one of text.
+_MAX_REMOTE_ROWS = 4 * 1024 * 1024
+#: Pages of a window: writers end a page at about 8 MiB of values.
+_PAGES = WINDOW_BYTES // PAGE_BYTES
+
+#: The `FieldPart.file` of a field that no data file holds, only overlays.
+_OVERLAID = -2
+
+#: Arrays of the parts of some rows, by the part's identity. Columns that a filter has read already
+#: stand whole under -1, -2, ...: -1 minus the column's position in the schema.
+Window = dict[int, pa.Array]
+
+
+class ColumnReader:
+    """Reads physical rows of a fragment in the shape of a schema, deleted rows included.
+
+    Parameters
+    ----------
+    files : FragmentFiles
+    schema : Schema
+        The columns, with the table's field ids. Fields that no file holds are null.
+    load_external : bool
+        Whether to read blobs that are references to other objects. They are empty otherwise.
+
+    Attributes
+    ----------
+    arrow : pyarrow.Schema
+        Of the batches.
+    fields : tuple of Field
+    """
+
+    def __init__(self, files: FragmentFiles, schema: Schema, *, load_external: bool = True) -> None:
+        self.arrow = schema.to_arrow()
+        self.fields = schema.fields
+        self._files = files
+        self._load_external = load_external
+        self._parts = [self._locate(field) for field in self.fields]
+        self._blob_parts = [
+            part
+            for parts in self._parts
+            for part in parts
+            if any(node.is_blob and not node.children for node in part.field.walk())
+        ]
+        self._loaders: dict[int, BlobLoader] = {}
+        self._row_bytes: list[float | None] | None = None
+        self._window_rows: int | None = None
+
+    def over(self, files: FragmentFiles) -> ColumnReader:
+        """Return a reader of the same columns of other files, which have the same layout."""
+        other = copy(self)
+        other._files = files
+        other._loaders = {}
+        other._row_bytes = other._window_rows = None
+        return other
+
+    def close(self) -> None:
+        """Forget the loaders of blobs, which read from the open files."""
+        self._loaders.clear()
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether a data file holds a blob column of the schema."""
+        return bool(self._blob_parts)
+
+    @property
+    def is_all_null(self) -> bool:
+        """Whether no file holds any of the columns, so that all rows are equal."""
+        return not any(self._parts)
+
+    def read(self, rows: Rows) -> pa.RecordBatch:
+        """Return some rows."""
+        return self.batch(self.window(rows), len(rows))
+
+    def window(self, rows: Rows, without: Collection[int] = ()) -> Window:
+        """Read the parts of some rows. Blobs are still descriptors.
+
+        Parameters
+        ----------
+        rows : Rows
+        without : collection of int
+            Positions in the schema of columns that are not read.
+        """
+        parts = [
+            part
+            for position, parts_of_field in enumerate(self._parts)
+            if position not in without
+            for part in parts_of_field
+        ]
+        by_file: dict[int, list[FieldPart]] = {}
+        for part in parts:
+            by_file.setdefault(part.file, []).append(part)
+        window: Window = {}
+        for part in by_file.pop(COMPUTED, ()):
+            window[id(part)] = self._files.meta.array(part.field, rows)
+        for part in by_file.pop(_OVERLAID, ()):
+            window[id(part)] = nulls(len(rows), part.field.to_arrow())
+        for number, of_file in by_file.items():
+            fields = [part.field for part in of_file]
+            arrays = self._files.reader(number).read(fields, rows, self._files.columns_of(number))
+            window.update({id(part): array for part, array in zip(of_file, arrays, strict=True)})
+        overlays = self._files.overlays
+        if overlays is not None:
+            for part in parts:
+                window[id(part)] = overlays.apply(part.field, window[id(part)], rows)
+        return window
+
+    def batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
+        """Build the batch of a window, blobs included."""
+        if not self.fields:
+            return rows_without_columns(num_rows)
+        for part in self._blob_parts:
+            loader = self._loader(part.file)
+            window = {**window, id(part): loader.load(window[id(part)], part.field)}
+        columns = [
+            window[-1 - position]
+            if -1 - position in window
+            else assemble(field, parts, [window[id(part)] for part in parts], num_rows)
+            for position, (field, parts) in enumerate(zip(self.fields, self._parts, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+    def batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
+        """Build the batches of a window: several if its blobs have more than `WINDOW_BYTES`."""
+        if not self._blob_parts:
+            yield self.batch(window, num_rows)
+            return
+        sizes = np.zeros(num_rows, np.int64)
+        for part in self._blob_parts:
+            sizes += self._loader(part.file).sizes(window[id(part)], part.field)
+        start = 0
+        ends = np.cumsum(sizes)
+        while start < num_rows:
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + WINDOW_BYTES, side="right"))
+            stop = max(stop, start + 1)
+            piece = {part: array.slice(start, stop - start) for part, array in window.items()}
+            yield self.batch(piece, stop - start)
+            start = stop
+
+    def blob_descriptors(self, rows: RowNumbers) -> tuple[BlobLoader, BlobDescriptors]:
+        """Return the descriptors of the blobs of some rows, and the loader that opens them.
+
+        The schema has one column: a blob, or structs with one child each around a blob.
+        """
+        (parts,) = self._parts
+        if not parts:
+            loader = self._loader(0)
+            return loader, BlobDescriptors.of(pa.nulls(len(rows), PLACE), loader.name)
+        (part,) = parts
+        array = self.window(rows)[id(part)]
+        while array.type.num_fields == 1:
+            (array,) = array.flatten()
+        loader = self._loader(part.file)
+        return loader, BlobDescriptors.of(array, loader.name)
+
+    def window_rows(self) -> int:
+        """Return the rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row."""
+        if self._window_rows is None:
+            row_bytes = estimate_row_bytes(self.arrow, self.stored_row_bytes())
+            rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_of_full_pages())
+            most = MAX_WINDOW_ROWS
+            if not self._files.paths.store.is_local:
+                rows, most = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
+            if rows >= ALIGNMENT * 2:
+                rows -= rows % ALIGNMENT
+            self._window_rows = min(max(rows, 1), most)
+        return self._window_rows
+
+    def stored_row_bytes(self) -> Sequence[float | None]:
+        """Return the stored bytes of a row for each column; None where no data file holds it."""
+        if self._row_bytes is None:
+            self._row_bytes = self._read_row_bytes()
+        return self._row_bytes
+
+    def stored_fields(self) -> list[StoredFields]:
+        """Return the data files that hold some of the columns, each with the fields it holds."""
+        fields: dict[int, list[Field]] = {}
+        for part in (part for parts in self._parts for part in parts if part.file >= 0):
+            fields.setdefault(part.file, []).append(part.field)
+        return [
+            StoredFields(self._files.reader(number), of_file, self._files.columns_of(number))
+            for number, of_file in fields.items()
+        ]
+
+    def _locate(self, field: Field) -> list[FieldPart]:
+        parts = self._files.meta.locate(field) or locate(field, self._files.file_of)
+        overlays = self._files.overlays
+        if not parts and overlays is not None and overlays.cover(field):
+            return [FieldPart(_OVERLAID, field)]
+        return parts
+
+    def _loader(self, number: int) -> BlobLoader:
+        loader = self._loaders.get(number)
+        if loader is None:
+            loader = self._loaders[number] = BlobLoader(
+                self._files.paths,
+                self._files.fragment.files[number],
+                self._files.reader(number).source,
+                load_external=self._load_external,
+            )
+        return loader
+
+    def _read_row_bytes(self) -> list[float | None]:
+        for reader, fields, column_of in self.stored_fields():
+            # One call reads and parses the metadata of all columns of a file.
+            if isinstance(reader, FileReader):
+                reader.column_metas(fields, column_of)
+        files = self._files
+        rows = max(files.physical_rows, 1)
+        row_bytes: list[float | None] = []
+        for parts in self._parts:
+            sizes = [
+                files.reader(part.file).column_bytes([part.field], files.columns_of(part.file))
+                for part in parts
+                if part.file >= 0
+            ]
+            row_bytes.append(sum(sizes) / rows if sizes else None)
+        return row_bytes
+
+    def _rows_of_full_pages(self) -> int:
+        """Return the rows of as many full pages as a window has.
+
+        The column of variable width with the fewest rows per page counts. Values that were
+        compressed a hundred times over decode to far more than their stored bytes suggest, but the
+        writer ended their pages by decoded bytes.
+        """
+        counts = [
+            self._files.reader(part.file).full_page_rows(
+                [part.field], self._files.columns_of(part.file)
+            )
+            for field, parts in zip(self.arrow, self._parts, strict=True)
+            if fixed_width(field.type) is None
+            for part in parts
+            if part.file >= 0
+        ]
+        return _PAGES * min((rows for rows in counts if rows), default=_MAX_REMOTE_ROWS)
+
+
+def rows_without_columns(num_rows: int) -> pa.RecordBatch:
+    """Return a batch that has rows but no columns."""
+    counted = pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["_"])
+    return counted.select([])

@@ -1,0 +1,1 @@
+"""Kernels: they compute arrays from arrays, with Arrow or NumPy, as Spark computes each value."""

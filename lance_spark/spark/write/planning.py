@@ -1,0 +1,251 @@
+"""Planning of writes on the driver: the columns that are written, and the writer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_spark.errors import SchemaMismatchError, naming
+from lance_spark.file.blobs.fields import given_as
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.reader import display
+from lance_spark.spark.types.convert import check_conversion
+from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.spark.write.writer import LanceWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from lance_spark.file.schema.schema import Schema
+    from lance_spark.table.commit.write_job import Mode, WriteJob
+    from lance_spark.table.manifest.manifest import Manifest
+
+#: Options that `begin_write` has by the same names and with defaults of its own.
+_PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
+
+
+def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    """Plan a write on the driver.
+
+    Parameters
+    ----------
+    options : WriteOptions
+    schema : StructType
+        Schema of the DataFrame.
+    overwrite : bool
+        True to replace rows and schema of the table, False to append.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The columns do not match the table.
+    """
+    with naming(display(options.path)):
+        return _make_writer(options, schema, overwrite)
+
+
+def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+
+    if not schema.fields:
+        raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
+    effect = OverwriteOptions()
+    if options.overwrite:
+        effect = OverwriteOptions.parse(options, overwrite)
+    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    partial = overwrite and effect.replaces_part
+    columns = _Columns(made, display(options.path))
+    if effect.merge_schema:
+        job = _begin_merge(options, columns)
+    else:
+        job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
+    # Batches of Spark have 32-bit offsets, whatever the table has.
+    source = to_arrow_schema(schema, options.column_metadata) if options.large_var_types else made
+    _check_columns(source, columns.names, job.arrow_schema)
+    if not partial:
+        return LanceWriter(job, columns.names, options.commit_message, effect.once)
+    from lance_spark.spark.write.partial_overwrite import replacing_writer
+
+    if columns.table is None:
+        # Another client may create the table meanwhile: an append would add the rows to its own.
+        job = replace(job, mode="create")
+    return replacing_writer(options, effect, job, columns.names, columns.table or job.schema)
+
+
+def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
+    """Plan an append or an overwrite. `columns` is fitted to the version that it reads."""
+    from lance_spark.table.commit.write_job import begin_write
+
+    return begin_write(
+        options.path, columns.made, mode=mode, fit=columns.fit, **_arguments(options)
+    )
+
+
+def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
+    """Plan an append of a DataFrame that may have new columns."""
+    from lance_spark.mutations.merge_schema import begin_merging_write
+
+    table = existing_schema(options)
+    target = columns.made if table is None else columns.target(table, merge=True)
+    return begin_merging_write(options.path, target, **_arguments(options))
+
+
+def _arguments(options: WriteOptions) -> dict[str, Any]:
+    """Return the arguments of `begin_write` that options set."""
+    from lance_spark.file.blobs.writer import blob_options
+
+    given = {name: getattr(options, name) for name in _PASSED_ON}
+    return {
+        "branch": options.branch,
+        "data_storage_version": options.data_storage_version,
+        "initial_bases": options.initial_bases,
+        "target_bases": options.target_bases.names,
+        "target_all_bases": options.target_bases.all_bases,
+        "storage_options": options.storage_options or None,
+        "blobs": blob_options(
+            options.external_blob_mode,
+            options.allow_external_blob_outside_bases,
+            options.blob_pack_file_size_threshold,
+        ),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+class _Columns:
+    """The columns of a DataFrame, which are fitted to those of the table once it is read.
+
+    Parameters
+    ----------
+    made : pyarrow.Schema
+        Columns that the DataFrame gives a new table.
+    display : str
+        Name of the table in errors.
+
+    Attributes
+    ----------
+    names : list of str
+        For each column of the DataFrame, the table's column that it is written to.
+    table : Schema or None
+        Columns of the table that data is appended to; None before `fit`, and for a new table.
+    """
+
+    def __init__(self, made: pa.Schema, display: str) -> None:
+        self.made = made
+        self.names: list[str] = made.names
+        self.table: Schema | None = None
+        self._display = display
+
+    def fit(self, base: Manifest, data: Schema, name: str) -> Schema:
+        """Return the fields of the data files of an append; see `begin_write`."""
+        from lance_spark.file.schema.schema import Schema
+        from lance_spark.table.append_schema import filled_by
+
+        self.table = base.schema
+        target = self.target(base.schema.to_arrow())
+        return filled_by(base.schema, Schema.from_arrow(target), name)
+
+    def target(self, table: pa.Schema, *, merge: bool = False) -> pa.Schema:
+        """Return the appended columns: as the table has them, new columns as the DataFrame does."""
+        self.names = map_columns(self.made.names, table, self._display, merge=merge)
+        return pa.schema(
+            [
+                table.field(name) if name in table.names else field.with_nullable(True)
+                for name, field in zip(self.names, self.made, strict=True)
+            ],
+            table.metadata,
+        )
+
+
+def existing_schema(options: WriteOptions) -> pa.Schema | None:
+    """Return the schema of the table at the path; None if the table is not found."""
+    from lance_spark.dataset.dataset import open_dataset
+    from lance_spark.errors import TableNotFoundError
+
+    try:
+        return open_dataset(
+            options.path, branch=options.branch, storage_options=options.storage_options or None
+        ).schema
+    except TableNotFoundError:
+        return None
+
+
+def map_columns(
+    given: list[str], schema: pa.Schema, table: str, *, merge: bool = False
+) -> list[str]:
+    """Return the target column of each column of a DataFrame.
+
+    Columns are matched by name, in any order. For an INSERT by position, Spark has renamed the
+    columns.
+
+    Parameters
+    ----------
+    given : list of str
+        Columns of the DataFrame; nullable columns of the table may be missing.
+    schema : pa.Schema
+        Schema of the table.
+    table : str
+        Name of the table in errors.
+    merge : bool
+        Whether new columns are allowed; they keep their names.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column has no target.
+    """
+    names = schema.names
+    indexes = [find(names, name) for name in given]
+    unknown = [name for name, index in zip(given, indexes, strict=True) if index < 0 and not merge]
+    missing = [
+        field.name for index, field in enumerate(schema) if not (index in indexes or field.nullable)
+    ]
+    repeated = [
+        name
+        for name, index in zip(given, indexes, strict=True)
+        if index >= 0 and indexes.count(index) > 1
+    ]
+    problems = []
+    if unknown:
+        problems.append(f"the table has no {', '.join(unknown)}")
+    if missing:
+        problems.append(f"the DataFrame has no {', '.join(missing)}")
+    if not problems and repeated:
+        problems.append(f"{', '.join(repeated)} go to one column")
+    if problems:
+        raise SchemaMismatchError(
+            f"table {table}: {'; '.join(problems)}. Columns are matched by name: select the "
+            f"columns of the table ({', '.join(names[:50])}), add new columns by the option "
+            "mergeSchema, or overwrite the table"
+        )
+    return [name if index < 0 else names[index] for name, index in zip(given, indexes, strict=True)]
+
+
+def check_types(
+    schema: StructType, options: WriteOptions, names: list[str], target: pa.Schema
+) -> None:
+    """Refuse columns whose types cannot be converted, before any task runs.
+
+    Parameters
+    ----------
+    schema : StructType
+        Schema of the DataFrame.
+    options : WriteOptions
+    names : list of str
+        Target column of each column.
+    target : pyarrow.Schema
+        Columns that are written.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    _check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
+
+
+def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
+    source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
+    check_conversion(source, given_as(target, source), reading=False)

@@ -1,0 +1,264 @@
+"""Every Python and SQL block of the documentation runs and prints what the page says.
+
+docs/develop/testing.md describes how a page marks setup, output and blocks that cannot be run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lance_spark
+from tests.support.spark.versions import SPARK
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+#: Blocks that need credentials or a server. Raise the number only with such a reason.
+NOT_RUN_AT_MOST = 11
+#: Languages of blocks that are not checked: output and configuration.
+PLAIN = frozenset({"text", "properties"})
+#: Programs that shell blocks may start, besides those that the test looks into.
+PROGRAMS = frozenset(
+    {"apt-get", "git", "twine", "spark-submit", "$SPARK_HOME/sbin/start-connect-server.sh"}
+)
+
+#: The pages are written for releases of Spark that have all options.
+newest_spark = pytest.mark.skipif(SPARK < (4, 2), reason="the docs use options of Spark 4.2")
+
+_FENCE = re.compile(
+    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
+    r"|<!-- setup\n(?P<setup>.*?)-->",
+    re.MULTILINE | re.DOTALL,
+)
+_MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, or setup code that the page does not show."""
+
+    line: int
+    language: str
+    code: str
+    reason: str | None
+    output: str | None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the blocks of a page in order; an output block is part of the block before it."""
+    text = page.read_text(encoding="utf-8")
+    blocks: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["setup"] is not None:
+            blocks.append(Block(line, "python", match["setup"], None, None))
+        elif 'title="Output"' in match["info"]:
+            assert not text[end : match.start()].strip(), f"{page}:{line}: text before an output"
+            before = blocks.pop()
+            blocks.append(
+                Block(before.line, before.language, before.code, before.reason, match["code"])
+            )
+        else:
+            blocks.append(Block(line, match["language"], match["code"], match["reason"], None))
+        end = match.end()
+    return blocks
+
+
+def trimmed(text: str) -> list[str]:
+    """Return the lines of a text without spaces and empty lines at their ends."""
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+@pytest.fixture
+def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The names that a page may use; push-down is on, and settings and views go afterwards."""
+    lance_spark.enable(spark)
+    enabled = "spark.lance.pushdown.enabled"
+    settings = ("spark.lance.pushdown.local", "spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set(enabled, "true")
+    yield {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
+    for name in settings:
+        spark.conf.unset(name)
+    spark.conf.set(enabled, "false")
+    for table in spark.catalog.listTables():
+        if table.isTemporary:
+            spark.catalog.dropTempView(table.name)
+        else:
+            spark.sql(f"DROP TABLE {table.name}")
+
+
+def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
+    """Run a block, and return what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, where, "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_sql(code: str, spark: Any) -> str:
+    """Run the statements of a block, and return the result of the last one as Spark shows it."""
+    for statement in filter(str.strip, re.sub(r"--[^\n]*", "", code).split(";")):
+        result = spark.sql(statement)
+    return str(result._show_string(20, True)) if result.columns else ""
+
+
+@newest_spark
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language in ("python", "sql")]
+    if not any(block.reason is None for block in blocks):
+        return
+    namespace = request.getfixturevalue("namespace")
+    for block in blocks:
+        where = f"{page.relative_to(ROOT)}:{block.line}"
+        code = block.code.replace("/data/", f"{tmp_path}/")
+        if block.reason is not None:
+            compile(code, where, "exec")
+            continue
+        try:
+            if block.language == "sql":
+                printed = run_sql(code, namespace["spark"])
+            else:
+                printed = run_python(code, where, namespace)
+        except Exception as error:
+            error.add_note(f"in {where}")
+            raise
+        if block.output is not None:
+            assert trimmed(printed) == trimmed(block.output), where
+
+
+def test_few_blocks_are_left_out() -> None:
+    reasons = [block.reason for page in PAGES for block in blocks_of(page) if block.reason]
+    assert all(reason.strip() for reason in reasons)
+    assert len(reasons) <= NOT_RUN_AT_MOST
+
+
+def test_each_block_names_its_language() -> None:
+    languages = {"python", "sql", "bash"} | PLAIN
+    unknown = [
+        f"{page.relative_to(ROOT)}:{block.line} {block.language!r}"
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language not in languages
+    ]
+    assert unknown == []
+
+
+@newest_spark
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_run_and_print_what_they_store(notebook: Path, namespace: dict[str, Any]) -> None:
+    """Set LANCE_SPARK_WRITE_NOTEBOOKS to store the outputs instead."""
+    stored = json.loads(notebook.read_text(encoding="utf-8"))
+    cells = [cell for cell in stored["cells"] if cell["cell_type"] == "code"]
+    assert cells
+    for number, cell in enumerate(cells):
+        printed = run_python("".join(cell["source"]), f"{notebook.name}, cell {number}", namespace)
+        if "LANCE_SPARK_WRITE_NOTEBOOKS" in os.environ:
+            cell["execution_count"] = number + 1
+            stream = {"name": "stdout", "output_type": "stream"}
+            cell["outputs"] = (
+                [{**stream, "text": printed.splitlines(keepends=True)}] if printed else []
+            )
+            continue
+        text = "".join("".join(output["text"]) for output in cell["outputs"])
+        assert trimmed(printed) == trimmed(text), f"{notebook.name}, cell {number}"
+    if "LANCE_SPARK_WRITE_NOTEBOOKS" in os.environ:
+        notebook.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+@cache
+def make_targets() -> frozenset[str]:
+    """Return the targets of the Makefile that are no files."""
+    (phony,) = re.findall(r"^\.PHONY:(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return frozenset(phony.split())
+
+
+@cache
+def extras() -> frozenset[str]:
+    """Return the extras of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return frozenset(project["optional-dependencies"])
+
+
+@cache
+def options_of(command: str) -> str:
+    """Return the help of a command of `python -m lance_spark`."""
+    from lance_spark.__main__ import main
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    return printed.getvalue()
+
+
+def mistake_in(line: str) -> str | None:
+    """Return what a line of a shell block names that does not exist."""
+    words = shlex.split(line, comments=True)
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        del words[0]
+    if not words or words[0] in PROGRAMS:
+        return None
+    program, arguments = words[0], words[1:]
+    checks: dict[str, Callable[[list[str]], str | None]] = {
+        "make": _mistake_in_make,
+        "pip": _mistake_in_pip,
+        "python": _mistake_in_python,
+    }
+    return checks[program](arguments) if program in checks else f"unknown program {program}"
+
+
+def _mistake_in_make(arguments: list[str]) -> str | None:
+    targets = {word for word in arguments if "=" not in word}
+    unknown = targets - make_targets()
+    return f"no make target {unknown}" if unknown else None
+
+
+def _mistake_in_pip(arguments: list[str]) -> str | None:
+    for word in arguments:
+        named = re.search(r"\[(.+)\]", word)
+        unknown = set(named[1].split(",")) - extras() if named else set()
+        if "lance-spark" in word and unknown:
+            return f"no extra {unknown}"
+    return None
+
+
+def _mistake_in_python(arguments: list[str]) -> str | None:
+    if arguments[:2] == ["-m", "lance_spark"]:
+        text = options_of(arguments[2])
+        unknown = [word for word in arguments[3:] if word[:2] == "--" and word not in text]
+        return f"no option {unknown}" if unknown else None
+    path = arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0]
+    found = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
+    return None if found else f"no file {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_shell_blocks_name_what_exists(page: Path) -> None:
+    mistakes = [
+        f"line {block.line}: {mistake}"
+        for block in blocks_of(page)
+        if block.language == "bash"
+        for line in block.code.splitlines()
+        if (mistake := mistake_in(line))
+    ]
+    mistakes += [
+        f"no make target {target}"
+        for target in _MAKE.findall(page.read_text(encoding="utf-8"))
+        if target not in make_targets()
+    ]
+    assert mistakes == []
