@@ -89,7 +89,7 @@ class OverwriteOptions:
             )
         if dynamic and not partition_by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs the option partitionBy: the columns "
+                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns "
                 "whose values choose the rows to replace. Spark refuses the method .partitionBy()"
             )
         if merge and overwrite:
