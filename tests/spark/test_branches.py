@@ -1,4 +1,6 @@
-"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them afterwards."""
+"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Main: 1 (0-9), 2 (10-19). Branch feat/x: 1, then 100-104. Tags `old` (main, 1) and `there` (feat/x, 2)."""
+    """Main: 1 (0-9), 2 (10-19). Branch feat/x: 1, then 100-104. Tags `old` (main, 1) and `there`
+    (feat/x, 2).
+    """
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": range(10)}), path)
     branch = lance.dataset(path).create_branch("feat/x", 1)

@@ -243,8 +243,8 @@ def _mistake_in_python(arguments: list[str]) -> str | None:
         unknown = [word for word in arguments[3:] if word[:2] == "--" and word not in text]
         return f"no option {unknown}" if unknown else None
     path = arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0]
-    found = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
-    return None if found else f"no file {path}"
+    result = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
+    return None if result else f"no file {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

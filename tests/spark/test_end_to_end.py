@@ -88,8 +88,10 @@ def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: P
         "deep": [{"x": 1, "y": ["a", None]}, None],
     }
     ddl = (
-        "b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, dec decimal(10,3), text string, "
-        "raw binary, day date, at timestamp, naive timestamp_ntz, took interval day to second, many array<int>, "
+        "b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, dec "
+        "decimal(10,3), text string, "
+        "raw binary, day date, at timestamp, naive timestamp_ntz, took interval day to second, "
+        "many array<int>, "
         "deep array<struct<x:int,y:array<string>>>"
     )
     nothing = dict.fromkeys(row)
@@ -142,7 +144,8 @@ def test_tables_of_pylance_are_read(read: Read, tmp_path: Path) -> None:
     lance.write_dataset(table, str(tmp_path / "t.lance"))
     frame = read()
     assert [kind for _, kind in frame.dtypes] == [
-        "smallint", "bigint", "float", "array<smallint>", "string", "timestamp", "struct<a:array<float>>",
+        "smallint", "bigint", "float", "array<smallint>", "string", "timestamp",
+        "struct<a:array<float>>",
     ]  # fmt: skip
     first, second = frame.select("u8", "u64", "half", "ints", "big", "nested").collect()
     assert tuple(first) == (255, 2**63 - 1, 1.5, [1, 2], "x", ([1.0],))
@@ -373,7 +376,7 @@ def test_commit_message(spark: Any, tmp_path: Path) -> None:
     frame = spark.range(3)
     frame.write.format("lance").mode("append").option("commit_message", "the first").save(path)
     frame.write.format("lance").mode("append").save(path)
-    messages = [one.message for one in lance_spark.open_dataset(path).versions()]
+    messages = [item.message for item in lance_spark.open_dataset(path).versions()]
     assert messages == ["the first", None]
     transaction = lance.dataset(path).read_transaction(1)
     assert transaction.transaction_properties == {"__lance_commit_message": "the first"}

@@ -1,4 +1,6 @@
-"""What the rule of Spark's optimizer asks is answered exactly, or refused; by no more reading than is needed."""
+"""What the rule of Spark's optimizer asks is answered exactly, or refused; by no more reading
+than is needed.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +111,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def rows(path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
-    return found
+    results: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
+    return results
 
 
 class Trees:
@@ -158,7 +160,7 @@ class Trees:
                 return op("like", where, literal, escape="!")
             return op(self.draw.choice(["starts_with", "ends_with", "contains"]), where, literal)
         other = self.literal(name)
-        alike = [one for one, (_, same) in KINDS.items() if same == kind]
+        alike = [item for item, (_, same) in KINDS.items() if same == kind]
         if self.draw.random() < 0.25:
             other = col(*KINDS[self.draw.choice(alike)][0])
         sides = [where, other]
@@ -184,7 +186,7 @@ def test_filters_keep_the_rows_that_they_are_true_for(
         meant = [
             row["row"]
             for row in rows
-            if all(truth(one, row, trees.values) is True for one in filters)
+            if all(truth(item, row, trees.values) is True for item in filters)
         ]
         answer = ask(path, ["row"], {"filters": filters})
         assert answer.column("row") == meant, filters
@@ -194,7 +196,8 @@ def test_filters_keep_the_rows_that_they_are_true_for(
 
 
 def test_filters_next_to_what_is_read(path: str, rows: list[dict[str, Any]]) -> None:
-    # Met after the scan, for the literal has more digits than the column; the struct is wanted with one child.
+    # Met after the scan, for the literal has more digits than the column; the struct is wanted with
+    # one child.
     late = op(">", col("seconds"), lit(datetime(2024, 1, 1, 0, 0, 0, 1), "timestamp_ntz"))
     deep = op(">=", col("deep", "x"), lit(1, "int"))
     wanted = spark.StructType(
@@ -276,7 +279,12 @@ def test_limit_without_filters_plans_no_more_than_it_needs(path: str) -> None:
         answer = ask(path, ["row"], {"limit": limit}, target_rows_per_partition="4")
         assert answer.column("row")[:limit] == everything.column("row")[:limit]
         assert answer.rows == min(limit, 22)
-        planned = [piece for one in answer.partitions if one.task for piece in one.task.slices]
+        planned = [
+            piece
+            for partition in answer.partitions
+            if partition.task
+            for piece in partition.task.slices
+        ]
         assert sum(piece.num_rows for piece in planned) <= limit + 2
     assert ask(path, ["row"], {"limit": 2}).num_rows == 2
 
@@ -301,9 +309,9 @@ def test_a_task_says_what_it_read(
     said = [line for line in capfd.readouterr().err.splitlines() if "lance_spark scan of" in line]
     counted = [dict(part.split("=") for part in line.split(": ")[1].split()) for line in said]
     assert len(said) == len(answer.partitions) > 0
-    rows = sum(int(one["numRowsScanned"]) for one in counted)
+    rows = sum(int(item["numRowsScanned"]) for item in counted)
     assert rows == answer.num_rows if limit is None else rows >= answer.num_rows > 0
-    assert all(int(one["numBytesRead"]) > 0 for one in counted)
+    assert all(int(item["numBytesRead"]) > 0 for item in counted)
 
 
 def test_sizes_are_never_too_small(tmp_path: Path) -> None:
@@ -345,7 +353,7 @@ def test_aggregates(path: str) -> None:
     exact = ["tiny", "number", "big", "money", "day", "instant", "clock", "seconds", "with-hyphen"]
     schema = LanceDataSource(CaseInsensitiveDict({"path": path})).schema()
     asked: list[tuple[str, list[str] | None, spark.DataType]] = [
-        (one, [name], schema[name].dataType) for name in exact for one in ("min", "max")
+        (item, [name], schema[name].dataType) for name in exact for item in ("min", "max")
     ]
     asked += [("count", [name], spark.LongType()) for name in COLUMNS]
     asked += [
@@ -357,22 +365,22 @@ def test_aggregates(path: str) -> None:
     filters: list[Any] = [op(">", col("row"), lit(4, "bigint")), op("is_not_null", col("word"))]
     for kept, more in ((whole, {}), (_where(whole), {"filters": filters})):
         deep = kept["deep"].to_pylist()
-        inner = [(one or {}).get("in ner") for one in deep]
-        meant = [pc.min_max(kept[name])[one] for name in exact for one in ("min", "max")]
+        inner = [(item or {}).get("in ner") for item in deep]
+        meant = [pc.min_max(kept[name])[item] for name in exact for item in ("min", "max")]
         meant += [len(kept) - kept[name].null_count for name in COLUMNS]
-        meant += [len(kept), min(one["x"] for one in deep if one and one["x"] is not None)]
-        meant += [sum(one is not None for one in inner)]
-        meant += [sum((one or {}).get("y.z") is not None for one in inner)]
+        meant += [len(kept), min(item["x"] for item in deep if item and item["x"] is not None)]
+        meant += [sum(item is not None for item in inner)]
+        meant += [sum((item or {}).get("y.z") is not None for item in inner)]
         wanted, request = aggregates(*asked)
         answer = ask(path, wanted, {**request, **more}, target_rows_per_partition="5")
         assert len(answer.batches) == len(answer.partitions) > 2
         together = pa.Table.from_batches(answer.batches)
-        for at, (one, _, _) in enumerate(asked):
-            column = together.column(at)
-            found = pc.sum(column) if one.startswith("count") else pc.min_max(column)[one]
-            expected = meant[at].as_py() if isinstance(meant[at], pa.Scalar) else meant[at]
-            assert found.as_py() == expected, asked[at]
-            assert found.type == together.schema.field(at).type
+        for index, (item, _, _) in enumerate(asked):
+            column = together.column(index)
+            result = pc.sum(column) if item.startswith("count") else pc.min_max(column)[item]
+            expected = meant[index].as_py() if isinstance(meant[index], pa.Scalar) else meant[index]
+            assert result.as_py() == expected, asked[index]
+            assert result.type == together.schema.field(index).type
 
 
 def _where(whole: pa.Table) -> pa.Table:
@@ -415,8 +423,8 @@ def test_the_rows_are_those_of_the_planned_version(tmp_path: Path) -> None:
     reader = source.reader(source.schema())
     partitions = reader.partitions()
     lance.write_dataset(pa.table({"id": [3]}), where, mode="overwrite")
-    found = [batch.to_pydict() for one in partitions for batch in reader.read(one)]
-    assert found == [{"id": [1, 2]}]
+    result = [batch.to_pydict() for partition in partitions for batch in reader.read(partition)]
+    assert result == [{"id": [1, 2]}]
 
 
 def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
@@ -432,7 +440,7 @@ def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
     for names in (["x"], []):
         schema = spark.StructType([*(kept[name] for name in names), field])
         reader = LanceDataSource(CaseInsensitiveDict({})).reader(schema)
-        batches = [batch for one in reader.partitions()[1:] for batch in reader.read(one)]
+        batches = [batch for item in reader.partitions()[1:] for batch in reader.read(item)]
         assert [batch.num_rows for batch in batches] == [1]
         assert [batch.to_pylist() for batch in batches] == [[dict.fromkeys(names, "b")]]
 
@@ -514,7 +522,8 @@ def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyP
     import sys
 
     code = (
-        "import sys; import lance_spark.spark.pushdown.request, lance_spark.spark.read.reader, lance_spark.spark.read.planning\n"
+        "import sys; import lance_spark.spark.pushdown.request, lance_spark.spark.read.reader, "
+        "lance_spark.spark.read.planning\n"
         "assert not {'pyarrow.compute', 'lance_spark.scan.predicates.tree'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -541,10 +550,10 @@ class TestOptionFilter:
         options = {"path": path, "filter": "flag", "columns": "row"}
         source = LanceDataSource(CaseInsensitiveDict(options))
         reader = source.reader(source.schema())
-        found = [
+        result = [
             n for p in reader.partitions() for b in reader.read(p) for n in b["row"].to_pylist()
         ]
-        assert found == [row["row"] for row in rows if row["flag"]]
+        assert result == [row["row"] for row in rows if row["flag"]]
 
     def test_time_zone(self, path: str, rows: list[dict[str, Any]]) -> None:
         text = "instant < TIMESTAMP '2024-02-01 01:30:00'"

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has more to do needs longer.
+#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has
+#: more to do needs longer.
 BUDGET = 1.2
 
 PLAN = """

@@ -82,5 +82,5 @@ def test_spark_shows_no_secrets(tmp_path: Path) -> None:
     assert f"azure_storage_account_key={SHOWN}" in log
     assert f"path=s3://{BUCKET}/of-spark" in log.partition("`after`")[2]
     for text in (ran.stdout, ran.stderr, log):
-        at = text.find(MARK)
-        assert at < 0, text[max(0, at - 300) : at + 100]
+        position = text.find(MARK)
+        assert position < 0, text[max(0, position - 300) : position + 100]

@@ -1,4 +1,6 @@
-"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the job could have removed."""
+"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the
+job could have removed.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,8 @@ def test_a_job_that_fails_leaves_the_table_and_its_folder_as_they_were(
         if TaskContext.get().partitionId() == 0:  # type: ignore[union-attr]
             done.touch()
             return
-        # A task that begins its file after the job was aborted leaves it there: let the other one end first.
+        # A task that begins its file after the job was aborted leaves it there: let the other one
+        # end first.
         deadline = time.monotonic() + 30
         while not done.exists() and time.monotonic() < deadline:
             time.sleep(0.05)

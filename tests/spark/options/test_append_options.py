@@ -1,4 +1,6 @@
-"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs them."""
+"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -81,14 +83,14 @@ def table_of(path: Path) -> pa.Table:
 
 
 def data_files(path: Path) -> set[str]:
-    return {one.name for one in (path / "data").iterdir()}
+    return {item.name for item in (path / "data").iterdir()}
 
 
 def test_columns_that_can_be_null_may_be_missing(path: Path) -> None:
     append(path, rows(6).select(["id"]))
-    found = table_of(path)
-    assert found["id"].to_pylist() == list(range(9))
-    assert found["word"].to_pylist() == [f"w{i}" for i in range(6)] + [None] * 3
+    result = table_of(path)
+    assert result["id"].to_pylist() == list(range(9))
+    assert result["word"].to_pylist() == [f"w{i}" for i in range(6)] + [None] * 3
     with pytest.raises(SchemaMismatchError, match="the DataFrame has no id"):
         append(path, rows(6).select(["word"]))
     with pytest.raises(SchemaMismatchError, match=r"the table has no score.*mergeSchema"):
@@ -103,17 +105,17 @@ def test_new_columns_come_with_an_append(path: Path) -> None:
     assert dataset.schema.names == ["id", "word", "score", "Vector"]
     assert dataset.schema.field("Vector").type == pa.list_(pa.float32(), 2)
     assert not dataset.schema.field("id").nullable
-    found = table_of(path)
-    assert found["word"].to_pylist() == [f"w{i}" for i in range(9)]
-    assert found["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
-    assert found["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+    result = table_of(path)
+    assert result["word"].to_pylist() == [f"w{i}" for i in range(9)]
+    assert result["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
+    assert result["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     versions = dataset.to_table(
         columns=["id", "_row_created_at_version", "_row_last_updated_at_version"],
         with_row_id=True,
     ).to_pylist()
-    assert [one["_rowid"] for one in versions] == list(range(9))
+    assert [version["_rowid"] for version in versions] == list(range(9))
     for name in ("_row_created_at_version", "_row_last_updated_at_version"):
-        assert [one[name] for one in versions] == [1] * 6 + [2] * 3
+        assert [version[name] for version in versions] == [1] * 6 + [2] * 3
     lance.write_dataset(dataset.to_table(filter="id = 8"), str(path), mode="append")
     assert table_of(path)["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0, 2.0]
 
@@ -128,9 +130,9 @@ def test_only_new_columns(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(pa.Table.from_batches([rows(0)]), str(path))
     append(path, more(0, without=["id", "word"]), **MERGE)
-    found = lance.dataset(str(path)).to_table().to_pydict()
-    assert found["id"] == [0, 1, 2, None, None, None]
-    assert found["score"] == [None, None, None, 0.0, 1.0, 2.0]
+    result = lance.dataset(str(path)).to_table().to_pydict()
+    assert result["id"] == [0, 1, 2, None, None, None]
+    assert result["score"] == [None, None, None, 0.0, 1.0, 2.0]
 
 
 def test_what_does_not_fit_is_refused_with_new_columns_too(path: Path) -> None:
@@ -150,19 +152,23 @@ def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
 
 
 def test_rows_that_change_meanwhile(path: Path) -> None:
-    """The merge is planned again, on the newest version: what others appended and deleted stays so."""
+    """The merge is planned again, on the newest version: what others appended and deleted stays
+    so.
+    """
     done = written(path, more(6), **MERGE)
     append(path, rows(20))
     open_dataset(str(path)).delete([("id", "<", 2)])
     commit(done)
-    found = table_of(path)
-    assert found["id"].to_pylist() == [2, 3, 4, 5, 6, 7, 8, 20, 21, 22]
-    assert found["score"].to_pylist() == [None] * 4 + [0.0, 1.0, 2.0] + [None] * 3
+    result = table_of(path)
+    assert result["id"].to_pylist() == [2, 3, 4, 5, 6, 7, 8, 20, 21, 22]
+    assert result["score"].to_pylist() == [None] * 4 + [0.0, 1.0, 2.0] + [None] * 3
     assert lance.dataset(str(path)).version == 4
 
 
 def test_columns_that_change_meanwhile(path: Path) -> None:
-    """Two appends with the same new column: the second one is refused, and leaves nothing behind."""
+    """Two appends with the same new column: the second one is refused, and leaves nothing
+    behind.
+    """
     first, second = written(path, more(6), **MERGE), written(path, more(9), **MERGE)
     commit(first)
     kept = data_files(path)

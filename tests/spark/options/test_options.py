@@ -1,4 +1,6 @@
-"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets never shown."""
+"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets
+never shown.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def vectors(rng: np.random.Generator, item: pa.DataType, rows: int, nulls: float
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of three fragments with all kinds of arrays; items are null in the second fragment alone."""
+    """A table of three fragments with all kinds of arrays; items are null in the second fragment
+    alone.
+    """
     folder = str(tmp_path_factory.mktemp("packing") / "t.lance")
     rng = np.random.default_rng(11)
     for part in range(3):
@@ -89,9 +91,9 @@ def rows_of(frame: Any) -> list[str]:
 
 
 def expected(path: str, columns: list[str], **chosen: Any) -> list[str]:
-    found = lance.dataset(path).to_table(columns=columns, **chosen)
+    result = lance.dataset(path).to_table(columns=columns, **chosen)
     return sorted(
-        repr(row) for row in zip(*(found[name].to_pylist() for name in columns), strict=True)
+        repr(row) for row in zip(*(result[name].to_pylist() for name in columns), strict=True)
     )
 
 
@@ -208,8 +210,8 @@ def test_a_plan_by_other_strategies_has_arrays(spark: Any, frame: Any, path: str
         )
     )
     assert "fromPrimitiveArray" not in read.toString()
-    found = read.executeCollect()
-    rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in found]
+    result = read.executeCollect()
+    rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in result]
     assert sorted(repr(row) for row in rows) == expected(path, ["full", "id"])
 
 

@@ -46,9 +46,9 @@ def table(pushdown: Callable[[bool], None], tmp_path: Path) -> str:
 def scans(frame: Any) -> list[str]:
     """Return how the plan that a query will execute describes its scans."""
     plan = str(frame._jdf.queryExecution().executedPlan().toString())
-    found = re.findall(r"BatchScan (?i:lance)\[.*?\] (.*?) RuntimeFilters", plan)
-    assert found
-    return [text.removeprefix("lance pushdown ") for text in found]
+    result = re.findall(r"BatchScan (?i:lance)\[.*?\] (.*?) RuntimeFilters", plan)
+    assert result
+    return [text.removeprefix("lance pushdown ") for text in result]
 
 
 def asked(frame: Any) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet is the judge."""
+"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet
+is the judge.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,7 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     write_dataset(TABLE, path)
     other = spark.newSession()
     with settings_of(other, ESCAPED):
-        here, there = (LanceTable.forPath(one, path) for one in (spark, other))
+        here, there = (LanceTable.forPath(item, path) for item in (spark, other))
         assert here.delete(r"s = 'a\b'").num_deleted_rows == 1
         assert there.delete(r"s = 'a\b'").num_deleted_rows == 1
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
@@ -215,11 +217,11 @@ def test_options_mean_what_spark_means_or_are_refused(
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
     pushdown(told)
-    found: set[int] = set()
+    results: set[int] = set()
 
     def read() -> None:
         frame = spark.read.format("lance").option("filter", condition).load(str(path))
-        found.update(row.id for row in frame.select("id", "s").collect())
+        results.update(row.id for row in frame.select("id", "s").collect())
 
     def write() -> None:
         empty = spark.createDataFrame([], spark.read.format("lance").load(str(path)).schema)
@@ -229,7 +231,7 @@ def test_options_mean_what_spark_means_or_are_refused(
     with settings_of(spark, values):
         wanted = expected(spark, parquet, condition)
         refused = outcome(read)
-        assert refused is not None or found == wanted
+        assert refused is not None or results == wanted
         refused_too = outcome(write)
     left = set(range(10))
     assert ids(path) == (left if refused_too is not None else left - (wanted or left))
@@ -256,7 +258,7 @@ def test_streams_mean_what_spark_means_or_are_refused(
     ]
     answered = 0
     for number, (values, condition) in enumerate(cases):
-        found: set[int] = set()
+        results: set[int] = set()
 
         def read(condition: str = condition, name: str = f"stream{number}{told}") -> set[int]:
             stream = spark.readStream.format("lance").option("filter", condition)
@@ -267,8 +269,8 @@ def test_streams_mean_what_spark_means_or_are_refused(
 
         with settings_of(spark, values):
             wanted = expected(spark, parquet, condition)
-            refused = outcome(lambda: found.update(read()))  # noqa: B023 - called at once
-        assert refused is not None or found == wanted, condition
+            refused = outcome(lambda: results.update(read()))  # noqa: B023 - called at once
+        assert refused is not None or results == wanted, condition
         answered += refused is None
     assert answered >= 1
 
@@ -288,8 +290,8 @@ def test_columns_that_differ_in_case_only(
         assert table.update("ID = 1", {"s": "'x'"}).num_updated_rows == 1
         assert table.update("id = 2", {"ID": "id + ID + 5"}).num_updated_rows == 1
         assert table.delete("ID = 2").num_deleted_rows == 1
-    found = lance.dataset(path).to_table().sort_by("id").to_pydict()
-    assert found == {"id": [1, 2], "ID": [1, 7], "s": ["x", "c"]}
+    result = lance.dataset(path).to_table().sort_by("id").to_pydict()
+    assert result == {"id": [1, 2], "ID": [1, 7], "s": ["x", "c"]}
     with pytest.raises(LanceError, match="ambiguous"):
         dataset.to_table(filter="Id = 1")
 

@@ -47,18 +47,18 @@ def test_a_worker_without_the_package_is_told_of(tmp_path: Path) -> None:
     assert str(bare) in said
     assert "DATA_SOURCE_NOT_FOUND" in said
     assert (
-        f"Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the package, such as {sys.executable}"
-        in said
+        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
+        f"package, such as {sys.executable}" in said
     )
 
 
 def test_it_is_looked_up_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[object] = []
-    found = subprocess.run
+    original = subprocess.run
 
     def run(*given: Any, **options: Any) -> Any:
         runs.append(given)
-        return found(*given, **options)
+        return original(*given, **options)
 
     monkeypatch.setattr(worker_python.subprocess, "run", run)
     worker_python._checked.discard(spark.sparkContext._gateway)

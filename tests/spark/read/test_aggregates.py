@@ -1,4 +1,6 @@
-"""Aggregates that the manifest and indexes know: no data file is read for them, and they are what all rows give."""
+"""Aggregates that the manifest and indexes know: no data file is read for them, and they are
+what all rows give.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def indexed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             "id": pa.array(ids),
             "part": pa.array(ids % 60_000, pa.uint16()),
             "few": pa.array([None if i % 3 else int(i) for i in ids], pa.int64()),
-            "day": pa.array([one.date() for one in times]),
+            "day": pa.array([time.date() for time in times]),
             "at": pa.array(times, pa.timestamp("ms", "UTC")),
             "clock": pa.array(times, pa.timestamp("ns")),
             "price": pa.array([int(i) for i in ids], pa.decimal128(10, 2)),
@@ -68,7 +70,7 @@ def asked(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
 
 
 def is_known(answer: Answer) -> bool:
-    return [one.task for one in answer.partitions] == [None]
+    return [partition.task for partition in answer.partitions] == [None]
 
 
 def test_least_and_greatest(indexed: str) -> None:
@@ -79,8 +81,8 @@ def test_least_and_greatest(indexed: str) -> None:
         expected = [pc.min(table[name]).as_py(), pc.max(table[name]).as_py()]
         if name in ("at", "clock"):
             expected = [
-                pc.cast(pa.scalar(one), answer.batches[0].schema.types[0]).as_py()
-                for one in expected
+                pc.cast(pa.scalar(item), answer.batches[0].schema.types[0]).as_py()
+                for item in expected
             ]
         assert list(answer.to_pylist()[0].values()) == expected, name
         assert answer.found is not None

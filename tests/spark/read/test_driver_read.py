@@ -1,4 +1,6 @@
-"""Small queries are answered while they are planned: with the same rows as by tasks, and within bounds."""
+"""Small queries are answered while they are planned: with the same rows as by tasks, and within
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +77,10 @@ def test_what_is_found(
     read: Callable[..., Any], local: Switch, table: str, query: Callable[[Any], Any], expected: bool
 ) -> None:
     assert is_found(query(read())) == expected
-    found = query(read()).collect()
+    result = query(read()).collect()
     local(False)
     assert not is_found(query(read()))
-    assert sorted(query(read()).collect()) == sorted(found)
+    assert sorted(query(read()).collect()) == sorted(result)
 
 
 def test_all_types_are_what_tasks_give(
@@ -87,12 +89,12 @@ def test_all_types_are_what_tasks_give(
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         frame = spark.read.format("lance").load(path)
         assert is_found(frame)
-        found = [repr(row) for row in frame.collect()]
-        assert bool(found) == (name != "nothing")
+        result = [repr(row) for row in frame.collect()]
+        assert bool(result) == (name != "nothing")
         local(False)
         again = spark.read.format("lance").load(path)
         assert not is_found(again)
-        assert [repr(row) for row in again.collect()] == found
+        assert [repr(row) for row in again.collect()] == result
         local(True)
 
 

@@ -1,4 +1,6 @@
-"""A query that scans a table twice reads one version of it, also where a tag is moved in between."""
+"""A query that scans a table twice reads one version of it, also where a tag is moved in
+between.
+"""
 
 from __future__ import annotations
 
@@ -89,5 +91,5 @@ def test_a_join_of_a_tagged_version_with_itself(
     assert plan.count("lance pushdown") == 2
     expected = lance.dataset(tagged, version="now").to_table().to_pylist()
     assert len(expected) in (2, 3)
-    found = [{"row": one["id"], "twice": one["twice"]} for one in joined.collect()]
-    assert sorted(found, key=lambda one: one["row"]) == expected
+    result = [{"row": item["id"], "twice": item["twice"]} for item in joined.collect()]
+    assert sorted(result, key=lambda item: item["row"]) == expected

@@ -1,4 +1,6 @@
-"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or by an option of their own."""
+"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or
+by an option of their own.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,10 @@ def test_named_in_a_schema(spark: Any, table: Any) -> None:
     assert tuples(frame.collect()) == expected(table, columns)
     # A partition may begin in the middle of a fragment.
     small = spark.read.schema("_rowoffset long, _fragid int, id long").format("lance")
-    found = small.option("target_rows_per_partition", 3).load(table.uri)
-    assert found.rdd.getNumPartitions() > 8
+    result = small.option("target_rows_per_partition", 3).load(table.uri)
+    assert result.rdd.getNumPartitions() > 8
     addresses = table.to_table(["_rowoffset", "_rowaddr", "id"]).to_pylist()
-    assert tuples(found.collect()) == sorted(
+    assert tuples(result.collect()) == sorted(
         (row["_rowoffset"], row["_rowaddr"] >> 32, row["id"]) for row in addresses
     )
 

@@ -16,7 +16,7 @@ def batch(number: int, rows: int = 1) -> pa.RecordBatch:
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "lance-write"]
+    return [item.name for item in threading.enumerate() if item.name == "lance-write"]
 
 
 def test_order_and_other_thread() -> None:

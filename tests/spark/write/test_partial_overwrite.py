@@ -1,4 +1,6 @@
-"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and that it is one version."""
+"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and
+that it is one version.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,10 @@ def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
     """Rows of (id, day)."""
     return pa.record_batch(
         {
-            "id": pa.array([one[0] for one in given], pa.int64()),
-            "day": pa.array([one[1] for one in given], pa.string()),
+            "id": pa.array([item[0] for item in given], pa.int64()),
+            "day": pa.array([item[1] for item in given], pa.string()),
             "word": pa.array([word] * len(given), pa.string()),
-            "vector": pa.array([[float(one[0])] * 4 for one in given], pa.list_(pa.float32())),
+            "vector": pa.array([[float(item[0])] * 4 for item in given], pa.list_(pa.float32())),
         }
     )
 
@@ -78,12 +80,12 @@ def replace(path: Path, *tasks: pa.RecordBatch, **options: str) -> None:
 def content(path: Path) -> list[tuple[int, str]]:
     dataset = lance.dataset(str(path))
     dataset.validate()
-    found = dataset.to_table(columns=["id", "word"]).to_pydict()
-    return sorted(zip(found["id"], found["word"], strict=True))
+    result = dataset.to_table(columns=["id", "word"]).to_pydict()
+    return sorted(zip(result["id"], result["word"], strict=True))
 
 
 def files(path: Path) -> set[str]:
-    return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()}
+    return {str(item.relative_to(path)) for item in path.rglob("*") if item.is_file()}
 
 
 def old(*ids: int) -> list[tuple[int, str]]:
@@ -105,13 +107,13 @@ def test_rows_that_meet_a_condition_are_replaced(path: Path) -> None:
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20, 21, 22)
     dataset = lance.dataset(str(path))
     assert dataset.version == 2
-    kept = {one.fragment_id: one for one in dataset.get_fragments()}
+    kept = {item.fragment_id: item for item in dataset.get_fragments()}
     assert 3 not in kept, "a fragment that loses all rows goes"
     assert kept[0].metadata.deletion_file is None
     assert len(list((path / "_deletions").iterdir())) == 2
     assert dataset.read_transaction(2).transaction_properties == {"__lance_commit_message": "again"}
     versions = dataset.to_table(columns=["id", "_row_created_at_version"]).to_pylist()
-    assert {one["id"]: one["_row_created_at_version"] for one in versions} == {
+    assert {item["id"]: item["_row_created_at_version"] for item in versions} == {
         **dict.fromkeys((0, 1, 2, 5, 6, 8), 1),
         **dict.fromkeys((20, 21, 22), 2),
     }
@@ -240,13 +242,13 @@ def test_what_others_do_meanwhile(path: Path) -> None:
     before = files(path)
     writer.commit(messages)
     assert content(path) == sorted(old(1, 3, 5, 8) + new(20, 30))
-    deletions = {one for one in files(path) - before if one.startswith("_deletions")}
+    deletions = {item for item in files(path) - before if item.startswith("_deletions")}
     named = {
-        one.metadata.deletion_file.path(one.fragment_id)
-        for one in lance.dataset(str(path)).get_fragments()
-        if one.metadata.deletion_file is not None
+        item.metadata.deletion_file.path(item.fragment_id)
+        for item in lance.dataset(str(path)).get_fragments()
+        if item.metadata.deletion_file is not None
     }
-    assert deletions <= {f"_deletions/{Path(one).name}" for one in named}
+    assert deletions <= {f"_deletions/{Path(item).name}" for item in named}
 
 
 def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
@@ -260,30 +262,32 @@ def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
     ):
         writer.commit(messages)
     assert content(path) == before
-    there = {one.rpartition("/")[2] for one in files(path) if one.startswith("data/")}
+    there = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
     named = {
         Path(file.path).name
         for version in (1, 2)
-        for one in lance.dataset(str(path), version=version).get_fragments()
-        for file in one.metadata.files
+        for item in lance.dataset(str(path), version=version).get_fragments()
+        for file in item.metadata.files
     }
     assert there == named
 
 
 def test_the_same_write_twice(path: Path) -> None:
-    """By a job that was run again, or that runs twice: the second one changes nothing and leaves nothing."""
+    """By a job that was run again, or that runs twice: the second one changes nothing and leaves
+    nothing.
+    """
     txn = {"txnAppId": "nightly", "txnVersion": "7", "replaceWhere": "day = 'b'"}
     two = [writer_for(path, rows((20, "b")), **txn) for _ in range(2)]
     said = [run(writer, [[rows((20, "b"))]]) for writer in two]
     two[0].commit(said[0])
-    after = files(path) - {one for one in files(path) if one.startswith("data/")}
+    after = files(path) - {item for item in files(path) if item.startswith("data/")}
     two[1].commit(said[1])
     replace(path, rows((21, "b")), **txn)
     replace(path, rows((22, "b")), **{**txn, "txnVersion": "3"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20)
     assert lance.dataset(str(path)).version == 2
-    assert files(path) - {one for one in files(path) if one.startswith("data/")} == after
-    assert len([one for one in files(path) if one.startswith("data/")]) == 5
+    assert files(path) - {item for item in files(path) if item.startswith("data/")} == after
+    assert len([item for item in files(path) if item.startswith("data/")]) == 5
     replace(path, rows((23, "b")), **{**txn, "txnVersion": "8"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(23)
 

@@ -1,4 +1,6 @@
-"""Arrow types to Spark's and back; pyspark's own mapping and docs/reference/types.md are the oracles."""
+"""Arrow types to Spark's and back; pyspark's own mapping and docs/reference/types.md are the
+oracles.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from lance_spark.spark.types import mapping as types
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "types.md"
-#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type Spark's is written as.
+#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type
+#: Spark's is written as.
 TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "bool": (pa.bool_(), "boolean", pa.bool_()),
     "int8": (pa.int8(), "tinyint", pa.int8()),

@@ -1,4 +1,6 @@
-"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is told of jars."""
+"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is
+told of jars.
+"""
 
 from __future__ import annotations
 
