@@ -276,7 +276,7 @@ def test_options() -> None:
     result = ReadOptions.parse({"path": "t", "Blob_Handling": " ALL_BINARY "})
     assert result.blob_handling == "all_binary"
     assert ReadOptions.parse({"path": "t"}).blob_handling is None
-    with pytest.raises(InvalidOptionError, match="blob_handling: give one of all_binary"):
+    with pytest.raises(InvalidOptionError, match="blob_handling must be one of all_binary"):
         ReadOptions.parse({"path": "t", "blob_handling": "bytes"})
     with pytest.raises(InvalidOptionError, match="did you mean blob_handling"):
         ReadOptions.parse({"path": "t", "blob_handlin": "none"})

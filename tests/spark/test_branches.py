@@ -125,5 +125,5 @@ def test_options() -> None:
     assert ReadOptions.parse({"path": "t", "BRANCH": "a/b", "version": "3"}).branch == "a/b"
     assert ReadOptions.parse({"path": "t", "version": str(2**64 - 1)}).version == 2**64 - 1
     assert WriteOptions.parse({"path": "t", "branch": "a"}).branch == "a"
-    with pytest.raises(InvalidOptionError, match="exclude one another"):
+    with pytest.raises(InvalidOptionError, match="exclude each other"):
         ReadOptions.parse({"path": "t", "branch": "a", "tag": "b", "version": "1"})

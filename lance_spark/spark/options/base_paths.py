@@ -1,6 +1,4 @@
-"""Options about base paths: which a new table has, and which of them data files go to; parsed and
-checked here, once.
-"""
+"""Options for base paths: the base paths of a new table, and the targets of new data files."""
 
 from __future__ import annotations
 
@@ -18,23 +16,24 @@ _MAX_ID = 2**32 - 1
 
 
 def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
-    """Return the base paths that the option initial_bases gives a new table; none if it is not
-    given.
+    """Return the base paths in the option initial_bases; empty if the option is not set.
 
     Raises
     ------
     InvalidOptionError
-        It is not a JSON list of objects with a path, or two of them have one name, path or id.
+        The value is not a JSON list of objects with a path, or two entries share a name, path or
+        id.
     """
     text = plain.get("initial_bases")
     if text is None:
         return ()
     given = json_list(text)
     if given is None or not all(_is_base(item) for item in given):
-        # A path may hold a password: no part of the value is shown.
+        # A path can contain a password, so the message shows no part of the value.
         raise InvalidOptionError(
-            'option initial_bases: give a JSON list such as [{"path": "s3://bucket/cold", "name": "cold"}]; an entry has a path, and '
-            "may have a name, is_dataset_root (true or false) and an id (a whole number)"
+            'option initial_bases must be a JSON list such as [{"path": "s3://bucket/cold", '
+            '"name": "cold"}]; each entry needs a path, and can have a name, is_dataset_root '
+            "(true or false) and an id (a whole number)"
         )
     bases = [
         BasePath(
@@ -52,13 +51,12 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
 
 
 def target_bases(plain: Mapping[str, str]) -> TargetBases:
-    """Return which base paths new data files go to, by the options target_bases and
-    target_all_bases.
+    """Return the targets of new data files: the options target_bases and target_all_bases.
 
     Raises
     ------
     InvalidOptionError
-        Both are given, or the value of one cannot be used.
+        Both options are set, or a value is not valid.
     """
     names = column_names("target_bases", plain.get("target_bases"))
     every = flag("target_all_bases", plain) if "target_all_bases" in plain else None

@@ -1,10 +1,11 @@
-"""Names of options about change feeds and streams, apart from what parses them: most reads and
-writes have none.
+"""Option names of change feeds and streams.
+
+Their parser is another module, because most reads and writes set none of these options.
 """
 
 from __future__ import annotations
 
-#: Of reads: which changes, and how much of them at a time.
+#: Options of reads: the changes to read, and the size of a batch.
 FEED_NAMES = (
     "read_change_feed",
     "starting_version",
@@ -16,9 +17,9 @@ FEED_NAMES = (
     "skip_change_commits",
 )
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
-#: Of streams that are written.
+#: Options of stream writers.
 STREAM_NAMES = ("streaming_query_id", LOOKBACK)
-#: The same in the habit of Spark's users.
+#: The spelling without underscores, which Spark users expect.
 SAME = {name.replace("_", ""): name for name in (*FEED_NAMES, "streaming_query_id")}
-#: What Spark itself adds to the options of a stream.
+#: Options that Spark itself adds for a stream.
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})

@@ -1,11 +1,13 @@
-"""What a user may write in `.option(...)`: parsed and checked here, once.
+"""Parser of the options of reads and writes, `.option(...)` in Spark.
 
-Spark hands over a case-insensitive mapping of strings, and for a table of its catalog mixes the
-table's properties in, with each option once more below `option.`: there, what is no option is let
-through. The names are those of other Lance connectors. What is no option, no setting of the store
-and nothing that Spark adds by itself is refused with the nearest name there is. The same mapping
-may serve reads and writes (a temporary view has one for both), so options of the other direction
-are let through.
+Spark passes a case-insensitive mapping of strings. The names are the names of other Lance
+connectors. A name that is not an option, a storage option or an addition of Spark is an error that
+suggests the nearest name. There are two exceptions:
+
+- Reads ignore options of writes, and writes ignore most options of reads, because one mapping can
+  serve both: a temporary view has one.
+- For a table of its catalog, Spark adds the table's properties, and repeats each option with the
+  prefix `option.`. There, unknown names are ignored.
 """
 
 from __future__ import annotations
@@ -41,18 +43,17 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.paths import BasePath
 
-#: Tuning of other connectors that changes no result; nothing here needs it.
+#: Tuning options of other connectors. They change no result, so they are accepted and ignored.
 _IGNORED = frozenset(
     {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
     | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
     | feed_names.OF_SPARK
 )
-#: The option by which `LanceTable` hands over a condition that Spark has resolved: a tree of
+#: The option with which `LanceTable` passes a condition that Spark has resolved: a tree of
 #: `filter_trees`, as JSON.
 FILTER_TREE = "filter_tree"
-#: What the columns that a query looks at have at most, as Spark has them, if it is answered while
-#: it is planned.
+#: Upper bound of the bytes in Spark of the columns of a query that is answered during planning.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
 READ_NAMES = (
     "version",
@@ -105,7 +106,7 @@ _ELSEWHERE = {
     "location": "use path",
     "catalog": "this source has no catalog; give the table's path",
 }
-#: Suffix of an option of one column, and the key of the field's metadata that it stands for.
+#: Suffix of an option for one column, and the metadata key of the field that it sets.
 COLUMN_KEYS = {
     "arrow.fixed-size-list.size": "arrow.fixed-size-list.size",
     "arrow.float16": "arrow.float16",
@@ -129,15 +130,14 @@ _BLOB_MODES = ("reference", "ingest")
 _UINT64_MAX = 2**64 - 1
 
 NO_PATH = (
-    "option path is missing: give the table's folder or URI, as in "
-    '.format("lance").load("/data/t.lance"). A table of Spark\'s catalog is found again if it was made without columns, by '
-    "CREATE TABLE t USING lance LOCATION '...'"
+    "option path is missing: set it to the folder or URI of the table, as in "
+    '.format("lance").load("/data/t.lance"). For a table of Spark\'s catalog, create it without '
+    "columns, by CREATE TABLE t USING lance LOCATION '...'"
 )
 NO_PATH_ON_WRITE = (
-    "no path arrived: Spark tells a Python data source nothing about a table of its catalog on "
-    "INSERT. Write with "
-    'df.write.format("lance").mode("append").save(path), or INSERT into a view made by '
-    "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...')"
+    "option path is missing: Spark passes no path to a Python data source on INSERT INTO a table "
+    'of its catalog. Write with df.write.format("lance").mode("append").save(path), or INSERT '
+    "into a view made by CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...')"
 )
 
 
@@ -150,48 +150,47 @@ class ReadOptions:
     path : str
         Folder or URI of the table.
     version : int or None
-        Version to read, detached ones too; the newest if neither version, tag nor timestamp is
-        given.
+        Version to read; can be a detached version. The newest version if version, tag and
+        timestamp are None.
     timestamp : datetime or None
         Read the version that was the newest at this time (UTC).
     branch : str or None
-        Read this branch, "main" being the main one; the one that the path is the root of if None.
+        Branch to read; "main" is the main branch. None: the branch whose root is the path.
     tag : str or None
-        Read the version that the tag names, which is on the branch if one is given.
+        Read the version that the tag names. With a branch, the tag must be on it.
     columns : tuple of str or None
-        Columns to read, children of structs with dots; all if None.
+        Columns to read; a dot separates the names of nested fields. All columns if None.
     filter : str or None
-        Predicate in Spark's SQL; only rows for which it is true are read.
+        Spark SQL predicate; only rows for which it is true are read.
     filter_tree : mapping or None
-        Condition as `filter_trees` takes it; only rows for which it is true are read.
+        Condition as a tree of `filter_trees`; only rows for which it is true are read.
     timezone : str or None
-        Of timestamps in `filter` that name none.
+        Time zone of timestamps in `filter` without one.
     push_filters : bool
-        Whether filters that Spark itself pushes are taken; see `pushing` for what is wrong with
-        them.
+        Whether to accept filters that Spark itself pushes; `spark_filters` describes the risk.
     driver_read_bytes : int
-        What a query may look at to be answered while it is planned, without tasks; never if 0. See
-        `found`.
+        Upper bound of the bytes of the columns of a query that is answered during planning,
+        without tasks (`driver_read`). 0: always use tasks.
     batch_size : int or None
-        Rows of a batch at most; by the width of the rows if None.
+        Maximum rows of a batch; chosen by the width of the rows if None.
     target_rows : int or None
-        Rows of a Spark partition, about; by the size of the table if None.
+        Approximate rows of a Spark partition; chosen by the size of the table if None.
     blob_handling : str or None
-        What blob columns give, by the names that pylance has for it.
+        Form of blob columns, by the names of pylance.
     with_row_id, with_row_address : bool
-        Whether the columns _rowid and _rowaddr follow after the others.
+        Whether to add the columns _rowid and _rowaddr after the others.
     fragment_ids : tuple of int or None
         Fragments to read; all if None.
     whole_fragments : bool
-        Whether all rows of a fragment are in one Spark partition.
+        Whether one Spark partition has all rows of a fragment.
     scan_metrics : bool
-        Whether each task says on its log what it read.
+        Whether each task logs the counters of its read.
     feed : mapping of str to str
-        What is said of changes and streams; `feed_options` parses it.
+        Options of change feeds and streams, which `feed_options` parses.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     target_bases : TargetBases
-        Which base paths data files go to, of changes by `LanceTable`; a read has none.
+        Base paths of new data files, for changes by `LanceTable`. Reads do not use it.
     """
 
     path: str
@@ -224,7 +223,7 @@ class ReadOptions:
         Raises
         ------
         InvalidOptionError
-            An option is unknown, its value cannot be used, or two contradict one another.
+            An option is unknown, a value is not valid, or two options contradict each other.
         """
         with _naming_path(options):
             return cls._parse(options)
@@ -235,7 +234,9 @@ class ReadOptions:
         plain = parts.plain
         given = [name for name in ("version", "tag", "timestamp") if name in plain]
         if len(given) > 1:
-            raise InvalidOptionError(f"options {' and '.join(given)} exclude one another: give one")
+            raise InvalidOptionError(
+                f"options {' and '.join(given)} exclude each other: set only one"
+            )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH)
         return cls(
@@ -273,40 +274,38 @@ class WriteOptions:
     path : str
         Folder or URI of the table.
     branch : str or None
-        Write to this branch, "main" being the main one; to the one that the path is the root of if
-        None.
+        Branch to write to; "main" is the main branch. None: the branch whose root is the path.
     data_storage_version : str or None
-        Version of the data files; the table's own, or the stable one for a new table, if None.
+        File version of the data files. None: the file version of the table, or the stable one
+        for a new table.
     max_rows_per_file, max_bytes_per_file : int or None
-        Where a data file ends and the next begins; the writer's default if None.
+        Bounds of a data file; the default of the writer if None.
     enable_stable_row_ids : bool or None
-        Whether a new table's row ids survive updates and compaction.
+        Whether a new table has stable row ids.
     large_var_types : bool
         Whether strings and binary values of a new table have 64-bit offsets.
     external_blob_mode : str
-        What becomes of blobs given as URIs: "reference" or "ingest".
+        Whether blobs given as URIs are kept as references ("reference") or copied ("ingest").
     allow_external_blob_outside_bases : bool
-        Whether references to any URI are kept.
+        Whether references to URIs outside the base paths are allowed.
     blob_pack_file_size_threshold : int or None
-        Bytes after which a file of packed blobs is closed; 1 GiB if None.
+        Size in bytes at which a file of packed blobs is closed; 1 GiB if None.
     commit_retries : int or None
-        How often the commit starts again after other writers were faster.
+        Maximum number of retries of the commit after commits of other clients.
     commit_message : str or None
-        Kept with the transaction.
+        Stored in the transaction.
     initial_bases : tuple of BasePath
         Base paths of a new table.
     target_bases : TargetBases
-        Which base paths data files go to.
+        Base paths of new data files.
     streaming_query_id : str or None
-        Name of a stream that is written, in the transactions of its batches; the id of Spark's
-        query if None.
+        Name of the stream in the transactions of its batches; the id of Spark's query if None.
     lookback_versions : int or None
-        How many versions are searched for a stream's last batch.
+        Number of versions to search for the last batch of the stream.
     rules : mapping of str to str
-        What is said of the rows and columns that there are; `write_rules` parses it.
+        Options that `overwrite_options` parses.
     column_metadata : mapping of str to mapping of str to str
-        By column in lower case, what the options say about it, as keys and values of the field's
-        metadata.
+        Metadata of fields from column options, by column name in lower case.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -338,8 +337,7 @@ class WriteOptions:
         Raises
         ------
         InvalidOptionError
-            An option is unknown, its value cannot be used, or it asks to write what can only be
-            read.
+            An option is unknown, a value is not valid, or an option applies to reads only.
         """
         with _naming_path(options):
             return cls._parse(options)
@@ -351,8 +349,8 @@ class WriteOptions:
         for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
             if name in plain:
                 raise InvalidOptionError(
-                    f"option {name} belongs to reading: a write goes to all columns of the newest "
-                    "version; leave it out"
+                    f"option {name} applies to reads only: a write adds to the newest version; "
+                    "remove the option"
                 )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH_ON_WRITE)
@@ -401,10 +399,10 @@ def _sort(options: Mapping[str, str]) -> _Parts:
     columns: dict[str, dict[str, str]] = {}
     store: dict[str, Any] = {}
     path: str | None = None
-    every = {given.lower() for given in options}
-    of_catalog = "provider" in every
-    for given, value in options.items():
-        name = _SAME.get(given.lower(), given.lower())
+    names = {original.lower() for original in options}
+    of_catalog = "provider" in names
+    for original, value in options.items():
+        name = _SAME.get(original.lower(), original.lower())
         if name == "path":
             path = value
         elif name == "paths":
@@ -412,26 +410,28 @@ def _sort(options: Mapping[str, str]) -> _Parts:
         elif name in READ_NAMES or name in _WRITE or name == "use_large_var_types":
             if plain.setdefault(name, value) != value:
                 raise InvalidOptionError(
-                    f"option {name} is given twice, under two names, with two values: give one"
+                    f"option {name} is set twice, with two names and two values: set only one"
                 )
         elif name == "storage_options":
             store.update(json_object(value))
         elif name == BASE_STORE_PARAMS:
             store.update(with_base_params(store, json_object(value, name)))
-        elif prefixed := _STORAGE_PREFIX.fullmatch(given):
+        elif prefixed := _STORAGE_PREFIX.fullmatch(original):
             store[prefixed["name"]] = value
-        elif column := _COLUMN_OPTION.fullmatch(given):
+        elif column := _COLUMN_OPTION.fullmatch(original):
             key = column["key"].lower()
-            said = columns.setdefault(column["column"].lower(), {})
-            said[COLUMN_KEYS[key]] = _blob_mark(given, value) if key == "lance.encoding" else value
+            metadata = columns.setdefault(column["column"].lower(), {})
+            metadata[COLUMN_KEYS[key]] = (
+                _blob_mark(original, value) if key == "lance.encoding" else value
+            )
         elif name in storage_options.KNOWN:
             store[name] = value
-        elif of_catalog and (name.startswith("option.") or f"option.{name}" not in every):
+        elif of_catalog and (name.startswith("option.") or f"option.{name}" not in names):
             continue
         elif name not in _IGNORED:
-            raise InvalidOptionError(_unknown(given))
+            raise InvalidOptionError(_unknown(original))
     if path is not None and not path.strip():
-        raise InvalidOptionError("option path is empty: give the table's folder or URI")
+        raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
     return _Parts(path, plain, columns, storage_options.checked(store, path))
 
 
@@ -439,7 +439,7 @@ def _unknown(name: str) -> str:
     import difflib
 
     if name.lower() in _ELSEWHERE:
-        return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
+        return f"option {name} is not supported: {_ELSEWHERE[name.lower()]}"
     known = [
         "path",
         *READ_NAMES,
@@ -458,9 +458,9 @@ def _unknown(name: str) -> str:
     if near:
         return f"unknown option {name}; did you mean {near[0]}?"
     return (
-        f"unknown option {name}; there are "
-        f"{', '.join(known[: 1 + len(READ_NAMES) + len(_WRITE)])}, and settings of the "
-        f"store under storage_options.<name>"
+        f"unknown option {name}; options are "
+        f"{', '.join(known[: 1 + len(READ_NAMES) + len(_WRITE)])}, and storage options with the "
+        f"prefix storage_options."
     )
 
 
@@ -471,13 +471,13 @@ def _driver_read_bytes(plain: Mapping[str, str]) -> int:
 
 def _blob_mark(name: str, text: str) -> str:
     if text.strip().lower() != "blob":
-        raise InvalidOptionError(f"option {name}: the only encoding is blob, not {shown(text)}")
+        raise InvalidOptionError(f"option {name} must be blob, not {shown(text)}")
     return "true"
 
 
 def _rules(plain: Mapping[str, str]) -> dict[str, str]:
     result = {name: plain[name] for name in overwrite_names.RULE_NAMES if name in plain}
-    # Of timestamps in the condition.
+    # The condition can contain timestamps.
     return {**result, "timezone": plain["timezone"]} if result and "timezone" in plain else result
 
 
@@ -485,12 +485,12 @@ def _only_path(text: str) -> str:
     paths = json_list(text)
     if paths is None or len(paths) != 1 or not isinstance(paths[0], str):
         raise InvalidOptionError(
-            "load() takes the path of one table: read several one by one, and union the DataFrames"
+            "load() takes the path of one table: load each table alone, and union the DataFrames"
         )
     return paths[0]
 
 
 def _naming_path(options: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Put the path among some options before the messages of errors; see `naming`."""
+    """Return a context that puts the path in the options before error messages (`naming`)."""
     paths = [value for name, value in options.items() if name.lower() == "path" and value]
     return naming(parse_uri(paths[0]).display) if paths else nullcontext()

@@ -1,5 +1,6 @@
-"""Names of options about what a write means for the rows and columns that there are, apart from
-what parses them: most have none.
+"""Option names for partial overwrites, schema merging and repeated writes.
+
+Their parser is another module, because most writes set none of these options.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ RULE_NAMES = (
     "replace_where",
     "partition_overwrite_mode",
     "partition_by",
-    # Of the optimizer rule, which tells the settings that `replace_where` is read by.
+    # From the optimizer rule: the session settings, which the parser of `replace_where` needs.
     "session_settings",
 )
-#: The same in the habit of Spark's users.
+#: The spelling without underscores, which Spark users expect.
 SAME = {name.replace("_", ""): name for name in RULE_NAMES}

@@ -1,6 +1,4 @@
-"""Options about what a write means for the rows and columns that there are: parsed and checked
-here, once.
-"""
+"""Parser of the options for partial overwrites, schema merging and repeated writes."""
 
 from __future__ import annotations
 
@@ -20,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OverwriteOptions:
-    """What a write means for the rows and columns that there are.
+    """How a write treats the existing rows and columns.
 
     Attributes
     ----------
     merge_schema : bool
-        Whether an append may bring new columns.
-    once : Once or None
-        The write is left out if it was made before.
+        Whether an append can add columns.
+    once : WriteToken or None
+        Identifies the write, which is skipped if it was committed before.
     replace_where : str or None
-        An overwrite replaces the rows that meet this predicate in Spark's SQL, and no others.
+        An overwrite replaces only the rows that meet this Spark SQL predicate.
     partition_by : tuple of str
-        An overwrite replaces the rows that have the same values of these columns as its own rows;
-        all rows, if there are none.
+        An overwrite replaces only the rows whose values of these columns are in the DataFrame.
+        Empty: not a dynamic partition overwrite.
     timezone : str or None
-        Of timestamps in `replace_where` that name none.
+        Time zone of timestamps in `replace_where` without one.
     settings : SqlSettings or None
-        Of the session, if the optimizer rule has told them.
+        Session settings, if the optimizer rule has sent them.
     """
 
     merge_schema: bool = False
@@ -48,63 +46,62 @@ class OverwriteOptions:
 
     @property
     def replaces_part(self) -> bool:
-        """Whether an overwrite replaces some rows only."""
+        """Whether an overwrite replaces only some rows."""
         return self.replace_where is not None or bool(self.partition_by)
 
     @classmethod
     def parse(cls, options: WriteOptions, overwrite: bool) -> OverwriteOptions:
-        """Parse what the options of a write say.
+        """Parse the options of a write.
 
         Parameters
         ----------
         options : WriteOptions
         overwrite : bool
-            Whether the mode is overwrite, and not append.
+            True for the mode overwrite, False for append.
 
         Raises
         ------
         InvalidOptionError
-            A value cannot be used, or two options contradict one another or the mode.
+            A value is not valid, or two options contradict each other or the mode.
         """
-        given = options.rules
-        where = name_of("replace_where", given)
-        mode = choice("partition_overwrite_mode", given, ("static", "dynamic"))
-        by = column_names("partitionBy", given.get("partition_by")) or ()
+        rules = options.rules
+        where = name_of("replace_where", rules)
+        mode = choice("partition_overwrite_mode", rules, ("static", "dynamic"))
+        by = column_names("partitionBy", rules.get("partition_by")) or ()
         dynamic = overwrite and mode == "dynamic"
-        merge = flag("merge_schema", given)
+        merge = flag("merge_schema", rules)
         if where is not None and not overwrite:
             raise InvalidOptionError(
-                'option replaceWhere says what an overwrite replaces: use .mode("overwrite"), or leave it out'
+                'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
+                "remove the option"
             )
         if where is not None and dynamic:
             raise InvalidOptionError(
-                "options replaceWhere and partitionOverwriteMode=dynamic exclude one another: give "
-                "one"
+                "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
+                "only one"
             )
         if dynamic and not by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns whose "
-                "values say what is replaced. "
-                "The method .partitionBy() is refused by Spark"
+                "option partitionOverwriteMode=dynamic needs the option partitionBy with the "
+                "partition columns. Spark refuses the method .partitionBy()"
             )
         if merge and overwrite:
             raise InvalidOptionError(
-                "option mergeSchema is for appends: an overwrite of all rows takes the DataFrame's "
-                "columns as they are, one of a "
-                "part keeps the table's"
+                "option mergeSchema applies to appends only: a full overwrite uses the columns of "
+                "the DataFrame, and a partial overwrite keeps the columns of the table"
             )
         return cls(
             merge_schema=merge,
-            once=_once(given),
+            once=_once(rules),
             replace_where=where,
             partition_by=by if dynamic else (),
-            timezone=timezone_of(given),
-            settings=_settings(given),
+            timezone=timezone_of(rules),
+            settings=_settings(rules),
         )
 
 
-def _settings(given: Mapping[str, str]) -> SqlSettings | None:
-    text = given.get("session_settings")
+def _settings(rules: Mapping[str, str]) -> SqlSettings | None:
+    text = rules.get("session_settings")
     if text is None:
         return None
     import json
@@ -116,8 +113,8 @@ def _settings(given: Mapping[str, str]) -> SqlSettings | None:
     return parse_settings(settings)
 
 
-def _once(given: Mapping[str, str]) -> WriteToken | None:
-    app, version = name_of("txn_app_id", given), whole("txn_version", given, least=0)
+def _once(rules: Mapping[str, str]) -> WriteToken | None:
+    app, version = name_of("txn_app_id", rules), whole("txn_version", rules, least=0)
     try:
         return write_of(app, version)
     except InvalidInputError as error:

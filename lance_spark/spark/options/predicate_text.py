@@ -1,13 +1,12 @@
-"""The text of a predicate among options, and the settings of the session that it is read by.
+"""The text of a predicate in an option, and the session settings that its parser needs.
 
-| | planning process | tasks |
-| --- | --- | --- |
-| with push-down | is told all settings that matter, by the optimizer rule | |
-| without | knows none, and takes Spark's defaults | see those that are set in the session, and refuse a text that these change |
+- With push-down, the optimizer rule sends all relevant settings to the planning process.
+- Without push-down, the planning process assumes the defaults of Spark. Tasks see the changed
+  settings of the session, and refuse a text whose meaning they change.
 
-Spark starts the planning process with no setting of the session. Tasks get those that are not left
-at their defaults, as local properties. The time zone is none of these settings: it is the option
-timezone, or what the rule tells; without both a predicate that needs it is refused.
+Spark starts the planning process without session settings. Tasks receive settings with values other
+than the default, as local properties. The time zone is an exception: it comes from the option
+timezone or from the rule. Without both, a predicate that needs a time zone is refused.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ class OptionText:
         Name of the option.
     text : str
     schema : Schema
-        Columns that it can name.
+        Columns that the text can name.
     settings : SqlSettings
-        That planning reads it by.
-    told : bool
-        Whether they are those of the session.
+        Settings for the parser.
+    from_session : bool
+        Whether they are the settings of the session, not defaults.
     """
 
     option: str
     text: str
     schema: Schema
     settings: SqlSettings
-    told: bool
+    from_session: bool
 
     @classmethod
     def planned(
@@ -55,7 +54,7 @@ class OptionText:
         session: SqlSettings | None,
         time_zone: str | None,
     ) -> OptionText:
-        """Return a text as planning reads it.
+        """Return a text with the settings that planning uses.
 
         Parameters
         ----------
@@ -63,13 +62,13 @@ class OptionText:
         text : str
         schema : Schema
         session : SqlSettings, optional
-            Of the session, as the rule tells them.
+            Settings of the session, which the rule sends.
         time_zone : str, optional
-            Of the option timezone.
+            Value of the option timezone.
         """
         settings = session
         if settings is None:
-            # Spark's own default, on the driver, where this runs too.
+            # Spark's default depends on this variable of the driver, where planning runs too.
             ansi = str(os.environ.get("SPARK_ANSI_SQL_MODE") != "false").lower()
             settings = settings_of_session({SPARK_NAMES["ansi"]: ansi})
         if time_zone is not None:
@@ -77,37 +76,34 @@ class OptionText:
         return cls(option, text, schema, settings, session is not None)
 
     def predicate(self) -> Predicate:
-        """Return what the text says.
+        """Parse the text.
 
         Raises
         ------
         InvalidInputError
-            It is no predicate on the columns. If it is one under another setting of the session,
-            the error names it.
+            The text is not a predicate on the columns. The error names settings under which it
+            would be one.
         """
         try:
             return parse_predicate(self.text, self.schema, self.settings)
         except InvalidInputError as error:
-            settings = [] if self.told else self._settings_that_help()
+            settings = [] if self.from_session else self._settings_that_help()
             if not settings:
                 raise
             raise InvalidInputError(
-                f"{error}. Option {self.option} is read by Spark's default settings here; the text "
-                "is a condition with "
-                f"{' or '.join(settings)}. If the session has that setting, call "
-                "lance_spark.enable(spark), which hands it "
-                "over, or use .where(...) or a method of LanceTable"
+                f"{error}. Option {self.option} was parsed with the default settings of Spark; the "
+                f"text is valid with {' or '.join(settings)}. If the session has that setting, "
+                "call lance_spark.enable(spark), which passes the settings on, or use .where(...) "
+                "or a method of LanceTable"
             ) from None
 
     def _settings_that_help(self) -> list[str]:
-        """Return the settings of Spark, each with a value, that alone make a condition of the
-        text.
-        """
+        """Return the Spark settings, with values, each of which makes the text valid."""
         result = []
         for name, setting in SPARK_NAMES.items():
             default = getattr(self.settings, name)
             if name == "time_zone":
-                # The option timezone is what errors about zones ask for.
+                # Errors about time zones already suggest the option timezone.
                 continue
             other: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
             changed: dict[str, Any] = {name: other}
@@ -122,10 +118,8 @@ class OptionText:
         return result
 
     def for_tasks(self) -> OptionText | None:
-        """Return what tasks have to check, with the columns that matter; None if there is nothing
-        to check.
-        """
-        if self.told:
+        """Return the text that tasks must check, with the relevant columns; None without need."""
+        if self.from_session:
             return None
         text = self.text.lower()
         named = [
@@ -134,7 +128,7 @@ class OptionText:
         return replace(self, schema=Schema(tuple(named)))
 
     def check(self) -> None:
-        """Refuse the text if the session that runs this task would read it differently.
+        """Refuse the text if the session of this task would parse it differently.
 
         Raises
         ------
@@ -155,18 +149,15 @@ class OptionText:
             name if value is None else f"{name}={value}" for name, value in sorted(changed.items())
         )
         raise InvalidOptionError(
-            f"option {self.option}: {self.text!r} is read by Spark's default settings, and this "
-            "session has others that may change "
-            f"its meaning: {shown}. Call lance_spark.enable(spark), which hands the settings over, "
-            "or use .where(...) or a method of "
-            "LanceTable"
+            f"option {self.option}: {self.text!r} was parsed with the default settings of Spark, "
+            f"and settings of this session can change its meaning: {shown}. Call "
+            "lance_spark.enable(spark), which passes the settings on, or use .where(...) or a "
+            "method of LanceTable"
         )
 
 
 def _session_of_task(planned: SqlSettings) -> SqlSettings:
-    """Return the settings of the session as this task sees them; what it does not see is as
-    planned.
-    """
+    """Return the session settings that this task sees, completed with the planned settings."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,10 +1,9 @@
-"""What Spark shows of options: some plans, and with them the event log and the web interface, tell
-those of a table.
+"""Redaction of secret options in plans, the event log and the web interface of Spark.
 
-Spark blots out those whose names or values match `spark.redaction.regex` ("secret", "password",
+Spark redacts options whose names or values match `spark.redaction.regex` ("secret", "password",
 "token" by default) or `spark.sql.redaction.options.regex` ("url"). Many names of storage options
 match neither: `azure_storage_account_key`, `google_service_account_key`, `key`. So `PATTERN`
-belongs to the second one: `enable` sets it for a session, `spark-conf/spark-defaults.conf` and
+extends the second setting: `enable` sets it for a session, `spark-conf/spark-defaults.conf` and
 `python -m lance_spark conf` for a cluster.
 """
 
@@ -17,22 +16,23 @@ if TYPE_CHECKING:
 
 CONF = "spark.sql.redaction.options.regex"
 _DEFAULT = "(?i)url"
-#: Names of options that may hold secrets, and URIs with a password, as Java's regular expressions
-#: have it. Spark looks at values too: a whole name is asked for, so that paths with such a word in
-#: them are shown. No backslash: files of settings would take it away.
+#: Java regular expression for names of options that can hold secrets, and for URIs with a password.
+#: Spark matches values too, so the pattern requires a whole name: a path with such a word is shown.
+#: It has no backslash, because configuration files would remove it.
 PATTERN = (
     "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|passphrase|credential|connection_string|service_account|storage_options|base_store_params|sas_|bearer|signature)"
     "[a-z0-9_.]*$)|(?i:^storage[.][a-z0-9_.-]*(?:account|auth|connection|credential|key|pass|private|sas|secret|signature|token)[a-z0-9_.-]*$)"
     "|://[^/@]*:[^/]*@"
 )
-#: What the setting is where nothing else is wanted.
+#: Value of the setting for clusters without another pattern.
 FOR_CLUSTERS = f"{_DEFAULT}|{PATTERN}"
 
 
 def redact(spark: SparkSession) -> None:
-    """Have the plans of a session, and of those that are made of it, show no secrets among options;
-    a second call does nothing.
+    """Redact secret options in the plans of a session and of sessions made from it.
+
+    A second call does nothing.
     """
-    now = str(spark.conf.get(CONF, _DEFAULT) or "")
-    if PATTERN not in now:
-        spark.conf.set(CONF, f"{now}|{PATTERN}" if now else PATTERN)
+    current = str(spark.conf.get(CONF, _DEFAULT) or "")
+    if PATTERN not in current:
+        spark.conf.set(CONF, f"{current}|{PATTERN}" if current else PATTERN)

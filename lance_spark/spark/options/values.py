@@ -1,5 +1,6 @@
-"""Values of options, parsed from the texts that Spark hands over: each error names the option, what
-was expected, and what was given.
+"""Parsers of option values.
+
+Each error names the option, the expected value and the given value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _MOST_FRAGMENTS = 10_000_000
 def whole(
     name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX, least: int = 1
 ) -> int | None:
-    """Return a whole number, None if the option is not given.
+    """Return a whole number; None if the option is not set.
 
     Raises
     ------
@@ -32,12 +33,12 @@ def whole(
     if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and least <= int(text) <= limit:
         return int(text)
     raise InvalidOptionError(
-        f"option {name}: give a whole number from {least} to {limit}, not {shown(text)}"
+        f"option {name} must be a whole number from {least} to {limit}, not {shown(text)}"
     )
 
 
 def flag(name: str, plain: Mapping[str, str]) -> bool:
-    """Return whether the option is true; false if it is not given.
+    """Return whether the option is true; False if the option is not set.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def flag(name: str, plain: Mapping[str, str]) -> bool:
 
 
 def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    """Return one of some words, in lower case, None if the option is not given.
+    """Return one of the choices, in lower case; None if the option is not set.
 
     Raises
     ------
@@ -59,13 +60,13 @@ def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str
     chosen = text.strip().lower()
     if chosen not in choices:
         raise InvalidOptionError(
-            f"option {name}: give one of {', '.join(choices)}, not {shown(text)}"
+            f"option {name} must be one of {', '.join(choices)}, not {shown(text)}"
         )
     return chosen
 
 
 def name_of(name: str, plain: Mapping[str, str]) -> str | None:
-    """Return a text that is not blank, None if the option is not given.
+    """Return a text that is not blank; None if the option is not set.
 
     Raises
     ------
@@ -73,12 +74,12 @@ def name_of(name: str, plain: Mapping[str, str]) -> str | None:
     """
     text = plain.get(name)
     if text is not None and not text.strip():
-        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
+        raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
     return text
 
 
 def timezone_of(plain: Mapping[str, str]) -> str | None:
-    """Return the name or offset of the option timezone, None if it is not given.
+    """Return the name or offset in the option timezone; None if it is not set.
 
     Raises
     ------
@@ -93,14 +94,14 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
         tzinfo_of(text.strip())
     except ValueError:
         raise InvalidOptionError(
-            "option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not "
+            "option timezone must be a name such as Europe/Berlin or an offset such as +01:00, not "
             f"{shown(text)}"
         ) from None
     return text.strip()
 
 
 def moment(text: str | None, name: str = "timestamp") -> datetime | None:
-    """Return a time in UTC, which a text without an offset is in already.
+    """Return a time in UTC. A text without an offset is in UTC.
 
     Raises
     ------
@@ -113,14 +114,13 @@ def moment(text: str | None, name: str = "timestamp") -> datetime | None:
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidOptionError(
-            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for "
-            "UTC, "
-            f"not {shown(text)}"
+            f"option {name} must be a time such as 2026-01-31T12:00:00+01:00, or without an offset "
+            f"for UTC, not {shown(text)}"
         ) from None
 
 
 def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
-    """Return names of columns, each once: of a JSON list, or with commas between.
+    """Return distinct column names from a JSON list or a comma-separated list.
 
     Raises
     ------
@@ -131,18 +131,18 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
     names = json_list(text) if text.lstrip().startswith("[") else text.split(",")
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
-            f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
-            f"{shown(text)} is neither"
+            f"option {name} must be comma-separated names, or a JSON list such as "
+            f'["id", "point.x"], not {shown(text)}'
         )
     result = tuple(name.strip() for name in names)
     twice = sorted({name for name in result if result.count(name) > 1})
     if twice:
-        raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
+        raise InvalidOptionError(f"option {name} lists {', '.join(twice)} more than once")
     return result
 
 
 def fragment_ids(text: str | None) -> tuple[int, ...] | None:
-    """Return numbers of fragments, increasing: numbers and ranges with commas between.
+    """Return increasing fragment ids from comma-separated numbers and ranges.
 
     Raises
     ------
@@ -155,20 +155,20 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         if match is None:
             raise InvalidOptionError(
-                "option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not "
-                f"{shown(text)}"
+                "option fragment_ids must be comma-separated numbers and ranges, such as 3,7-9, "
+                f"not {shown(text)}"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         results.append(range(first, last + 1))
     if sum(map(len, results)) > _MOST_FRAGMENTS:
         raise InvalidOptionError(
-            f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
+            f"option fragment_ids selects more than {_MOST_FRAGMENTS:,} fragments; remove it"
         )
     return tuple(sorted({number for part in results for number in part}))
 
 
 def file_version(text: str | None) -> str | None:
-    """Return a file version that can be written.
+    """Return a file version that the writer supports.
 
     Raises
     ------
@@ -179,14 +179,14 @@ def file_version(text: str | None) -> str | None:
     version = text.strip().lower()
     if version not in _FILE_VERSIONS:
         raise InvalidOptionError(
-            f"option data_storage_version: {shown(text)} cannot be written; give one of "
-            f"{', '.join(_FILE_VERSIONS)}"
+            f"option data_storage_version must be one of {', '.join(_FILE_VERSIONS)}, not "
+            f"{shown(text)}"
         )
     return version
 
 
 def filter_tree(text: str | None) -> dict[str, Any] | None:
-    """Return the tree of a condition, None if it is not given.
+    """Return the tree of a condition; None if the option is not set.
 
     Raises
     ------
@@ -202,14 +202,13 @@ def filter_tree(text: str | None) -> dict[str, Any] | None:
         tree = None
     if not isinstance(tree, dict):
         raise InvalidOptionError(
-            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option "
-            "filter"
+            "option filter_tree must be a JSON object that LanceTable sets: use the option filter"
         )
     return tree
 
 
 def json_list(text: str) -> list[Any] | None:
-    """Return a JSON list, None if the text is none."""
+    """Return a JSON list; None if the text is not a JSON list."""
     import json
 
     try:
@@ -220,7 +219,7 @@ def json_list(text: str) -> list[Any] | None:
 
 
 def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option about stores.
+    """Return the JSON object of a storage option.
 
     Raises
     ------
@@ -232,16 +231,17 @@ def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    # Not even a part of the text is shown: it holds secrets.
+    # The text can contain secrets, so the message shows no part of it.
     if not isinstance(value, dict):
         raise InvalidOptionError(
-            f'option {name}: give a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
+            f'option {name} must be a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
             if name == "storage_options"
-            else f"option {name}: give a JSON object, from the path of each base path to its storage options"
+            else f"option {name} must be a JSON object that maps each base path to its storage "
+            "options"
         )
     return value
 
 
 def shown(text: str) -> str:
-    """Return a text as messages quote it: its start, if it is long."""
+    """Return a text quoted for a message; long texts are cut."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -145,7 +145,7 @@ def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -
 )
 def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
     parse = write if name.startswith("max") else read
-    with pytest.raises(InvalidOptionError, match=f"option {name}: give a whole number") as caught:
+    with pytest.raises(InvalidOptionError, match=f"option {name} must be a whole number") as caught:
         parse(**{name: value})
     assert len(str(caught.value)) < 200
 
@@ -156,8 +156,8 @@ def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
         ({"version": "1", "tag": "a"}, "version and tag exclude"),
         ({"timestamp": "2026-01-01", "tag": "a"}, "tag and timestamp exclude"),
         ({"timestamp": "yesterday"}, "yesterday"),
-        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "give a time as"),
-        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "give a time as"),
+        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "option timestamp must be a time"),
+        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "option timestamp must be a time"),
         ({"tag": " "}, "tag is empty"),
         ({"columns": "a,,b"}, "columns"),
         ({"columns": "a,a"}, "more than once"),
@@ -175,10 +175,10 @@ def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"version": "1"}, "version belongs to reading"),
-        ({"columns": "a"}, "columns belongs to reading"),
-        ({"data_storage_version": "2.3"}, "2.3.* cannot be written"),
-        ({"data_storage_version": "nan"}, "nan.* cannot be written"),
+        ({"version": "1"}, "version applies to reads only"),
+        ({"columns": "a"}, "columns applies to reads only"),
+        ({"data_storage_version": "2.3"}, "must be one of stable, .* not '2.3'"),
+        ({"data_storage_version": "nan"}, "must be one of stable, .* not 'nan'"),
         ({"enable_stable_row_ids": "maybe"}, "enable_stable_row_ids: give true or false"),
         ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),
     ],

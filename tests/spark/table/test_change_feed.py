@@ -148,11 +148,14 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude one another"),
-        ({"starting_version": "0"}, "starting_version: give a whole number from 1"),
+        ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
+        ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
         ({"endingTimestamp": "noon"}, "option endingTimestamp: give a time"),
-        ({"startingVersion": "1", "version": "3"}, "option version reads one version"),
-        ({"startingVersion": "1", "skipChangeCommits": "true"}, "tells of all changes"),
+        ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
+        (
+            {"startingVersion": "1", "skipChangeCommits": "true"},
+            "a change feed contains all changes",
+        ),
         ({"startingVersion": "1", "filter": "id = 1"}, "use .where"),
     ],
 )

@@ -288,7 +288,7 @@ def test_options_of_streams() -> None:
     assert parse(maxFragmentsPerTrigger="3", max_bytes_per_trigger="9").max_fragments == 3
     with pytest.raises(InvalidOptionError, match="a stream has no end"):
         parse(endingVersion="3")
-    with pytest.raises(InvalidOptionError, match="option timestamp reads one version"):
+    with pytest.raises(InvalidOptionError, match="option timestamp selects one version"):
         parse(timestamp="2026-01-01")
 
 

@@ -196,13 +196,16 @@ def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, st
         ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
         ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
         ({"replaceWhere": "nothing = 1"}, "nothing"),
-        ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude one another"),
+        ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
         (DYNAMIC, "needs option partitionBy"),
         ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
         ({**DYNAMIC, "partitionBy": "vector"}, "makes no partitions"),
         ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),
-        ({"replaceWhere": "day = 'b'", "mergeSchema": "true"}, "mergeSchema is for appends"),
-        ({"mergeSchema": "true"}, "mergeSchema is for appends"),
+        (
+            {"replaceWhere": "day = 'b'", "mergeSchema": "true"},
+            "mergeSchema applies to appends only",
+        ),
+        ({"mergeSchema": "true"}, "mergeSchema applies to appends only"),
     ],
 )
 def test_options_that_make_no_sense(path: Path, options: dict[str, str], said: str) -> None:
