@@ -1,8 +1,8 @@
 """Storage options among the options of the data source.
 
 - The names in `KNOWN` can be plain options, as in other connectors.
-- With the prefix `storage_options.` or `storage.`, or in the JSON object `storage_options`, any name
-  is possible. Names not in `KNOWN` are passed to the file system unchanged.
+- With the prefix `storage_options.` or `storage.`, or in the JSON object `storage_options`, any
+  name is possible. Names not in `KNOWN` are passed to the file system unchanged.
 
 `lance_spark.storage.options.fsspec_options` defines their meaning. Tasks receive the options
 unchanged. Values can be secrets, so no message here shows a value.

@@ -1,9 +1,8 @@
-"""Turning push-down on: the rule of `lance_spark.spark.pushdown.java` in a session that runs.
+"""Enables push-down: adds the optimizer rule of `lance_spark.spark.pushdown.java` to a session.
 
-A session asks the object `SparkSession.extensions` for its rules once for each query, so a rule
-that is added there counts from the next query on, in this session and in those that `newSession()`
-makes of it. The SQL configuration `spark.lance.pushdown.enabled` (default true) is looked up for
-each query too.
+A session asks `SparkSession.extensions` for its rules for each query. So a rule that is added there
+applies from the next query on, in this session and in sessions that `newSession()` makes from it.
+Each query also reads the SQL configuration `spark.lance.pushdown.enabled` (default true).
 """
 
 from __future__ import annotations
@@ -29,21 +28,20 @@ if TYPE_CHECKING:
 
 CONF = "spark.lance.pushdown.enabled"
 CONNECT = (
-    "push-down cannot be turned on through Spark Connect: have the server configured by `python -m "
-    "lance_spark conf`, or name "
-    "the columns by .schema(...) or by the option columns"
+    "push-down cannot be turned on through Spark Connect: configure the server with the output of "
+    "`python -m lance_spark conf`, or select columns by .schema(...) or by the option columns"
 )
 
 
 def enable(spark: SparkSession) -> None:
-    """Have `format("lance")` read the columns, rows and counts that a query needs, and no more.
+    """Make `format("lance")` read only the columns, rows and counts that a query needs.
 
-    Holds for every query that the session, or a session made from it, plans from now on; frames,
-    views and caches that exist already are fine. A second call does nothing, nor does one where it
-    is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it off,
-    and "true" on again, at any time. Plans show no secrets among options from then on
-    (`redaction`). Under a version of Spark that this release does not know, there is a warning and
-    nothing changes.
+    Push-down applies to every query that the session, or a session made from it, plans after this
+    call, also on existing DataFrames, views and caches. A second call does nothing, as does a call
+    on a session whose configuration enables push-down. `spark.conf.set` of
+    `spark.lance.pushdown.enabled` to "false" turns it off, and to "true" on again, at any time. The
+    call also redacts secret options in plans (`redaction`). With an unknown version of Spark, it
+    warns and changes nothing.
 
     Parameters
     ----------
@@ -52,9 +50,8 @@ def enable(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedError
-        The session is one of Spark Connect whose server is not configured so, the rule cannot be
-        compiled in its JVM, or the Python of its workers does not have this package, which is
-        looked up once.
+        The session uses Spark Connect and its server is not configured for push-down, the rule
+        cannot be compiled in the JVM, or the Python workers do not have this package.
 
     Examples
     --------
@@ -68,7 +65,7 @@ def enable(spark: SparkSession) -> None:
         return
     if not is_known(spark.version):
         warnings.warn(
-            f"lance_spark knows Spark 4.0 to 4.3, and this is {spark.version}: push-down stays off",
+            f"lance_spark supports Spark 4.0 to 4.3, not {spark.version}: push-down stays off",
             stacklevel=2,
         )
         return
@@ -85,9 +82,7 @@ def enable(spark: SparkSession) -> None:
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Tell whether push-down is on for the next query of a session, by `enable` or by
-    configuration.
-    """
+    """Return whether push-down is on for the next query of a session."""
     if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):
@@ -100,7 +95,7 @@ def is_enabled(spark: SparkSession) -> bool:
 
 
 def _is_on_server(spark: Any) -> bool:
-    """Tell whether the server of a session of Spark Connect was configured with the rule's jar."""
+    """Return whether the server of a Spark Connect session has the jar of the rule."""
     from lance_spark.spark.pushdown.java import EXTENSION
 
     if not is_configured(spark):
@@ -110,6 +105,6 @@ def _is_on_server(spark: Any) -> bool:
     try:
         (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
     except PySparkException:
-        # The server found no such class, and has said so in its log; or it lets nobody call Java.
+        # The server does not have the class (it has logged this), or allows no client to call Java.
         return False
     return bool(row[0] == "true")

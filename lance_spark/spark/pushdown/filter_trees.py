@@ -1,14 +1,17 @@
-"""Filters as the rule of Spark's optimizer writes them, as predicates.
+"""Predicates from filter trees, which the optimizer rule of Spark writes as JSON.
 
-| tree | |
-| --- | --- |
-| `{"col": [path]}` | a column, or a struct's child; a boolean one is a filter itself |
-| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hex digits, numbers as Java writes them |
-| `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with contains` |
-| `{"op": "like", "args": [...], "escape": character}` | |
+`{"col": [path]}`
+    A column, or a child of a struct. A boolean column is also a filter.
+`{"lit": text or null, "type": Spark's name}`
+    A literal: dates in days, timestamps and intervals in microseconds, times of day in nanoseconds,
+    bytes in hexadecimal digits, numbers as Java writes them.
+`{"op": name, "args": [...]}`
+    The names are `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with
+    contains`.
+`{"op": "like", "args": [...], "escape": character}`
 
-Both sides of a comparison have one type of Spark's. Dates and timestamps stay numbers: Spark's
-reach further than Python's.
+Both sides of a comparison have the same Spark type. Dates and timestamps stay numbers, because
+their range in Spark is larger than in Python.
 """
 
 from __future__ import annotations
@@ -44,12 +47,12 @@ _TEMPORAL = {
 }
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
-#: Each level is some calls, and more of them where a predicate is pickled.
-_DEEPEST = 100
+#: Each level needs several nested calls, and pickling a predicate needs more.
+_MAX_DEPTH = 100
 
 
 def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
-    """Return the predicate that a tree says.
+    """Return the predicate of a tree.
 
     Parameters
     ----------
@@ -60,15 +63,15 @@ def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
     Raises
     ------
     InvalidInputError
-        The columns are not there, or of types that the filter cannot be answered for.
+        A column does not exist, or the filter does not support its type.
     UnsupportedError
-        The tree is malformed, or has what this release does not know.
+        The tree is malformed, or has a part that this release does not support.
     """
     return _Trees(schema).predicate(tree, 0)
 
 
 def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of the columns that a tree is about."""
+    """Yield the paths of the columns in a tree."""
     if isinstance(tree, dict):
         if "col" in tree:
             yield column_path(tree["col"], tree)
@@ -77,20 +80,20 @@ def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
 
 
 def _literal(tree: dict[str, Any]) -> Typed:
-    """Return a literal: a value of Python, or a number of days or microseconds."""
+    """Return a literal: a Python value, or a number of days or microseconds."""
     text, name = tree.get("lit"), tree.get("type")
     if tree.keys() != {"lit", "type"} or not isinstance(name, str):
         raise refused("a literal is malformed", tree)
     if not (text is None or isinstance(text, str)):
-        raise refused("a literal is no text", tree)
+        raise refused("a literal is not a text", tree)
     try:
-        kind = _kind(name, tree)
-        return Typed(None if text is None else _value(text, kind), kind)
+        dtype = _dtype(name, tree)
+        return Typed(None if text is None else _value(text, dtype), dtype)
     except (ValueError, InvalidOperation) as error:
-        raise refused(f"a literal is no {name} ({error})", tree) from None
+        raise refused(f"a literal is not a valid {name} ({error})", tree) from None
 
 
-def _kind(name: str, tree: object) -> pa.DataType:
+def _dtype(name: str, tree: object) -> pa.DataType:
     if name in _INTEGERS:
         return _INTEGERS[name]
     if name in _TEMPORAL:
@@ -108,7 +111,7 @@ def _kind(name: str, tree: object) -> pa.DataType:
         "binary": pa.binary(),
     }
     if name not in plain:
-        raise refused(f"literals of type {name} are not known", tree)
+        raise refused(f"the literal type {name} is unknown", tree)
     return plain[name]
 
 
@@ -144,18 +147,20 @@ class _Trees:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._nodes: dict[str, Callable[[dict[str, Any], list[Any]], Predicate]] = {
-            "<=>": lambda tree, args: self._null_safe(tree, *_two(tree, args)),
+            "<=>": lambda tree, args: self._null_safe(tree, *_pair(tree, args)),
             "in": self._in,
-            "is_null": lambda tree, args: IsNull(self._column(_one(tree, args))),
+            "is_null": lambda tree, args: IsNull(self._column(_single(tree, args))),
             "is_nan": self._is_nan,
-            "is_not_null": lambda tree, args: IsNull(self._column(_one(tree, args)), inverted=True),
+            "is_not_null": lambda tree, args: IsNull(
+                self._column(_single(tree, args)), inverted=True
+            ),
         }
 
     def predicate(self, tree: object, depth: int) -> Predicate:
-        if depth > _DEEPEST:
-            raise refused(f"a filter is nested more than {_DEEPEST} deep", "the filters")
+        if depth > _MAX_DEPTH:
+            raise refused(f"a filter has more than {_MAX_DEPTH} levels", "the filters")
         if not isinstance(tree, dict):
-            raise refused("a filter is no object", tree)
+            raise refused("a filter is not an object", tree)
         if "op" not in tree:
             return self._truth(tree)
         op, args = tree["op"], tree.get("args")
@@ -168,21 +173,21 @@ class _Trees:
             parts = tuple(self.predicate(item, depth + 1) for item in _chain(op, args))
             return And(parts) if op == "and" else Or(parts)
         if op == "not":
-            return self.predicate(_one(tree, args), depth + 1).negated()
+            return self.predicate(_single(tree, args), depth + 1).negated()
         if op in _COMPARED:
-            return self._compare(_COMPARED[op], *_two(tree, args))
+            return self._compare(_COMPARED[op], *_pair(tree, args))
         if op in _MATCHED:
-            return self._match(_MATCHED[op], tree, *_two(tree, args))
+            return self._match(_MATCHED[op], tree, *_pair(tree, args))
         if op in self._nodes:
             return self._nodes[op](tree, args)
-        raise refused(f"the filter {op!r} is not known", tree)
+        raise refused(f"the filter {op!r} is unknown", tree)
 
     def _truth(self, tree: dict[str, Any]) -> Predicate:
         if _is_column(tree):
             return coercion.compare(self._column(tree), "==", True)
         literal = _literal(tree)
         if not pat.is_boolean(literal.dtype):
-            raise refused("a literal is no filter", tree)
+            raise refused("a literal that is not boolean is not a filter", tree)
         return Constant(literal.value)
 
     def _compare(self, op: Op, left: Any, right: Any) -> Predicate:
@@ -192,90 +197,91 @@ class _Trees:
             return coercion.compare(self._column(left), op, _literal(right))
         if _is_column(right):
             return coercion.compare(self._column(right), coercion.FLIPPED[op], _literal(left))
-        one, other = _literal(left), _literal(right)
-        if not one.dtype.equals(other.dtype):
-            raise refused("two literals are of two types", (left, right))
-        arrays = [pa.array([side.value], side.dtype) for side in (one, other)]
+        literals = [_literal(left), _literal(right)]
+        if not literals[0].dtype.equals(literals[1].dtype):
+            raise refused("two compared literals differ in type", (left, right))
+        arrays = [pa.array([literal.value], literal.dtype) for literal in literals]
         return Constant(compared(arrays[0], op, arrays[1])[0].as_py())
 
     def _null_safe(self, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left):
             left, right = right, left
         if not _is_column(left):
-            raise refused("no side is a column", tree)
-        one = self._column(left)
+            raise refused("neither side is a column", tree)
+        column = self._column(left)
         if not _is_column(right):
-            return coercion.null_safe_equal(one, _literal(right))
-        return coercion.null_safe_equal_columns(one, self._column(right))
+            return coercion.null_safe_equal(column, _literal(right))
+        return coercion.null_safe_equal_columns(column, self._column(right))
 
     def _in(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
-        where = self._column(args[0])
+        column = self._column(args[0])
         values = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
-        kind = coercion.kind_of(where.field)
-        if all(isinstance(item, Typed) and item.dtype.equals(kind) for item in values):
-            # Of lists of thousands of values, none needs to be looked at.
+        dtype = coercion.kind_of(column.field)
+        if all(isinstance(item, Typed) and item.dtype.equals(dtype) for item in values):
+            # Fast for lists of thousands of values: no value needs coercion.
             valid = [
                 item.value for item in values if isinstance(item, Typed) and item.value is not None
             ]
-            return In(where, pa.array(valid, kind), len(valid) < len(values))
-        return coercion.is_in(where, values)
+            return In(column, pa.array(valid, dtype), len(valid) < len(values))
+        return coercion.is_in(column, values)
 
     def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
-        where = self._column(_one(tree, args))
-        if not pat.is_floating(coercion.kind_of(where.field)):
+        column = self._column(_single(tree, args))
+        if not pat.is_floating(coercion.kind_of(column.field)):
             raise refused("only a floating-point number can be NaN", tree)
-        return IsNan(where)
+        return IsNan(column)
 
     def _match(self, how: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):
-            raise refused("only a column is matched, and with a literal", tree)
-        where, text = self._column(left), _literal(right).value
+            raise refused("a match needs a column and a literal", tree)
+        column, text = self._column(left), _literal(right).value
         if how == "like":
             escape = tree["escape"]
             if not isinstance(escape, str) or len(escape) != 1:
-                raise refused("there is no one escape character", tree)
+                raise refused("the escape is not one character", tree)
             if text is not None:
-                # Checks the column's type.
-                coercion.match(where, "contains", text)
-                return coercion.like(where, text, escape)
-        return coercion.match(where, how, text)
+                # Only for its check of the type of the column.
+                coercion.match(column, "contains", text)
+                return coercion.like(column, text, escape)
+        return coercion.match(column, how, text)
 
     def _column(self, tree: Any) -> Column:
         if not _is_column(tree) or len(tree) != 1:
-            raise refused("something else than a column is asked about", tree)
+            raise refused("an argument is not a column", tree)
         return coercion.column(self._schema, column_path(tree["col"], tree))
 
 
 def _chain(op: str, args: list[Any]) -> Iterator[Any]:
-    """Yield what a chain of conditions is made of: Spark nests one of a thousand conditions a
-    thousand levels deep.
+    """Yield the conditions of a chain.
+
+    Spark nests a chain of a thousand conditions a thousand levels deep.
     """
-    left = args[::-1]
-    while left:
-        one = left.pop()
-        inner = one.get("args") if isinstance(one, dict) and one.get("op") == op else None
-        if isinstance(inner, list) and inner and one.keys() == {"op", "args"}:
-            left += inner[::-1]
+    stack = args[::-1]
+    while stack:
+        item = stack.pop()
+        inner = item.get("args") if isinstance(item, dict) and item.get("op") == op else None
+        if isinstance(inner, list) and inner and item.keys() == {"op", "args"}:
+            stack += inner[::-1]
         else:
-            yield one
+            yield item
 
 
 def _is_column(tree: object) -> bool:
     return isinstance(tree, dict) and "col" in tree
 
 
-def _one(tree: object, args: list[Any]) -> Any:
+def _single(tree: object, args: list[Any]) -> Any:
     if len(args) != 1:
-        raise refused("a filter has not one argument", tree)
+        raise refused("a filter needs one argument", tree)
     return args[0]
 
 
-def _two(tree: object, args: list[Any]) -> tuple[Any, Any]:
+def _pair(tree: object, args: list[Any]) -> tuple[Any, Any]:
     if len(args) != 2:
-        raise refused("a filter has not two arguments", tree)
+        raise refused("a filter needs two arguments", tree)
     left, right = args
     if not (isinstance(left, dict) and isinstance(right, dict)):
-        raise refused("an argument is no object", tree)
+        raise refused("an argument is not an object", tree)
     return left, right

@@ -1,5 +1,6 @@
-"""Classes of this package in the JVM of a classic session: those of a jar, or compiled once from
-`spark/pushdown/java/`.
+"""Java classes of this package in the JVM of a classic session.
+
+They come from a jar, or are compiled once from `spark/pushdown/java/`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from weakref import WeakKeyDictionary
 
 from lance_spark.spark.pushdown.java import EXTENSION, PACKAGE, compile_rule
 
-#: What `Conditions` needs: a few of the sources, which compile in a third of the time.
+#: Sources that `Conditions` needs. They compile in a third of the time of all sources.
 _CONDITIONS = ("Conditions.java", "Expressions.java", "Forms.java", "Log.java")
 
-#: The class Extension, as py4j has it, of each JVM that has it.
+#: The py4j object of the class Extension, for each JVM that has loaded it.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-#: The class Conditions of each JVM; None where it cannot be had.
+#: The class Conditions, for each JVM; None where it is not available.
 _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def is_connect(spark: Any) -> bool:
-    """Return whether a session is one of Spark Connect, which has no JVM at hand."""
+    """Return whether a session uses Spark Connect, where the client has no JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_known(version: str) -> bool:
-    """Return whether the Java sources are written for a version of Spark."""
+    """Return whether the Java sources support a version of Spark."""
     return version.split(".")[:2] in (["4", "0"], ["4", "1"], ["4", "2"], ["4", "3"])
 
 
@@ -36,27 +37,27 @@ def is_configured(spark: Any) -> bool:
 
 
 def loaded_extension(spark: Any) -> Any:
-    """Return the class Extension of the session's JVM, or None if it has none yet."""
+    """Return the class Extension of the session's JVM; None if it is not loaded."""
     gateway = spark.sparkContext._gateway
     if gateway not in _extensions:
-        # A session that was configured has the class of the jar.
+        # A configured session has the class from the jar.
         if not is_configured(spark):
             return None
         try:
             _extensions[gateway] = _spark_loader(spark).loadClass(EXTENSION)
         except java_error():
-            # Spark has warned that there is no such class on the driver's class path.
+            # Spark has logged a warning that the class is not on the class path of the driver.
             return None
     return _extensions[gateway]
 
 
 def extension_class(spark: Any) -> Any:
-    """Return the class Extension of the session's JVM: compiled once.
+    """Return the class Extension of the session's JVM; the first call compiles it.
 
     Raises
     ------
     py4j.protocol.Py4JJavaError
-        It cannot be compiled.
+        The class cannot be compiled.
     """
     extension = loaded_extension(spark)
     if extension is None:
@@ -66,8 +67,9 @@ def extension_class(spark: Any) -> Any:
 
 
 def conditions_class(spark: Any) -> Any:
-    """Return the class Conditions of the session's JVM, or None if this version of Spark is unknown
-    or cannot compile it.
+    """Return the class Conditions of the session's JVM.
+
+    None if the version of Spark is unknown or cannot compile the class.
     """
     gateway = spark.sparkContext._gateway
     if gateway not in _conditions:
@@ -76,7 +78,7 @@ def conditions_class(spark: Any) -> Any:
 
 
 def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
-    """Call a static method of a class that py4j's own class loader does not find.
+    """Call a static method of a class that the class loader of py4j does not find.
 
     Raises
     ------
@@ -92,7 +94,7 @@ def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
 
 
 def java_error() -> Any:
-    """Return the type of the errors that calls of Java raise."""
+    """Return the exception type of failed Java calls."""
     from py4j.protocol import Py4JJavaError
 
     return Py4JJavaError
@@ -108,7 +110,7 @@ def _conditions_class(spark: Any) -> Any:
             return extension.getClassLoader().loadClass(name)
         return _compiled(spark, name, _CONDITIONS)
     except java_error():
-        # The jar is one of another release, or this Spark differs from its release.
+        # The jar is from another release, or this Spark differs from the release that it names.
         return None
 
 

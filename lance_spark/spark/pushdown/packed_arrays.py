@@ -1,17 +1,16 @@
-"""Arrays of numbers as the bytes of their items: what the rule of Spark's optimizer asks for where
-a query reads such columns.
+"""Packed arrays of numbers: tasks return the bytes of their items.
 
-Spark takes the items of an array out of Arrow's vectors one by one. A binary value it copies at
-once, and makes an array of its bytes by a function of its own (`rule/Packing.java`). A packed
-column is the binary column of its name and one more, behind all others, that has the array itself
-where an item is null:
+The optimizer rule of Spark requests them for queries that read such columns, because Spark reads
+the items of an Arrow array one by one, but copies a binary value at once. The rule then makes an
+array of the bytes (`java/Packing.java`). A packed column is two columns: a binary column with its
+name, and a column after all others that has the array itself where an item is null:
 
-| column | where no item of a batch is null | elsewhere |
+| column | no item of the batch is null | otherwise |
 | --- | --- | --- |
-| its own name | the items' bytes, little-endian; null where the array is | null |
+| its name | bytes of the items, little-endian; null for a null array | null |
 | `__lance_items_0`, `__lance_items_1`, ... | null | the array |
 
-The bytes are those of Arrow's buffers: only offsets are made.
+The bytes are the buffers of Arrow; only offsets are created.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from lance_spark.spark.pushdown.request import become, refused
+from lance_spark.spark.pushdown.request import refused, replace_fields
 from lance_spark.spark.types.arrow_buffers import OffsetsTooLarge, list_window, validity
 
-#: What the columns behind all others are called.
+#: Prefix of the names of the added columns.
 ITEMS = "__lance_items_"
 
 _INT32_MAX = 2**31 - 1
@@ -40,38 +39,36 @@ _NUMBERS = (
 
 
 def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
-    """Give a schema, in place, the columns that a read gives if some of them are packed, and return
-    what it was.
+    """Replace columns of a schema by packed columns, in place, and return the original schema.
 
     Raises
     ------
     UnsupportedError
-        One of the names is of no array of numbers.
+        A column is not an array of numbers.
     """
     fields = list(schema.fields)
     items: list[spark.StructField] = []
     for name in names:
         position = schema.names.index(name) if name in schema.names else -1
         if position < 0 or not _is_packable(fields[position].dataType):
-            raise refused("a packed column is no array of numbers", name)
+            raise refused("a packed column is not an array of numbers", name)
         items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[position].dataType))
         fields[position] = spark.StructField(
             name, spark.BinaryType(), True, fields[position].metadata
         )
     plain = spark.StructType(list(schema.fields))
-    become(schema, [*fields, *items])
+    replace_fields(schema, [*fields, *items])
     return plain
 
 
 def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches with some of their columns packed: each once, or in pieces where 32-bit offsets
-    cannot reach over its bytes.
+    """Yield batches with packed columns, in pieces if a batch is too large for 32-bit offsets.
 
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
     names : sequence of str
-        Of columns that are lists of numbers.
+        Names of the columns to pack, which are lists of numbers.
     """
     for batch in batches:
         yield from _pieces(batch, names)
@@ -99,7 +96,7 @@ def _pieces(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBa
 
 
 def _bytes_of(array: pa.Array) -> pa.Array | None:
-    """Return the bytes of each list of an array, None if an item of any is null."""
+    """Return the bytes of each list of an array; None if any item is null."""
     offsets, first, last = list_window(array)
     items = array.values.slice(first, last - first)
     if items.null_count:

@@ -1,25 +1,37 @@
-"""What the rule of Spark's optimizer asks of a scan: parsed from the last field of the schema that
-`DataSource.reader` gets.
+"""The request that the optimizer rule of Spark sends to a scan.
 
-The field `__lance_request` is of the null type; its metadata has the JSON text `request`:
+The last field of the schema that `DataSource.reader` receives carries it: the field
+`__lance_request` of the null type. Its metadata has the JSON text `request`, an object:
 
-| key | |
-| --- | --- |
-| `filters` | list of trees; rows are wanted for which all are true (`filter_trees`). Spark does not check them again |
-| `limit` | rows wanted at most; Spark counts again, unless `exact` is true: then all partitions together give no more |
-| `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
-| `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
-| `parallelism` | tasks that Spark runs at a time |
-| `tasks` | true if all rows are for tasks to read |
-| `settings` | settings of the session by Spark's names, if the option filter is given, whose text they change |
-| `packed` | names of columns that come as the bytes of their items from tasks (`packing`) |
+filters
+    List of trees (`filter_trees`). The scan returns the rows for which all are true; Spark does not
+    check them again.
+limit, exact
+    Maximum number of rows. Spark applies the limit again, unless `exact` is true: then all
+    partitions together return at most this number of rows.
+aggregates
+    List of `{"op": "count_star"}` or `{"op": "count" | "min" | "max", "col": [path]}`. Each
+    partition returns one row.
+at
+    The version that the reply to an earlier scan of the same query named, because a query reads one
+    version of a table.
+parallelism
+    Number of tasks that Spark runs in parallel.
+tasks
+    True if tasks must read all rows.
+settings
+    Session settings, by Spark's names, that change the meaning of the option filter, if it is set.
+packed
+    Columns that tasks return as the bytes of their items (`packed_arrays`).
 
-The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R
-bytes=B at=V fragments=F/T;`, -1 for what is not known, the version, `7`, or `side/way@7` for a tag,
-which may be moved while the query is planned, and of how many fragments how many are read. With `
-stream=N` before the semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes
-(`found`); for aggregates it is one row. Everything that is asked is answered exactly, or refused:
-what is not understood is an error, never a wrong result.
+The reply is the first item in the list of partitions (`PlanReply`); it is not a partition. Its
+pickle has the text `lance-plan rows=R bytes=B at=V fragments=F/T;`. R and B are -1 if unknown. V is
+the version, such as `7`. For a tag, which another client can move during planning, V includes the
+branch: `side/way@7`. F of T fragments are read. With ` stream=N` before the semicolon, N bytes of
+an Arrow stream of the rows follow (`driver_read`); for aggregates it has one row.
+
+The scan answers every part of a request exactly, or refuses the request: an unknown part is an
+error, never a wrong result.
 """
 
 from __future__ import annotations
@@ -38,7 +50,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
 
 FIELD = "__lance_request"
-#: Key of the field's metadata under which the text stands.
+#: Metadata key of the field whose value is the request.
 KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
@@ -63,9 +75,9 @@ class Aggregate:
     Attributes
     ----------
     op : str
-        "count_star", or "count", "min" or "max" of a column's values that are not null.
+        "count_star", or "count", "min" or "max" of the values of a column that are not null.
     path : tuple of str
-        Of the column; empty for "count_star".
+        Path of the column; empty for "count_star".
     """
 
     op: Operation
@@ -74,60 +86,60 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a table, as answers name it.
+    """A version of a table, as replies name it.
 
     Attributes
     ----------
     number : int
     branch : str or None
-        "main" for the main one. None for the branch that the options name.
+        "main" for the main branch. None for the branch in the options.
     """
 
     number: int
     branch: str | None = None
 
     def __str__(self) -> str:
-        # The rule takes the text out of a pickle byte by byte, up to the next space or semicolon.
+        # The rule reads the text from a pickle, up to the next space or semicolon.
         return str(self.number) if self.branch is None else f"{quote(self.branch)}@{self.number}"
 
     @classmethod
     def parse(cls, text: object) -> Version:
-        """Parse the text of an answer.
+        """Parse a version in a reply.
 
         Raises
         ------
         UnsupportedError
-            It is none.
+            The text is not a version.
         """
-        branch, position, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
-        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(position):
-            raise refused("there is no such version", text)
+        branch, separator, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(separator):
+            raise refused("the version is malformed", text)
         return cls(int(number), unquote(branch) or None)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What Spark asks of a scan.
+    """A request of Spark to a scan.
 
     Attributes
     ----------
     filters : tuple of dict
-        Trees as they came: what columns they are about is known once the table is open.
+        Unresolved trees: resolving their columns needs the schema of the table.
     limit : int or None
     exact : bool
-        Whether all partitions together must not give more rows than the limit.
+        Whether all partitions together return at most `limit` rows.
     aggregates : tuple of Aggregate
-        Empty if rows are asked for.
+        Empty if the request is for rows.
     at : Version or None
-        The version to read, if the query reads the table already.
+        The version to read, if another scan of the query reads the table.
     parallelism : int or None
-        Tasks that Spark runs at a time.
+        Number of tasks that Spark runs in parallel.
     tasks : bool
-        Whether all rows are for tasks to read.
+        Whether tasks must read all rows.
     packed : tuple of str
-        Columns that tasks give as the bytes of their items.
+        Columns that tasks return as the bytes of their items.
     settings : SqlSettings or None
-        By which the option filter is read, if it is given.
+        Session settings for the option filter.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -147,40 +159,40 @@ class Request:
         Raises
         ------
         UnsupportedError
-            It is malformed, or asks for what this release does not know.
+            The text is malformed, or has a part that this release does not support.
         """
         try:
             asked = json.loads(text)
         except ValueError as error:
-            raise refused(f"it is no JSON ({error})", text) from None
+            raise refused(f"the text is not JSON ({error})", text) from None
         except RecursionError:
-            raise refused("it is nested too deep", text) from None
+            raise refused("the text is nested too deeply", text) from None
         if not isinstance(asked, dict):
-            raise refused("it is no object", text)
+            raise refused("the text is not an object", text)
         if unknown := asked.keys() - _KEYS:
-            raise refused(f"{min(unknown)!r} is not known", text)
+            raise refused(f"the key {min(unknown)!r} is unknown", text)
         limit = asked.get("limit")
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise refused("the limit is no number of rows", limit)
+            raise refused("the limit is not a number of rows", limit)
         exact, tasks = (asked.get(name, False) for name in ("exact", "tasks"))
         if type(exact) is not bool or (exact and limit is None):
-            raise refused("only a limit can be exact", exact)
+            raise refused("exact is not a boolean, or needs a limit", exact)
         if type(tasks) is not bool:
-            raise refused("tasks is not true or false", tasks)
+            raise refused("tasks is not a boolean", tasks)
         parallelism = asked.get("parallelism")
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-            raise refused("the parallelism is no number of tasks", parallelism)
+            raise refused("the parallelism is not a number of tasks", parallelism)
         packed = asked.get("packed", [])
         if not isinstance(packed, list) or not all(isinstance(name, str) for name in packed):
-            raise refused("packed is no list of names", packed)
+            raise refused("packed is not a list of names", packed)
         if packed and "aggregates" in asked:
-            raise refused("aggregates have no columns to pack", packed)
-        position = asked.get("at")
+            raise refused("a request for aggregates cannot pack columns", packed)
+        version = asked.get("at")
         return cls(
             tuple(_objects("filters", asked)),
             limit,
             tuple(_aggregate(item) for item in _objects("aggregates", asked)),
-            None if position is None else Version.parse(position),
+            None if version is None else Version.parse(version),
             exact,
             parallelism,
             tasks,
@@ -190,10 +202,10 @@ class Request:
 
 
 def take_request(schema: StructType) -> Request | None:
-    """Take the request off a schema, in place, and return it; None if there is none.
+    """Remove the request from a schema, in place, and return it; None without a request.
 
-    pyspark checks the batches of the read by the same object, so that the field must be gone from
-    it.
+    pyspark checks the batches of the read against the same object, so the field must be removed
+    from it.
 
     Raises
     ------
@@ -205,71 +217,72 @@ def take_request(schema: StructType) -> Request | None:
     text = schema.fields[-1].metadata.get(KEY)
     if not isinstance(text, str):
         return None
-    become(schema, schema.fields[:-1])
+    replace_fields(schema, schema.fields[:-1])
     return Request.parse(text)
 
 
-def become(schema: StructType, fields: Sequence[StructField]) -> None:
-    """Give a schema other fields, in place: pyspark keeps what it found out about them beside
-    them.
-    """
+def replace_fields(schema: StructType, fields: Sequence[StructField]) -> None:
+    """Replace the fields of a schema, in place."""
+    # The constructor also updates what pyspark derives from the fields.
     type(schema).__init__(schema, list(fields))
 
 
-def refused(why: str, what: object) -> UnsupportedError:
-    """Return the error about a part of a request."""
-    text = str(what)
+def refused(reason: str, part: object) -> UnsupportedError:
+    """Return the error for a part of a request."""
+    text = str(part)
     shown = text if len(text) < 300 else f"{text[:300]}..."
     return UnsupportedError(
-        f"a request of lance_spark's rule in Spark cannot be answered: {why}, in {shown}; set "
-        "spark.lance.pushdown.enabled to "
-        "false, and see that the driver and the workers have the same release of lance_spark"
+        f"the scan cannot answer a request of lance_spark's optimizer rule: {reason}: {shown}. Set "
+        "spark.lance.pushdown.enabled to false, and check that the driver and the workers have the "
+        "same release of lance_spark"
     )
 
 
 def column_path(value: object, where: object) -> tuple[str, ...]:
-    """Return a path of a request.
+    """Return the path of a column in a request.
 
     Raises
     ------
     UnsupportedError
-        It is none.
+        The value is not a path.
     """
     if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return tuple(value)
-    raise refused("a column is no list of names", where)
+    raise refused("a column is not a list of names", where)
 
 
-def parse_settings(given: object) -> SqlSettings:
-    """Return settings of a session, which the rule sends as a mapping of Spark's names to texts.
+def parse_settings(settings: object) -> SqlSettings:
+    """Return session settings from a request, which has them by Spark's names, as texts.
 
     Raises
     ------
     UnsupportedError
-        They are malformed.
+        The settings are malformed.
     InvalidInputError
-        A value is not one that Spark allows.
+        Spark does not allow a value.
     """
     from lance_spark.spark.pushdown.sql_settings import settings_of_session
 
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise refused("settings do not map names to texts", given)
-    return settings_of_session(given)
+    if not isinstance(settings, dict) or not all(
+        isinstance(value, str) for value in settings.values()
+    ):
+        raise refused("the settings do not map names to texts", settings)
+    return settings_of_session(settings)
 
 
 def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     result = asked.get(name, [])
     if isinstance(result, list) and all(isinstance(item, dict) for item in result):
         return result
-    raise refused(f"{name} are no list of objects", result)
+    raise refused(f"{name} is not a list of objects", result)
 
 
-def _aggregate(one: dict[str, Any]) -> Aggregate:
-    op = one.get("op")
-    if op not in _OPERATIONS or one.keys() - {"op", "col"}:
-        raise refused("an aggregate is not known", one)
+def _aggregate(item: dict[str, Any]) -> Aggregate:
+    op = item.get("op")
+    if op not in _OPERATIONS or item.keys() - {"op", "col"}:
+        raise refused("an aggregate is unknown", item)
     if op == "count_star":
-        if "col" in one:
-            raise refused("count_star has no column", one)
+        if "col" in item:
+            raise refused("count_star takes no column", item)
         return Aggregate("count_star")
-    return Aggregate(op, column_path(one.get("col"), one))
+    return Aggregate(op, column_path(item.get("col"), item))

@@ -1,4 +1,4 @@
-"""Settings of sessions of the Spark release that is installed."""
+"""Session settings of the installed Spark release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lance_spark.scan.predicates.sql_settings import SPARK_NAMES, SqlSettings
 
 
 def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
-    """Return the settings of a session of this release of Spark.
+    """Return the settings of a session of the installed Spark release.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
     Raises
     ------
     InvalidInputError
-        A value is not one that Spark allows.
+        Spark does not allow a value.
     """
     if not _doubled_quotes_are_quotes():
         # Spark 4.0 ignores a setting that it does not have.
@@ -27,7 +27,7 @@ def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
 
 
 def _doubled_quotes_are_quotes() -> bool:
-    """Tell whether a doubled quote in a string can be a quote: from Spark 4.1 on."""
+    """Return whether a doubled quote in a string can mean a quote: since Spark 4.1."""
     import pyspark
 
     return tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1)

@@ -1,7 +1,7 @@
-"""The Python that Spark's workers on the driver run, and whether it has this package.
+"""Check that the Python workers of Spark on the driver have this package.
 
-Spark finds the format "lance" among the modules `pyspark_*` of that Python. Where it has no such
-module, Spark says DATA_SOURCE_NOT_FOUND and names neither the interpreter nor the setting.
+Spark looks for the format "lance" in the modules `pyspark_*` of that Python. Without the module,
+its error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from lance_spark.errors import UnsupportedError
 #: Looks for the modules without running them.
 _PROBE = """
 import importlib.util, sys
-missing = [name for name in ("pyspark_lance", "lance_spark") if importlib.util.find_spec(name) is None]
+names = ("pyspark_lance", "lance_spark")
+missing = [name for name in names if importlib.util.find_spec(name) is None]
 print("lance_spark probe:", ",".join(missing))
 """
 _ANSWER = "lance_spark probe:"
@@ -33,35 +34,33 @@ def check_worker_python(spark: Any) -> None:
     Parameters
     ----------
     spark : SparkSession
-        A classic one.
+        A classic session.
 
     Raises
     ------
     UnsupportedError
-        They cannot; the message says what to set.
+        They cannot import it. The message says what to set.
     """
     gateway = spark.sparkContext._gateway
     if gateway in _checked:
         return
-    python, path = _of_workers(spark)
-    result = shutil.which(python)
-    if result is None:
-        raise UnsupportedError(
-            f"Spark's workers run {python!r}, and there is no such program: {_advice()}"
-        )
-    missing = _missing(result, path)
+    python, path = _interpreter(spark)
+    executable = shutil.which(python)
+    if executable is None:
+        raise UnsupportedError(f"Spark's workers run {python!r}, which was not found. {_advice()}")
+    missing = _missing(executable, path)
     if missing:
         raise UnsupportedError(
-            f"Spark's workers run {result}, which has no module {missing}: Spark would say "
-            "DATA_SOURCE_NOT_FOUND for the format "
-            f"lance. {_advice()}"
+            f"Spark's workers run {executable}, which has no module {missing}: Spark would report "
+            f"DATA_SOURCE_NOT_FOUND for the format lance. {_advice()}"
         )
     _checked.add(gateway)
 
 
-def _of_workers(spark: Any) -> tuple[str, str | None]:
-    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH: those of the
-    JVM's environment.
+def _interpreter(spark: Any) -> tuple[str, str | None]:
+    """Return the interpreter with which Spark looks for formats, and its PYTHONPATH.
+
+    Both come from the environment of the JVM.
     """
     jvm = spark.sparkContext._jvm
     module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
@@ -83,7 +82,7 @@ def _missing(python: str, path: str | None) -> str:
             check=False,
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        # Spark will say what is wrong with the program.
+        # Spark reports what is wrong with the program.
         return ""
     lines = [line for line in answer.splitlines() if line.startswith(_ANSWER)]
     return lines[-1].removeprefix(_ANSWER).strip().partition(",")[0] if lines else ""
@@ -92,6 +91,5 @@ def _missing(python: str, path: str | None) -> str:
 def _advice() -> str:
     return (
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
-        f"package, such as {sys.executable}, "
-        "or install lance-spark there"
+        f"package, such as {sys.executable}, or install lance-spark there"
     )

@@ -60,10 +60,10 @@ def _narrowed(
         position = find([field.name for field in fields], name)
         path = (*above, name)
         if position < 0:
-            raise refused("there is no such column", ".".join(path))
+            raise refused("a column was not found", ".".join(path))
         kind: Any = fields[position].type
         if below is not None and not pa.types.is_struct(kind):
-            raise refused("it is no struct", ".".join(path))
+            raise refused("a column is not a struct", ".".join(path))
         data_type: spark.DataType = (
             to_spark_type(kind, ".".join(path))
             if below is None

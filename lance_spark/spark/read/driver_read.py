@@ -4,11 +4,10 @@ A task of a Python source takes some hundredths of a second before its first row
 process. Rows that are read here reach Spark with the reply to the request of the rule, as an Arrow
 stream:
 
-| rows | read here if |
-| --- | --- |
-| without filters | at most 10,000 rows, of 4 MiB in Spark |
-| of filters or aggregates | the filtered or aggregated columns have at most `driver_read_bytes` (128 MiB by default) in Spark, and the result at most 2,000 rows of 4 MiB |
-| all | at most 16 slices of fragments, within two seconds after the first batch |
+- Without filters: if there are at most 10,000 rows, of 4 MiB in Spark.
+- With filters or aggregates: if the filtered or aggregated columns have at most `driver_read_bytes`
+  (128 MiB by default) in Spark, and the result has at most 2,000 rows of 4 MiB.
+- In both cases: at most 16 slices of fragments, within two seconds after the first batch.
 
 Tasks read everything else, and report errors.
 """

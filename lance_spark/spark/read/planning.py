@@ -204,7 +204,7 @@ class Plan:
         for name in dict.fromkeys(path[0] for tree in trees for path in columns_of(tree)):
             position = find(self.visible.names, name)
             if position < 0:
-                raise refused("there is no such column", name)
+                raise refused("a column was not found", name)
             # A struct may be requested with fewer children.
             (fields[name],) = to_spark_schema(
                 pa.schema([self.visible.field(position).with_name(name)])

@@ -54,7 +54,7 @@ class LanceReader(DataSourceReader):
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
         if options.push_filters:
-            from lance_spark.spark.pushdown.spark_pushing import PushFilters
+            from lance_spark.spark.pushdown.spark_filters import PushFilters
 
             self.pushFilters = PushFilters(self.push)  # type: ignore[method-assign]
 

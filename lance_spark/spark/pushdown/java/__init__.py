@@ -1,23 +1,24 @@
-"""The optimizer rule that has Spark ask for what a query needs: Java sources, compiled by the
-compiler that Spark ships.
+"""The optimizer rule, which makes Spark request only what a query needs.
 
-    PushDownRule          puts a RequestTable in the place of the Python table
-    RequestTable          makes the scan builder below; part of the plan of one query
-    RequestScanBuilder    is told columns, filters, aggregates and limit by Spark
-      ExpressionScanBuilder, Expressions    filters as Spark 4.1 and later hand them over
-      PredicateScanBuilder, Predicates      filters as Spark 4.0 does
-    RequestScan, Answer   ask the reader in Python, once, and make partitions of what it answers
-    FoundScan, Rows       have the rows, if they came with the answer
-    FoundStrategy         renames their columns without a job
+The Java sources are compiled by the compiler that Spark includes.
+
+    PushDownRule          replaces the Python table by a RequestTable
+    RequestTable          creates the scan builder below; part of the plan of one query
+    RequestScanBuilder    receives columns, filters, aggregates and limit from Spark
+        ExpressionScanBuilder, Expressions    filters in the form of Spark 4.1 and later
+        PredicateScanBuilder, Predicates      filters in the form of Spark 4.0
+    RequestScan, Answer   send one request to the Python reader, and make partitions of its reply
+    FoundScan, Rows       return the rows, if they came with the reply
+    FoundStrategy         renames the columns of these rows without a job
     PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
     Snapshot              one version of each table per query
-    Settings, Writes      settings of the session, for texts of predicates among options
-    Conditions            conditions of changes, for `lance_spark.spark.table.conditions`; no part of a query
-    Metrics, Fragments*   what the web interface shows
-    Extension             what spark.sql.extensions names
-    Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
+    Settings, Writes      session settings for texts of predicates in options
+    Conditions            conditions of changes, for `lance_spark.spark.table.conditions`
+    Metrics, Fragments*   metrics in the web interface
+    Extension             the class for spark.sql.extensions
+    Versions, Forms, Log  differences between versions of Spark; parts of a request; warnings
 
-The compiler is Janino: no lambdas, no type arguments.
+The compiler is Janino, which supports neither lambdas nor type arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 
 _FOLDER = Path(__file__).parent
-#: The first time that a zip file can name.
+#: The earliest time in a zip file.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -70,9 +71,7 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
 
 
 def write_jar(path: Path) -> None:
-    """Compile the sources in a JVM of its own, and write their classes to a jar: the same bytes
-    every time.
-    """
+    """Compile the sources in a new JVM, and write their classes to a reproducible jar."""
     with _bare_jvm() as jvm:
         classes = compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader())
         files = {str(name): bytes(classes.get(name)) for name in classes}
@@ -83,7 +82,7 @@ def write_jar(path: Path) -> None:
 
 @contextmanager
 def _bare_jvm() -> Iterator[Any]:
-    """A JVM with Spark's jars and without Spark, which takes ten times as long to start."""
+    """Start a JVM with the jars of Spark. Starting Spark itself takes ten times as long."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from pyspark.find_spark_home import _find_spark_home
 
