@@ -175,7 +175,7 @@ def test_appended_rows_take_the_types_of_the_table(
     with pytest.raises(Exception, match="column u8 holds a value outside the range"):
         write(bad)
     with pytest.raises(
-        Exception, match="column half is vectors of 2 values, and a row holds one of 1"
+        Exception, match="column half has vectors of 2 values, but a row has a vector of 1"
     ):
         write(spark.createDataFrame([("x", dt.datetime(2026, 1, 1), [1.0], 1)], ddl))
     assert read().count() == 1

@@ -158,7 +158,7 @@ class _Trees:
 
     def predicate(self, tree: object, depth: int) -> Predicate:
         if depth > _MAX_DEPTH:
-            raise refused(f"a filter has more than {_MAX_DEPTH} levels", "the filters")
+            raise refused(f"a filter is nested more than {_MAX_DEPTH} levels deep", "the filters")
         if not isinstance(tree, dict):
             raise refused("a filter is not an object", tree)
         if "op" not in tree:

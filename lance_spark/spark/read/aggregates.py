@@ -41,14 +41,14 @@ def needed(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructTy
     """
     tree: dict[str, Any] = {}
     for aggregate in aggregates:
-        position = tree
+        node = tree
         for name in aggregate.path[:-1]:
-            position = position.setdefault(name, {})
-            if position is None:
+            node = node.setdefault(name, {})
+            if node is None:
                 break
         else:
             if aggregate.path:
-                position[aggregate.path[-1]] = None
+                node[aggregate.path[-1]] = None
     return _narrowed(list(schema), tree, ())
 
 
@@ -61,13 +61,13 @@ def _narrowed(
         path = (*above, name)
         if position < 0:
             raise refused("a column was not found", ".".join(path))
-        kind: Any = fields[position].type
-        if below is not None and not pa.types.is_struct(kind):
+        dtype: Any = fields[position].type
+        if below is not None and not pa.types.is_struct(dtype):
             raise refused("a column is not a struct", ".".join(path))
         data_type: spark.DataType = (
-            to_spark_type(kind, ".".join(path))
+            to_spark_type(dtype, ".".join(path))
             if below is None
-            else _narrowed([kind.field(i) for i in range(kind.num_fields)], below, path)
+            else _narrowed([dtype.field(i) for i in range(dtype.num_fields)], below, path)
         )
         result.append(spark.StructField(name, data_type, fields[position].nullable))
     return spark.StructType(result)
@@ -83,7 +83,7 @@ def known_values(
     aggregates : iterable of Aggregate
     dataset : Dataset
     visible : pyarrow.Schema
-        What the table can be asked for.
+        Columns of the table, with row columns.
     """
     values = []
     bounds: dict[tuple[str, ...], MinMax | None] = {}

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _Read = Callable[["LancePartition"], Iterable[pa.RecordBatch]]
 
 MOST_ROWS = 10_000
-#: Most rows that a filter may leave: more rows would have been read in vain.
-_MOST_FILTERED = 2_000
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_PIECES = 16
+#: Maximum rows after a filter. With more rows, tasks would read them again.
+_MAX_FILTERED_ROWS = 2_000
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_SLICES = 16
 #: Seconds after the first batch. Slow stores and slow decoding need several tasks.
 _SECONDS = 2.0
 _THREADS = 4
@@ -88,25 +88,25 @@ def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
     tasks = [item.task for item in partitions if item.task is not None]
-    if sum(len(task.slices) for task in tasks) > _MOST_PIECES:
+    if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
         return False
-    looked_at: list[Field] = []
+    fields: list[Field] = []
     for task in tasks[:1]:
-        looked_at += top_fields(task.filters)
+        fields += top_fields(task.filters)
         if partitions[0].after is not None or plan.request.aggregates:
-            looked_at += [item for item in task.lance_schema.fields if item not in looked_at]
-    if not looked_at:
+            fields += [item for item in task.lance_schema.fields if item not in fields]
+    if not fields:
         if plan.request.aggregates or not tasks:
             return True
         rows = sum(task.num_rows for task in tasks)
         if plan.request.limit is not None:
             rows = min(rows, plan.request.limit)
-        return rows <= MOST_ROWS and size is not None and size <= _MOST_BYTES
+        return rows <= MOST_ROWS and size is not None and size <= _MAX_BYTES
     from lance_spark.spark.read.planning import known_columns
 
     rows = sum(task.num_rows for task in tasks)
     known = known_columns(plan.dataset)
-    read = estimated_size(plan.dataset.fragments, rows, Schema(tuple(looked_at)), known)
+    read = estimated_size(plan.dataset.fragments, rows, Schema(tuple(fields)), known)
     return read is not None and read <= budget
 
 
@@ -119,10 +119,10 @@ def _stream(
     filtered = any(
         item.after is not None or (item.task and item.task.filters) for item in partitions
     )
-    counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
+    counter = _Counter(_MAX_FILTERED_ROWS if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(read(partition))
+        return counter.add(read(partition))
 
     if request.limit is not None and not request.aggregates:
         # Only the first rows, as tasks would return them.
@@ -153,13 +153,13 @@ def _stream(
 class _Counter:
     """Counts the rows that several threads have read."""
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self, max_rows: int) -> None:
         self.rows = 0
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._bytes = 0
         self._until = 0.0
 
-    def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def add(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return the batches; raise if all batches so far exceed a bound."""
         kept = []
         for batch in batches:
@@ -167,10 +167,6 @@ class _Counter:
             kept.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes
-            if (
-                self.rows > self._most_rows
-                or self._bytes > _MOST_BYTES
-                or monotonic() > self._until
-            ):
+            if self.rows > self._max_rows or self._bytes > _MAX_BYTES or monotonic() > self._until:
                 raise _TooMuchError
         return kept

@@ -6,7 +6,7 @@ Spark broadcasts a table that it estimates as small, so unknown sizes are assume
 | --- | --- |
 | numbers, dates, decimals, booleans | size in Spark |
 | vectors | number of items times size of an item |
-| strings, bytes, lists, maps | at least 20; together three times the bytes of data files without vectors |
+| strings, bytes, lists, maps | at least 20; in total three times the file bytes without vectors |
 | blobs | unknown: they are in separate files |
 
 A row takes 8 bytes more. No data file is opened.

@@ -110,8 +110,7 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
         return field
     if not pa.types.is_struct(field.type):
         raise InvalidOptionError(
-            f"table {table}: column {field.name} is {field.type}, only children of structs can be "
-            "chosen"
+            f"table {table}: column {field.name} is {field.type}, which has no children to select"
         )
     children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
     narrowed = select(children, [".".join(rest) for rest in rests], table)
@@ -122,5 +121,5 @@ def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, names, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
+    hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(names[:50])}"
     return f"table {table} has no column {path}; {hint}"

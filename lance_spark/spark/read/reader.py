@@ -86,7 +86,7 @@ class LanceReader(DataSourceReader):
         SchemaMismatchError
             The table lacks a column of the schema, or its type cannot be read as requested.
         InvalidInputError
-            The option filter is no predicate on the table's columns.
+            The option filter is not a predicate on the columns of the table.
         UnsupportedError
             The request has parts that this release does not support.
         """
@@ -272,7 +272,10 @@ def version_of(dataset: Dataset, options: ReadOptions) -> Version:
 
 
 def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
-    """Open the version that the options name, or the newest one; `at` fixes a moving target.
+    """Open the version in the options, or the newest version.
+
+    A request can name the version in `at`: a tag, a timestamp or the newest version could change
+    between two scans of a query.
 
     Raises
     ------
@@ -339,7 +342,7 @@ def option_filter(
     Raises
     ------
     InvalidInputError
-        The option filter is no predicate on the table's columns.
+        The option filter is not a predicate on the columns of the table.
     """
     if options.filter_tree is None and options.filter is None:
         return (), None

@@ -60,9 +60,8 @@ class TableSnapshot:
                 )
             if result.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{result.store.display}: version {self.version} is another one than when the "
-                    "change was planned: the table "
-                    "was made anew meanwhile; run it again"
+                    f"{result.store.display}: version {self.version} is not the version on which "
+                    "the change was planned, because the table was recreated; run the change again"
                 )
             _opened[key] = result
             while len(_opened) > _KEPT:

@@ -247,7 +247,7 @@ def test_a_catalog_table_is_found_again_by_its_schema() -> None:
 def test_no_secret_goes_into_the_catalog(more: dict[str, str]) -> None:
     import pyarrow as pa
 
-    with pytest.raises(LanceError, match="cannot keep settings of the store") as caught:
+    with pytest.raises(LanceError, match="cannot store storage options") as caught:
         with_options(to_spark_schema(pa.schema([("a", pa.int8())])), {**CATALOG, **more})
     assert SECRET not in str(caught.value)
 

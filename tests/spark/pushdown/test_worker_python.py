@@ -67,11 +67,11 @@ def test_it_is_looked_up_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(runs) == 1
 
 
-def test_a_program_that_is_missing_is_told_of(
+def test_a_missing_program_is_reported(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "python")
-    monkeypatch.setattr(worker_python, "_of_workers", lambda spark: (nowhere, os.defpath))
+    monkeypatch.setattr(worker_python, "_interpreter", lambda spark: (nowhere, os.defpath))
     worker_python._checked.discard(spark.sparkContext._gateway)
     with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
         worker_python.check_worker_python(spark)
