@@ -172,8 +172,8 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         if rules.once is not None or rules.replaces_part:
             raise InvalidOptionError(
                 "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode do not "
-                "apply to streams: a stream numbers its batches itself, and appends, or overwrites the "
-                "table in complete mode; for other writes, use writeStream.foreachBatch"
+                "apply to streams: a stream numbers its batches itself, and appends, or overwrites "
+                "the table in complete mode; for other writes, use writeStream.foreachBatch"
             )
 
 

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
     from lance_spark.table.commit.write_job import WriteJob
 
-#: Options that are passed on unchanged.
-_PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
+#: Options that `begin_write` takes unchanged.
+_JOB_OPTIONS = (
+    "max_rows_per_file",
+    "max_bytes_per_file",
+    "enable_stable_row_ids",
+    "commit_retries",
+)
 
 
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -56,7 +61,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     rules = OverwriteOptions.parse(options, overwrite) if options.rules else OverwriteOptions()
     part = overwrite and rules.replaces_part
     table = None if overwrite and not part else existing_schema(options)
-    given = {name: getattr(options, name) for name in _PASSED_ON}
+    job_options = {name: getattr(options, name) for name in _JOB_OPTIONS}
     if table is None:
         target = to_arrow_schema(
             schema, options.column_metadata, large_var_types=options.large_var_types
@@ -86,7 +91,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
             options.allow_external_blob_outside_bases,
             options.blob_pack_file_size_threshold,
         ),
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in job_options.items() if value is not None},
     )
     check_types(schema, options, names, job.arrow_schema)
     if not part:
@@ -150,13 +155,12 @@ def map_columns(
     if missing:
         problems.append(f"the DataFrame has no {', '.join(missing)}")
     if not problems and twice:
-        problems.append(f"{', '.join(twice)} go to one column")
+        problems.append(f"{', '.join(twice)} match the same column")
     if problems:
         raise SchemaMismatchError(
             f"table {table}: {'; '.join(problems)}. Columns are matched by name: select the "
-            "columns of the table "
-            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite "
-            "the table"
+            f"columns of the table ({', '.join(wanted[:50])}), add new columns by the option "
+            "mergeSchema, or overwrite the table"
         )
     return [name if index < 0 else wanted[index] for name, index in zip(given, result, strict=True)]
 
@@ -164,12 +168,14 @@ def map_columns(
 def _appended(
     schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
 ) -> pa.Schema:
-    """Return the appended columns with the types of the table; new ones as in the DataFrame."""
-    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    """Return the schema of an append: existing columns as in the table, new columns nullable."""
+    converted = to_arrow_schema(
+        schema, options.column_metadata, large_var_types=options.large_var_types
+    )
     return pa.schema(
         [
             table.field(name) if name in table.names else field.with_nullable(True)
-            for name, field in zip(names, made, strict=True)
+            for name, field in zip(names, converted, strict=True)
         ],
         table.metadata,
     )
@@ -184,6 +190,6 @@ def check_types(
     ------
     SchemaMismatchError
     """
-    made = to_arrow_schema(schema, options.column_metadata)
-    source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
+    converted = to_arrow_schema(schema, options.column_metadata)
+    source = pa.schema(field.with_name(name) for field, name in zip(converted, names, strict=True))
     BatchConverter(source, given_as(target, source), reading=False)
