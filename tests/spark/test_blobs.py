@@ -108,7 +108,7 @@ def test_a_copy_has_blobs_again(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_says_where_blobs_are_is_no_blob(
+def test_blob_descriptions_are_not_blobs(
     read: Read, write: Write, frame: Any, tmp_path: Path, version: str
 ) -> None:
     write(frame, data_storage_version=version, **{"b.lance.encoding": "blob"})

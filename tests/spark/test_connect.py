@@ -298,7 +298,7 @@ def test_tables_are_changed(server: str, folder: Path) -> None:
     assert rows["g"] == [*[1] * 5, *old, *(1 - n for n in range(8990, 9005))]
 
 
-def test_tables_get_columns_and_are_kept_small(server: str, folder: Path) -> None:
+def test_columns_and_maintenance(server: str, folder: Path) -> None:
     result = client(KEPT, server, folder)
     assert result["merged"] == [5, 10, 0]
     before, after = result["fragments"]
@@ -343,7 +343,7 @@ def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
     assert not enabled
 
 
-def test_texts_are_read_by_the_settings_of_the_client(found: dict[str, Any]) -> None:
+def test_conditions_use_the_settings_of_the_client(found: dict[str, Any]) -> None:
     ansi, escaped, case, zone = found["settings"]
     assert ansi[0] == "[1, 2, 4]"
     assert "overflows int" in ansi[1]
@@ -359,7 +359,7 @@ def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:
     assert ".lance" in found["count when off"]
 
 
-def test_a_server_without_the_jar_is_told_of(folder: Path) -> None:
+def test_a_server_without_the_jar_is_refused(folder: Path) -> None:
     conf = {**CONF, "spark.sql.extensions": EXTENSION}
     result = client(REFUSED, "local[1]", folder, **conf)
     assert result["enable"].startswith("UnsupportedError: push-down cannot be turned on through")

@@ -50,7 +50,7 @@ def test_a_first_write_makes_a_table_that_pylance_reads(
     assert rows_of(read()) == rows_of(frame)
 
 
-def test_append_overwrite_and_the_way_back(
+def test_append_overwrite_and_read_of_an_old_version(
     spark: Any, write: Write, read: Read, tmp_path: Path
 ) -> None:
     write(spark.range(10), "overwrite")
@@ -68,7 +68,7 @@ def test_append_overwrite_and_the_way_back(
     assert read(timestamp=between.isoformat()).count() == 15
 
 
-def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: Path) -> None:
+def test_every_type_round_trips(spark: Any, write: Write, read: Read, tmp_path: Path) -> None:
     row = {
         "b": True,
         "i8": -8,
@@ -102,7 +102,7 @@ def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: P
     lance.dataset(str(tmp_path / "t.lance")).validate()
 
 
-def test_times_of_day_come_back(read: Read, write: Write, tmp_path: Path) -> None:
+def test_times_of_day_round_trip(read: Read, write: Write, tmp_path: Path) -> None:
     values = [dt.time(23, 59, 59, 999_999), None, dt.time(0)]
     names = {"s": pa.time32("s"), "ns": pa.time64("ns")}
     whole = [value and value.replace(microsecond=0) for value in values]
@@ -232,7 +232,7 @@ def test_the_option_columns_prunes(spark: Any, write: Write, read: Read) -> None
         read(columns="nam")
 
 
-def test_partitions_follow_the_rows_not_the_fragments(
+def test_partitions_depend_on_rows_not_on_fragments(
     spark: Any, write: Write, read: Read, tmp_path: Path
 ) -> None:
     write(spark.range(0, 40_000, 1, 1))
@@ -244,7 +244,7 @@ def test_partitions_follow_the_rows_not_the_fragments(
     assert packed.agg(fn.sum("id")).first()[0] == sum(range(40_100))
 
 
-def test_files_end_where_the_options_say(spark: Any, write: Write, tmp_path: Path) -> None:
+def test_options_bound_the_size_of_files(spark: Any, write: Write, tmp_path: Path) -> None:
     write(
         spark.range(0, 1000, 1, 1),
         max_row_per_file=300,
@@ -336,7 +336,7 @@ def test_bad_reads_are_refused_in_one_line(
     assert said in line
 
 
-def test_a_path_that_is_no_table_is_named(read: Read, tmp_path: Path) -> None:
+def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=rf"TableNotFoundError: .*{tmp_path.name}"):
         read(str(tmp_path))
 
@@ -352,7 +352,7 @@ def test_a_path_that_is_no_table_is_named(read: Read, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_append_that_does_not_fit_leaves_everything_as_it_was(
+def test_a_refused_append_changes_nothing(
     spark: Any, write: Write, tmp_path: Path, columns: list[str], said: str
 ) -> None:
     frame = simple(spark, 10).select("id", "name")
@@ -363,7 +363,9 @@ def test_an_append_that_does_not_fit_leaves_everything_as_it_was(
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
-def test_a_value_that_spark_cannot_hold_is_named(read: Read, tmp_path: Path) -> None:
+def test_the_error_names_the_column_of_a_value_that_spark_cannot_hold(
+    read: Read, tmp_path: Path
+) -> None:
     lance.write_dataset(
         pa.table({"big": pa.array([2**63], pa.uint64())}), str(tmp_path / "t.lance")
     )

@@ -176,7 +176,7 @@ class Trees:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_filters_keep_the_rows_that_they_are_true_for(
+def test_filters_keep_the_rows_for_which_they_are_true(
     path: str, rows: list[dict[str, Any]], seed: int
 ) -> None:
     trees = Trees(seed)
@@ -195,7 +195,7 @@ def test_filters_keep_the_rows_that_they_are_true_for(
     assert 100 < kept < 240 * 22
 
 
-def test_filters_next_to_what_is_read(path: str, rows: list[dict[str, Any]]) -> None:
+def test_filters_on_columns_that_are_also_read(path: str, rows: list[dict[str, Any]]) -> None:
     # Met after the scan, for the literal has more digits than the column; the struct is wanted with
     # one child.
     late = op(">", col("seconds"), lit(datetime(2024, 1, 1, 0, 0, 0, 1), "timestamp_ntz"))
@@ -220,7 +220,7 @@ def test_filters_next_to_what_is_read(path: str, rows: list[dict[str, Any]]) -> 
         assert not counted.batches[0].schema.names
 
 
-def test_dates_and_timestamps_beyond_those_of_python(tmp_path: Path) -> None:
+def test_dates_and_timestamps_outside_the_range_of_python(tmp_path: Path) -> None:
     days, micros = [-1_000_000, 0, 5_000_000, None], [-(1 << 61), 0, 1 << 61, None]
     columns = {
         "row": pa.array(range(4), pa.int32()),
@@ -249,7 +249,7 @@ def test_dates_and_timestamps_beyond_those_of_python(tmp_path: Path) -> None:
     assert batch.column(1).cast(pa.int64()).to_pylist() == [1 << 61]
 
 
-def test_columns_about_rows_json_and_blobs(tmp_path: Path) -> None:
+def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("row", pa.int32()), blob, pa.field("doc", pa.json_())])
     values = [[0, 1, 2], [b"abc", None, b"d"], ['{"a": 1}', '{"a": 2}', None]]
@@ -297,7 +297,7 @@ def test_limit_with_filters_ends_each_partition(path: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 10])
-def test_a_task_says_what_it_read(
+def test_a_task_logs_its_metrics(
     path: str, capfd: pytest.CaptureFixture[str], limit: int | None
 ) -> None:
     request = {"filters": [op(">=", col("row"), lit(0, "bigint"))], "tasks": True}
@@ -416,7 +416,7 @@ def test_counts_of_columns_without_nulls_come_from_the_manifest(tmp_path: Path) 
     assert ask(where, *aggregates(("count", ["x"], spark.LongType()))).to_pylist() == [{"agg0": 1}]
 
 
-def test_the_rows_are_those_of_the_planned_version(tmp_path: Path) -> None:
+def test_tasks_read_the_planned_version(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": [1, 2]}), where)
     source = LanceDataSource(CaseInsensitiveDict({"path": where}))
@@ -445,7 +445,7 @@ def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
         assert [batch.to_pylist() for batch in batches] == [[dict.fromkeys(names, "b")]]
 
 
-def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:
+def test_the_reply_names_a_version_that_later_scans_read(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"row": [1]}), where)
     first = ask(where, ["row"], {})
@@ -485,7 +485,7 @@ def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_refused(path: str, request_: Any) -> None:
+def test_malformed_requests_are_refused(path: str, request_: Any) -> None:
     with pytest.raises(LanceError):
         ask(path, ["row"], request_)
 
@@ -507,7 +507,7 @@ def test_nesting(path: str, rows: list[dict[str, Any]]) -> None:
             ask(path, ["row"], f'{{"filters":[{text}]}}')
 
 
-def test_a_column_of_the_requests_name_is_a_column(tmp_path: Path) -> None:
+def test_a_table_column_with_the_name_of_the_request_field(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": [1], "__lance_request": ["x"]}), where)
     source = LanceDataSource(CaseInsensitiveDict({"path": where}))

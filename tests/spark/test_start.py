@@ -72,7 +72,7 @@ def test_planning_imports_nothing_heavy(table: str) -> None:
     assert not [name for name in modules if name.startswith("lance_spark.table.operations")]
 
 
-def test_looking_the_format_up_imports_almost_nothing() -> None:
+def test_the_lookup_of_the_format_imports_almost_nothing() -> None:
     code = """
 import json, sys
 import pyspark.sql.worker.lookup_data_sources

@@ -42,7 +42,7 @@ def test_marked_strings_become_json(spark: Any, write: Callable[..., None], tmp_
     assert schema.types == [pa.json_(), pa.json_(), pa.string()]
 
 
-def test_text_that_is_no_json_fails_the_write(
+def test_text_that_is_not_json_fails_the_write(
     spark: Any, write: Callable[..., None], tmp_path: Path
 ) -> None:
     frame = spark.createDataFrame([("nil",)], "j string")

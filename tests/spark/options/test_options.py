@@ -35,7 +35,7 @@ def test_read_options_are_typed() -> None:
     )
 
 
-def test_columns_with_commas_stand_in_a_json_list() -> None:
+def test_column_names_with_commas_need_a_json_list() -> None:
     assert read(columns='["a,b", "c"]').columns == ("a,b", "c")
 
 
@@ -78,7 +78,7 @@ def test_options_of_columns_become_metadata() -> None:
     }
 
 
-def test_settings_of_the_store_travel_as_they_are_given() -> None:
+def test_storage_options_are_passed_on_unchanged() -> None:
     parsed = read(
         aws_access_key_id="k",
         AWS_SECRET_ACCESS_KEY=SECRET,
@@ -98,7 +98,7 @@ def test_settings_of_the_store_travel_as_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("parse", [read, write])
-def test_nothing_shows_a_secret(parse: Any) -> None:
+def test_repr_and_errors_show_no_secret(parse: Any) -> None:
     assert SECRET not in repr(parse(aws_secret_access_key=SECRET))
     for bad in (
         {"aws_secret_acess_key": SECRET},
@@ -122,7 +122,7 @@ def test_nothing_shows_a_secret(parse: Any) -> None:
         ("location", "path"),
     ],
 )
-def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -> None:
+def test_unknown_options_are_refused_with_the_nearest_name(name: str, nearest: str) -> None:
     for parse in (read, write):
         with pytest.raises(InvalidOptionError, match=name) as caught:
             parse(**{name: "1"})
@@ -143,7 +143,7 @@ def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -
         "max_bytes_per_file",
     ],
 )
-def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
+def test_invalid_sizes_are_refused(name: str, value: str) -> None:
     parse = write if name.startswith("max") else read
     with pytest.raises(InvalidOptionError, match=f"option {name} must be a whole number") as caught:
         parse(**{name: value})
@@ -167,7 +167,7 @@ def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
         ({"paths": '["/a", "/b"]'}, "one table"),
     ],
 )
-def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_invalid_read_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         read(**options)
 
@@ -183,7 +183,7 @@ def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str
         ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),
     ],
 )
-def test_writes_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_invalid_write_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         write(**options)
 
@@ -192,12 +192,12 @@ def test_one_path_in_a_list_is_a_path() -> None:
     assert ReadOptions.parse({"paths": '["/a"]'}).path == "/a"
 
 
-def test_a_view_has_the_options_of_both_directions() -> None:
+def test_a_view_accepts_options_of_reads_and_writes() -> None:
     assert read(max_rows_per_file="5", **{"v.arrow.fixed-size-list.size": "2"}).path == "/t.lance"
     assert write(batch_size="5", target_rows_per_partition="7").path == "/t.lance"
 
 
-def test_tuning_of_other_connectors_is_let_through() -> None:
+def test_tuning_options_of_other_connectors_are_ignored() -> None:
     for parse in (read, write):
         parse(index_cache_size="100", use_queued_write_buffer="true", pushDownFilters="false")
 
@@ -222,7 +222,7 @@ CATALOG = {
 }
 
 
-def test_properties_of_catalog_tables_are_let_through_but_not_their_unknown_options() -> None:
+def test_properties_of_catalog_tables_are_ignored_but_unknown_options_refused() -> None:
     assert ReadOptions.parse(CATALOG).version == 1
     with pytest.raises(InvalidOptionError, match="versoin"):
         ReadOptions.parse({**CATALOG, "versoin": "1", "option.versoin": "1"})
@@ -230,7 +230,7 @@ def test_properties_of_catalog_tables_are_let_through_but_not_their_unknown_opti
         read(owner="me")
 
 
-def test_a_catalog_table_is_found_again_by_its_schema() -> None:
+def test_the_schema_of_a_catalog_table_has_its_location() -> None:
     import pyarrow as pa
 
     schema = with_options(to_spark_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())])), CATALOG)

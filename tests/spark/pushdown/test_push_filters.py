@@ -139,7 +139,7 @@ def meant(one: Any, row: dict[str, Any]) -> bool | None:
     return truth(tree, row, by_identity)
 
 
-def test_each_filter_is_true_for_what_it_says() -> None:
+def test_each_predicate_agrees_with_its_filter() -> None:
     data = table()
     rows = data.to_pylist()
     (batch,) = data.combine_chunks().to_batches()
@@ -163,7 +163,7 @@ def test_filters_of_a_read(path: str) -> None:
     assert kept(reader) == both
 
 
-def test_what_is_not_compared_alike_goes_back(path: str) -> None:
+def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None:
     unknown = type("Unknown", (ds.EqualTo,), {})
     clock, instant = datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC)
     returned = [
@@ -194,7 +194,7 @@ def test_what_is_not_compared_alike_goes_back(path: str) -> None:
     assert kept(reader) == [21, 22, 23]
 
 
-def test_collations_go_back(path: str) -> None:
+def test_filters_on_collations_go_back_to_spark(path: str) -> None:
     plain = StructField("word", StringType())
     row = reader_of(path).spark_schema["row"]
     collated = StructField("word", StringType("UTF8_LCASE"))
@@ -204,7 +204,7 @@ def test_collations_go_back(path: str) -> None:
         assert reader.pushFilters([equal]) == left
 
 
-def test_filters_are_about_the_planned_version(path: str, tmp_path: Any) -> None:
+def test_filters_and_plan_use_the_same_version(path: str, tmp_path: Any) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"row": [1, 2, 3]}), where)
     reader = reader_of(where, push_filters="true")
@@ -213,7 +213,7 @@ def test_filters_are_about_the_planned_version(path: str, tmp_path: Any) -> None
     assert kept(reader) == [2, 3]
 
 
-def test_pyspark_sees_no_method_of_ours(path: str) -> None:
+def test_push_filters_passes_the_check_of_pyspark(path: str) -> None:
     for options in ({}, {"push_filters": "true"}):
         reader = reader_of(path, **options)
         assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
@@ -226,7 +226,9 @@ def handed_over(frame: DataFrame) -> int:
     return result
 
 
-def test_spark_gets_the_same_rows_of_fewer(spark: SparkSession, path: str, setting: Any) -> None:
+def test_push_down_returns_the_same_result_from_fewer_rows(
+    spark: SparkSession, path: str, setting: Any
+) -> None:
     load = spark.read.format("lance").option("push_filters", "true")
     texts = PUSHED + RETURNED
     setting("false")

@@ -78,7 +78,7 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     assert result[-1] == redaction.FOR_CLUSTERS
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = subprocess.run(
         [sys.executable, "-m", "lance_spark", "conf", str(tmp_path / "file" / "below")],

@@ -168,7 +168,7 @@ METHODS = {
     [("delete", *case) for case in CASES]
     + [(entry, *case) for entry in ("update", "merge", "replaceWhere") for case in SOME],
 )
-def test_methods_mean_what_spark_means(
+def test_conditions_of_methods_agree_with_spark(
     spark: Any,
     parquet: str,
     tmp_path: Path,
@@ -205,7 +205,7 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
 @pytest.mark.parametrize(("values", "condition"), SOME)
-def test_options_mean_what_spark_means_or_are_refused(
+def test_conditions_in_options_agree_with_spark_or_are_refused(
     spark: Any,
     pushdown: Callable[..., None],
     parquet: str,
@@ -243,7 +243,7 @@ def test_options_mean_what_spark_means_or_are_refused(
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
-def test_streams_mean_what_spark_means_or_are_refused(
+def test_conditions_of_streams_agree_with_spark_or_are_refused(
     spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, told: bool
 ) -> None:
     path = tmp_path / "t.lance"
@@ -275,7 +275,7 @@ def test_streams_mean_what_spark_means_or_are_refused(
     assert answered >= 1
 
 
-def test_columns_that_differ_in_case_only(
+def test_columns_that_differ_only_in_case(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -318,7 +318,7 @@ def test_names_of_new_values_follow_the_setting(spark: Any, tmp_path: Path) -> N
     ]
 
 
-def test_a_setting_that_planning_cannot_see_is_named(
+def test_the_error_names_a_setting_that_planning_cannot_see(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -348,14 +348,14 @@ def test_a_setting_that_planning_cannot_see_is_named(
         assert "lance_spark.enable(spark)" in error
 
 
-def test_the_rule_hands_over_every_setting() -> None:
+def test_the_rule_sends_every_setting() -> None:
     source = Path(lance_spark.__file__).parent / "spark" / "pushdown" / "java" / "Settings.java"
     text = source.read_text()
     assert all(f'"{name}"' in text for name in SPARK_NAMES.values())
     assert text.count('"spark.sql.') == len(SPARK_NAMES)
 
 
-def test_scans_meet_what_push_down_takes(spark: Any, tmp_path: Path) -> None:
+def test_scans_evaluate_pushed_conditions(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
     from lance_spark.spark.table.conditions import condition_tree

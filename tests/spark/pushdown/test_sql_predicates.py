@@ -308,7 +308,7 @@ def test_refused(table: pa.Table, text: str) -> None:
         ours(table, text)
 
 
-def test_a_timestamp_of_a_session_needs_its_zone(table: pa.Table) -> None:
+def test_a_timestamp_without_zone_needs_the_session_zone(table: pa.Table) -> None:
     schema = Schema.from_arrow(table.schema)
     with pytest.raises(InvalidInputError, match="needs a zone"):
         parse_predicate("instant > TIMESTAMP '2024-01-01 00:00:00'", schema)

@@ -27,7 +27,7 @@ except lance_spark.errors.UnsupportedError as error:
 """
 
 
-def test_a_worker_without_the_package_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     bare = tmp_path / "bare" / "bin" / "python"
     made = {**environment(), "PYSPARK_PYTHON": str(bare)}
@@ -52,7 +52,7 @@ def test_a_worker_without_the_package_is_told_of(tmp_path: Path) -> None:
     )
 
 
-def test_it_is_looked_up_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[object] = []
     original = subprocess.run
 

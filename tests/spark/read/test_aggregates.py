@@ -73,7 +73,7 @@ def is_known(answer: Answer) -> bool:
     return [partition.task for partition in answer.partitions] == [None]
 
 
-def test_least_and_greatest(indexed: str) -> None:
+def test_min_and_max(indexed: str) -> None:
     table = lance.dataset(indexed).to_table()
     for name, kind in KINDS.items():
         answer = asked(indexed, ("min", name, kind), ("max", name, kind))
@@ -89,7 +89,7 @@ def test_least_and_greatest(indexed: str) -> None:
         assert answer.found.to_pylist() == answer.to_pylist()
 
 
-def test_names_are_found_as_spark_finds_them(indexed: str) -> None:
+def test_names_are_matched_as_in_spark(indexed: str) -> None:
     assert asked(indexed, ("max", "ID", LongType())).to_pylist() == [{"agg0": ROWS - 1}]
 
 
@@ -106,7 +106,7 @@ def test_all_or_nothing(indexed: str) -> None:
     assert filtered.found.to_pylist() == [{"agg0": 6}]
 
 
-def test_rows_that_no_index_has(indexed: str) -> None:
+def test_rows_outside_the_index(indexed: str) -> None:
     more = lance.dataset(indexed).to_table().slice(0, 1)
     larger = pa.array([10 * ROWS], pa.int64())
     lance.write_dataset(more.set_column(0, "id", larger), indexed, mode="append")
@@ -117,7 +117,7 @@ def test_rows_that_no_index_has(indexed: str) -> None:
     assert max(asked(indexed, ("max", "id", LongType())).column("agg0")) == ROWS - 5
 
 
-def test_an_index_that_cannot_be_read(indexed: str) -> None:
+def test_an_unreadable_index(indexed: str) -> None:
     for file in Path(indexed, "_indices").rglob("*.lance"):
         file.write_bytes(b"no index")
     answer = asked(indexed, ("min", "id", LongType()), ("max", "id", LongType()))

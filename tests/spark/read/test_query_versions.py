@@ -63,7 +63,7 @@ def test_a_tag_that_is_moved_between_two_scans(
     assert ask(tagged + below, known, {"at": planned.at}, tag="now").column("row") == rows
 
 
-def test_names_of_versions_come_back_as_they_were() -> None:
+def test_version_names_round_trip() -> None:
     for version in (
         Version(7),
         Version(7, "main"),

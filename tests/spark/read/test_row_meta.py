@@ -44,7 +44,7 @@ def expected(table: Any, columns: list[str]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_table(columns).to_pylist())
 
 
-def test_named_in_a_schema(spark: Any, table: Any) -> None:
+def test_row_columns_in_a_schema(spark: Any, table: Any) -> None:
     columns = ["_rowaddr", "id", *ALL[2:], "_rowid"]
     schema = "_rowaddr long, id long, " + ", ".join(f"{name} long" for name in columns[2:])
     frame = spark.read.schema(schema).format("lance").load(table.uri)
@@ -74,7 +74,7 @@ def test_options(read: Read, table: Any) -> None:
         ReadOptions.parse({"path": "t", "with_row_id": "perhaps"})
 
 
-def test_such_a_column_is_not_written(read: Read, table: Any, tmp_path: Path) -> None:
+def test_row_columns_are_not_written(read: Read, table: Any, tmp_path: Path) -> None:
     frame = read(with_row_id="true")
     with pytest.raises(Exception, match="_rowid"):
         frame.write.format("lance").mode("append").save(str(tmp_path / "copy.lance"))

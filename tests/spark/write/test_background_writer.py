@@ -78,7 +78,7 @@ def test_an_error_of_the_caller_ends_the_thread() -> None:
     assert not threads()
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_batches_are_bounded() -> None:
     rows = 1000
     held = 0
     most = 0

@@ -96,7 +96,7 @@ def new(*ids: int) -> list[tuple[int, str]]:
     return [(number, "new") for number in ids]
 
 
-def test_rows_that_meet_a_condition_are_replaced(path: Path) -> None:
+def test_rows_that_meet_the_condition_are_replaced(path: Path) -> None:
     replace(
         path,
         rows((20, "b")),
@@ -136,7 +136,7 @@ def test_conditions(path: Path, condition: str, gone: set[int]) -> None:
     assert lance.dataset(str(path)).version == 2
 
 
-def test_rows_that_do_not_meet_the_condition(path: Path) -> None:
+def test_new_rows_must_meet_the_condition(path: Path) -> None:
     before = files(path)
     for wrong in ("a", None):
         writer = writer_for(path, rows((1, "b")), replaceWhere="day = 'b'")
@@ -166,7 +166,7 @@ def test_partitions_by_several_columns(path: Path) -> None:
     assert content(path) == sorted(old(0, 1, 2, 4, 6, 7, 8, 9, 10, 11) + new(3, 5, 8, 40))
 
 
-def test_no_row_replaces_no_partition(path: Path) -> None:
+def test_a_dataframe_without_rows_replaces_no_partition(path: Path) -> None:
     replace(path, rows(), **DYNAMIC, partitionBy="day")
     assert content(path) == old(*range(12))
 
@@ -180,7 +180,7 @@ def test_a_static_overwrite_replaces_all(path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}]
 )
-def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, str]) -> None:
+def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> None:
     path = tmp_path / "made"
     replace(path, rows((1, "b"), (2, "b")), **options)
     assert content(path) == new(1, 2)
@@ -208,7 +208,7 @@ def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, st
         ({"mergeSchema": "true"}, "mergeSchema applies to appends only"),
     ],
 )
-def test_options_that_make_no_sense(path: Path, options: dict[str, str], said: str) -> None:
+def test_contradictory_options_are_refused(path: Path, options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         writer_for(path, rows((1, "b")), **options)
 
@@ -218,7 +218,7 @@ def test_an_append_replaces_nothing(path: Path) -> None:
         writer_for(path, rows((1, "b")), overwrite=False, replaceWhere="day = 'b'")
 
 
-def test_the_columns_that_decide_must_come(path: Path) -> None:
+def test_columns_of_the_condition_must_be_in_the_dataframe(path: Path) -> None:
     batch = rows((1, "b")).select(["id", "word"])
     for options in ({"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}):
         with pytest.raises(SchemaMismatchError, match="the DataFrame has no day"):
@@ -227,7 +227,7 @@ def test_the_columns_that_decide_must_come(path: Path) -> None:
     assert content(path) == sorted(new(1) + old(*range(3, 12)))
 
 
-def test_what_others_do_meanwhile(path: Path) -> None:
+def test_concurrent_changes_of_other_clients(path: Path) -> None:
     """Appended rows stay; deleted rows are no obstacle; changed ones are looked for again."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="day = 'b'")
     messages = run(writer, [[rows((20, "b"))]])
@@ -254,7 +254,7 @@ def test_what_others_do_meanwhile(path: Path) -> None:
     assert deletions <= {f"_deletions/{Path(item).name}" for item in named}
 
 
-def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
+def test_a_concurrent_change_of_a_column_type_is_refused(path: Path) -> None:
     """Its values would be lost: nothing is replaced, nothing is left behind."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="id > 3")
     messages = run(writer, [[rows((20, "b"))]])
@@ -275,7 +275,7 @@ def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
     assert there == named
 
 
-def test_the_same_write_twice(path: Path) -> None:
+def test_a_repeated_partial_overwrite_is_skipped(path: Path) -> None:
     """By a job that was run again, or that runs twice: the second one changes nothing and leaves
     nothing.
     """

@@ -94,7 +94,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "rows", "bound"), CASES)
-def test_memory_taken_for_each_byte(
+def test_memory_used_for_each_byte(
     make: Callable[[int, np.random.Generator], dict[str, pa.Array]],
     rows: int,
     bound: float,
