@@ -206,11 +206,11 @@ def test_large_types_can_be_requested() -> None:
     ("names", "options", "error", "said"),
     [
         (["a"], {"b": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "column b"),
-        (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not fit"),
+        (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not apply"),
         (["a", "A"], {"a": {types.LARGE_STRING: "true"}}, InvalidOptionError, "twice"),
-        (["a", "a"], {}, SchemaMismatchError, "more than one column 'a'"),
-        (["a.b"], {}, SchemaMismatchError, "no dot"),
-        ([""], {}, SchemaMismatchError, "empty name"),
+        (["a", "a"], {}, SchemaMismatchError, "several columns 'a'"),
+        (["a.b"], {}, SchemaMismatchError, "must not be empty or contain a dot"),
+        ([""], {}, SchemaMismatchError, "must not be empty or contain a dot"),
     ],
 )
 def test_schemas_that_cannot_be_written_are_refused(

@@ -197,7 +197,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
         ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
         ({"replaceWhere": "nothing = 1"}, "nothing"),
         ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
-        (DYNAMIC, "needs option partitionBy"),
+        (DYNAMIC, "needs the option partitionBy"),
         ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
         ({**DYNAMIC, "partitionBy": "vector"}, "makes no partitions"),
         ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),
