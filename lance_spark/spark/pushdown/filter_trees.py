@@ -8,10 +8,10 @@
 | `{"op": "like", "args": [...], "escape": character}` | SQL's LIKE |
 
 Operations are `and`, `or`, `not`, `=`, `<=>`, `<`, `<=`, `>`, `>=`, `in`, `is_null`, `is_not_null`,
-`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days, timestamps
-and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits, and numbers as
-Java writes them. Both sides of a comparison have the same Spark type. Dates and timestamps stay
-numbers, because Spark's range is larger than Python's.
+`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days,
+timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits,
+and numbers as Java writes them. Both sides of a comparison have the same Spark type. Dates and
+timestamps stay numbers, because Spark's range is larger than Python's.
 """
 
 from __future__ import annotations

@@ -160,9 +160,9 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         if self._writer is None:
             if self.options.overwrite:
                 self._refuse_overwrite_options()
-            made = make_writer(self.options, self.spark_schema, self.overwrite)
-            assert isinstance(made, LanceWriter)
-            self._writer = made
+            writer = make_writer(self.options, self.spark_schema, self.overwrite)
+            assert isinstance(writer, LanceWriter)
+            self._writer = writer
         return self._writer
 
     def _refuse_overwrite_options(self) -> None:
@@ -171,11 +171,9 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         effect = OverwriteOptions.parse(self.options, self.overwrite)
         if effect.once is not None or effect.replaces_part:
             raise InvalidOptionError(
-                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for "
-                "writes of one DataFrame: a stream "
-                "numbers its batches itself, and appends, or in complete mode overwrites the "
-                "table; for more, use "
-                "writeStream.foreachBatch"
+                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode do not "
+                "apply to streams: a stream numbers its batches itself, and appends, or overwrites "
+                "the table in complete mode; for other writes, use writeStream.foreachBatch"
             )
 
 
@@ -190,8 +188,7 @@ def _query_of_task() -> str:
     result = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
     if not result:
         raise InvalidInputError(
-            "nobody says which query this stream is, so that its batches could not be told apart: "
-            "set the option "
-            "streamingQueryId, to the same name after each restart"
+            "the id of the streaming query is unknown, so repeated batches cannot be detected: set "
+            "the option streamingQueryId to a name that stays the same after each restart"
         )
     return str(result)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
 
-#: Characters of a value that an error shows.
+#: Maximum characters of a value in an error.
 _SHOWN = 60
 
 
@@ -89,7 +89,7 @@ class WhereWriter(LanceWriter):
         Raises
         ------
         InvalidOptionError
-            The session's settings give the condition another meaning.
+            The session would parse the condition differently.
         """
         if self._checked is not None:
             self._checked.check()
@@ -106,8 +106,8 @@ class WhereWriter(LanceWriter):
             shown.append(f"{column} is {value[:_SHOWN]}")
         raise InvalidInputError(
             f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
-            f"{', '.join(shown)}. Nothing was replaced; "
-            "filter the DataFrame by the same condition"
+            f"{', '.join(shown)}. Nothing was replaced; filter the DataFrame by the same "
+            "condition"
         )
 
 
@@ -153,7 +153,7 @@ class DynamicWriter(LanceWriter):
         Raises
         ------
         InvalidInputError
-            The partitions are too many.
+            There are too many partitions.
         """
         partitions = Partitions(self.columns)
         for message in messages:
@@ -195,7 +195,7 @@ def replacing_writer(
     """
     name = display(options.path)
     if effect.replace_where is None:
-        partition_by = [_name_in_table(table, column) for column in effect.partition_by]
+        partition_by = [_table_name(table, column) for column in effect.partition_by]
         columns = partition_columns(table, partition_by, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
         return DynamicWriter(job, names, columns, options.commit_message, effect.once)
@@ -206,8 +206,8 @@ def replacing_writer(
         condition = text.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
-            f"option replaceWhere: {error}. Conditions that only Spark understands are for "
-            "LanceTable.replaceWhere"
+            f"option replaceWhere: {error}. Use LanceTable.replaceWhere for conditions that only "
+            "Spark supports"
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
@@ -215,7 +215,7 @@ def replacing_writer(
     return WhereWriter(job, names, condition, text, options.commit_message, effect.once)
 
 
-def _name_in_table(table: Schema, name: str) -> str:
+def _table_name(table: Schema, name: str) -> str:
     index = find(table.names, name)
     return name if index < 0 else table.names[index]
 
@@ -224,6 +224,6 @@ def _check_given(columns: Sequence[Column], names: Sequence[str], table: str, op
     missing = [str(column) for column in columns if column.path[0].name not in names]
     if missing:
         raise SchemaMismatchError(
-            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} "
+            f"table {table}: the DataFrame has no {', '.join(missing)}, which the option {option} "
             "needs; select it"
         )

@@ -214,7 +214,7 @@ def map_columns(
     if missing:
         problems.append(f"the DataFrame has no {', '.join(missing)}")
     if not problems and repeated:
-        problems.append(f"{', '.join(repeated)} go to one column")
+        problems.append(f"{', '.join(repeated)} match the same column")
     if problems:
         raise SchemaMismatchError(
             f"table {table}: {'; '.join(problems)}. Columns are matched by name: select the "

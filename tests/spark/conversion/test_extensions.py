@@ -1,4 +1,6 @@
-"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is told of jars."""
+"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is
+told of jars.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("local[1]", "--jars", ",", [compile_java.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip
-def test_beside_another_extension(
+def test_push_down_works_with_another_extension(
     folder: Path, master: str, option: str, between: str, extensions: list[str], seen: str
 ) -> None:
     homes = {"SPARK_HOME": str(folder / "home"), "SPARK_LOCAL_DIRS": str(folder / "local")}
