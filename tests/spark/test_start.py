@@ -82,6 +82,8 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
     assert run(code) == [
         "lance_spark",
+        "lance_spark._lazy",
+        "lance_spark._version",
         "lance_spark.spark",
         "lance_spark.spark.datasource",
         "pyspark_lance",

@@ -30,9 +30,9 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
     if entries is None or not all(_is_base(entry) for entry in entries):
         # A path may hold a password, so the message shows no part of the value.
         raise InvalidOptionError(
-            "option initial_bases: give a JSON list such as "
-            '[{"path": "s3://bucket/cold", "name": "cold"}]; an entry has a path, and may have a '
-            "name, is_dataset_root (true or false) and an id (a whole number)"
+            'option initial_bases must be a JSON list such as [{"path": "s3://bucket/cold", '
+            '"name": "cold"}]; each entry needs a path, and can have a name, is_dataset_root (true '
+            "or false) and an id (a whole number)"
         )
     bases = [
         BasePath(

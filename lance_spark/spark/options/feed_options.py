@@ -57,7 +57,7 @@ class FeedOptions:
         for end in ("starting", "ending"):
             if f"{end}_version" in given and f"{end}_timestamp" in given:
                 raise InvalidOptionError(
-                    f"options {end}Version and {end}Timestamp exclude one another: give one"
+                    f"options {end}Version and {end}Timestamp exclude each other: set only one"
                 )
         parsed = cls(
             change_feed=flag("read_change_feed", given),
@@ -71,12 +71,12 @@ class FeedOptions:
         )
         if parsed.change_feed and options.filter is not None:
             raise InvalidOptionError(
-                "option filter is not for change feeds: use .where() on the DataFrame"
+                "option filter does not apply to change feeds: use .where() on the DataFrame"
             )
         if parsed.change_feed and parsed.skip_change_commits:
             raise InvalidOptionError(
-                "options readChangeFeed and skipChangeCommits exclude one another: a change feed "
-                "has all changes"
+                "options readChangeFeed and skipChangeCommits exclude each other: a change feed "
+                "contains all changes; remove one of them"
             )
         return parsed
 
@@ -89,10 +89,10 @@ class FeedOptions:
         """
         if not self.change_feed:
             raise InvalidOptionError(
-                f"option {next(iter(options.feed))} is for change feeds and streams: set "
+                f"option {next(iter(options.feed))} applies to change feeds and streams only: set "
                 "readChangeFeed, or use spark.readStream"
             )
-        _refuse_version(options, "startingVersion and endingVersion choose the changes of a feed")
+        _refuse_version(options, "use startingVersion and endingVersion to select changes")
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidOptionError(
                 "a change feed needs the option startingVersion or startingTimestamp: the first "
@@ -112,7 +112,7 @@ class FeedOptions:
         )
         if self.ending_version is not None or self.ending_timestamp is not None:
             raise InvalidOptionError(
-                "a stream has no end: leave endingVersion and endingTimestamp out, or use "
+                "a stream has no end: remove endingVersion and endingTimestamp, or use "
                 "trigger(availableNow=True)"
             )
         return self
@@ -121,4 +121,4 @@ class FeedOptions:
 def _refuse_version(options: ReadOptions, instead: str) -> None:
     for name in ("version", "tag", "timestamp"):
         if getattr(options, name) is not None:
-            raise InvalidOptionError(f"option {name} reads one version; {instead}")
+            raise InvalidOptionError(f"option {name} selects one version; {instead}")

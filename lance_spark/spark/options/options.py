@@ -67,7 +67,7 @@ _BLOB_MODES = ("reference", "ingest")
 _UINT64_MAX = 2**64 - 1
 
 NO_PATH = (
-    "option path is missing: give the table's folder or URI, as in "
+    "option path is missing: set it to the folder or URI of the table, as in "
     '.format("lance").load("/data/t.lance"). Spark\'s catalog keeps the path of a table that was '
     "created without columns, by CREATE TABLE t USING lance LOCATION '...'"
 )
@@ -170,7 +170,9 @@ class ReadOptions:
         plain = parts.plain
         given = [name for name in ("version", "tag", "timestamp") if name in plain]
         if len(given) > 1:
-            raise InvalidOptionError(f"options {' and '.join(given)} exclude one another: give one")
+            raise InvalidOptionError(
+                f"options {' and '.join(given)} exclude each other: set only one"
+            )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH)
         return cls(
@@ -284,8 +286,8 @@ class WriteOptions:
         for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
             if name in plain:
                 raise InvalidOptionError(
-                    f"option {name} belongs to reading: a write goes to all columns of the newest "
-                    "version; leave it out"
+                    f"option {name} applies to reads only: a write goes to all columns of the "
+                    "newest version; remove the option"
                 )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH_ON_WRITE)
@@ -343,7 +345,7 @@ def _classify(options: Mapping[str, str]) -> _Classified:
         elif name in READ_NAMES or name in WRITE_NAMES or name == LARGE_VAR_TYPES:
             if plain.setdefault(name, value) != value:
                 raise InvalidOptionError(
-                    f"option {name} is given twice, by two names and with two values: give it once"
+                    f"option {name} is set twice, with two names and two values: set only one"
                 )
         elif name == "storage_options":
             store.update(json_object(value))
@@ -365,7 +367,7 @@ def _classify(options: Mapping[str, str]) -> _Classified:
         elif name not in IGNORED:
             raise InvalidOptionError(_unknown(given))
     if path is not None and not path.strip():
-        raise InvalidOptionError("option path is empty: give the table's folder or URI")
+        raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
     return _Classified(path, plain, columns, storage_options.checked(store, path))
 
 
@@ -397,7 +399,7 @@ def _driver_read_bytes(plain: Mapping[str, str]) -> int:
 
 def _blob_mark(name: str, text: str) -> str:
     if text.strip().lower() != "blob":
-        raise InvalidOptionError(f"option {name}: the only encoding is blob, not {shown(text)}")
+        raise InvalidOptionError(f"option {name} must be blob, not {shown(text)}")
     return "true"
 
 

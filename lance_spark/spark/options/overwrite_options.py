@@ -79,23 +79,23 @@ class OverwriteOptions:
         merge = flag("merge_schema", given)
         if where is not None and not overwrite:
             raise InvalidOptionError(
-                "option replaceWhere chooses the rows that an overwrite replaces: use "
-                '.mode("overwrite"), or leave it out'
+                'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
+                "remove the option"
             )
         if where is not None and dynamic:
             raise InvalidOptionError(
-                "options replaceWhere and partitionOverwriteMode=dynamic exclude one another: give "
-                "one"
+                "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
+                "only one"
             )
         if dynamic and not partition_by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns "
+                "option partitionOverwriteMode=dynamic needs the option partitionBy: the columns "
                 "whose values choose the rows to replace. Spark refuses the method .partitionBy()"
             )
         if merge and overwrite:
             raise InvalidOptionError(
-                "option mergeSchema is for appends: an overwrite of all rows takes the DataFrame's "
-                "columns, and a partial overwrite keeps the table's"
+                "option mergeSchema applies to appends only: an overwrite of all rows takes the "
+                "DataFrame's columns, and a partial overwrite keeps the table's"
             )
         return cls(
             merge_schema=merge,

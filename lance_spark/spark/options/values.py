@@ -30,7 +30,7 @@ def whole_number(
     if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and minimum <= int(text) <= maximum:
         return int(text)
     raise InvalidOptionError(
-        f"option {name}: give a whole number from {minimum} to {maximum}, not {shown(text)}"
+        f"option {name} must be a whole number from {minimum} to {maximum}, not {shown(text)}"
     )
 
 
@@ -71,7 +71,7 @@ def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
     """
     text = plain.get(name)
     if text is not None and not text.strip():
-        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
+        raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
     return text
 
 
@@ -91,7 +91,7 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
         tzinfo_of(text.strip())
     except ValueError:
         raise InvalidOptionError(
-            "option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, "
+            "option timezone must be a name such as Europe/Berlin, or an offset such as +01:00, "
             f"not {shown(text)}"
         ) from None
     return text.strip()
@@ -111,8 +111,8 @@ def moment(text: str | None, name: str = "timestamp") -> datetime | None:
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidOptionError(
-            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for "
-            f"UTC, not {shown(text)}"
+            f"option {name} must be a time such as 2026-01-31T12:00:00+01:00, or without an offset "
+            f"for UTC, not {shown(text)}"
         ) from None
 
 
@@ -129,7 +129,7 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
     names = json_list(text) if text.lstrip().startswith("[") else text.split(",")
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
-            f"option {name}: give names with commas between them, or a JSON list such as "
+            f"option {name} must be comma-separated names, or a JSON list such as "
             f'["id", "point.x"], not {shown(text)}'
         )
     columns = tuple(name.strip() for name in names)
@@ -153,7 +153,7 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         if match is None:
             raise InvalidOptionError(
-                "option fragment_ids: give ids and ranges with commas between them, as 3,7-9, "
+                "option fragment_ids must be comma-separated ids and ranges, such as 3,7-9, "
                 f"not {shown(text)}"
             )
         first, last = int(match[1]), int(match[2] or match[1])
@@ -177,8 +177,8 @@ def file_version(text: str | None) -> str | None:
     version = text.strip().lower()
     if version not in _FILE_VERSIONS:
         raise InvalidOptionError(
-            f"option data_storage_version: {shown(text)} cannot be written; it must be one of "
-            f"{', '.join(_FILE_VERSIONS)}"
+            f"option data_storage_version must be one of {', '.join(_FILE_VERSIONS)}, "
+            f"not {shown(text)}"
         )
     return version
 
@@ -200,8 +200,7 @@ def filter_tree(text: str | None) -> dict[str, Any] | None:
         tree = None
     if not isinstance(tree, dict):
         raise InvalidOptionError(
-            "option filter_tree is not a JSON object; only LanceTable sets it, use the option "
-            "filter"
+            "option filter_tree must be a JSON object that LanceTable sets: use the option filter"
         )
     return tree
 
@@ -233,9 +232,9 @@ def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
     if not isinstance(value, dict):
         # The text may hold secrets.
         raise InvalidOptionError(
-            f'option {name}: give a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
+            f'option {name} must be a JSON object such as {{"endpoint": "http://localhost:9000"}}'
             if name == "storage_options"
-            else f"option {name}: give a JSON object that maps the path of each base path to its "
+            else f"option {name} must be a JSON object that maps the path of each base path to its "
             "storage options"
         )
     return value

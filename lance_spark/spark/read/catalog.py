@@ -42,14 +42,14 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     parsed = ReadOptions.parse(options)
     if parsed.feed:
         raise InvalidOptionError(
-            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change "
-            "feed by spark.read, or a stream by spark.readStream, with the table's path"
+            f"option {next(iter(parsed.feed))} does not apply to tables of Spark's catalog: read "
+            "a change feed by spark.read, or a stream by spark.readStream, with the table's path"
         )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(
-            "a table of Spark's catalog cannot keep settings of the store: set them in the "
-            "cluster's environment, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
+            "a table of Spark's catalog cannot store storage options: set them in the environment "
+            "of the cluster, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
     kept = {name: options[name] for name in _KEPT if name in options}
     first, *others = schema.fields

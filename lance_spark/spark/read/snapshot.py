@@ -61,8 +61,8 @@ class TableSnapshot:
                 )
             if table.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{table.store.display}: the table was created again after the change was "
-                    f"planned on version {self.version}; run the change again"
+                    f"{table.store.display}: version {self.version} is not the version that the "
+                    "change was planned on, because the table was recreated; run the change again"
                 )
             _opened[key] = table
             while len(_opened) > _MAX_OPEN:
