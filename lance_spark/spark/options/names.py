@@ -1,8 +1,7 @@
-"""Names of the options: those of reads and of writes, their other spellings, and where refused
-names belong.
+"""Names of the options of reads and writes, other spellings, and advice for refused names.
 
-Kept apart from the parsers of rare options (`feed_options`, `overwrite_options`), which most reads
-and writes do not import.
+Separate from the parsers of rare options (`feed_options`, `overwrite_options`), so that most reads
+and writes do not import these.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ FEED_NAMES = (
     "max_bytes_per_trigger",
     "skip_change_commits",
 )
-#: A condition that Spark has resolved, as JSON (`filter_trees`): `LanceTable` hands it over by this
-#: option.
+#: A condition that Spark has resolved, as JSON (`filter_trees`). Only `LanceTable` sets it.
 FILTER_TREE = "filter_tree"
 READ_NAMES = (
     "version",

@@ -1,4 +1,4 @@
-"""Options of reads and writes, parsed and checked once from the mapping that Spark hands over.
+"""Options of reads and writes, parsed and checked once from the mapping that Spark passes.
 
 | given | treated as |
 | --- | --- |

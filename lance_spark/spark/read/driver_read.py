@@ -92,7 +92,7 @@ def _is_small(
     tasks = [partition.task for partition in partitions if partition.task is not None]
     if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
         return False
-    # Fields that are decoded for all rows, whatever the result is.
+    # Fields that are decoded for all rows, even if the result is one row.
     decoded: list[Field] = []
     for task in tasks[:1]:
         decoded += top_fields(task.filters)

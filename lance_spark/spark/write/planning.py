@@ -63,7 +63,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         job = _begin_merge(options, columns)
     else:
         job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
-    # Batches of Spark have 32-bit offsets, whatever the table has.
+    # Batches of Spark have 32-bit offsets, also if the table has 64-bit offsets.
     source = to_arrow_schema(schema, options.column_metadata) if options.large_var_types else made
     _check_columns(source, columns.names, job.arrow_schema)
     if not partial:
