@@ -1,4 +1,4 @@
-"""Where Spark finds the format "lance" by itself: it looks for `DefaultSource` in modules named pyspark_*."""
+"""Registers the format "lance": Spark looks for `DefaultSource` in modules named `pyspark_*`."""
 
 from lance_spark.spark.datasource import LanceDataSource as DefaultSource
 

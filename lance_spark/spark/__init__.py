@@ -1,1 +1,1 @@
-"""The Spark data source: the only room that imports pyspark."""
+"""The Spark data source: the only package that imports pyspark."""

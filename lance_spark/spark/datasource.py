@@ -90,7 +90,7 @@ class LanceDataSource(DataSource):
             from lance_spark.spark.streaming.change_feed import ChangeFeedReader
 
             if request is not None:
-                raise refused("a change feed takes none", "the option readChangeFeed")
+                raise refused("a change feed takes no requests", "option readChangeFeed")
             return ChangeFeedReader(options, FeedOptions.parse(options), schema)
         if request is not None and request.packed:
             from lance_spark.spark.pushdown.packed_arrays import pack

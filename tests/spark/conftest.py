@@ -1,4 +1,6 @@
-"""One Spark session for all tests that need one: two cores, two attempts per task, no web interface."""
+"""One Spark session for all tests that need one: two cores, two attempts per task, no web
+interface.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ def write(tmp_path: Path) -> Callable[..., None]:
 def pushdown(spark: Any) -> Iterator[Callable[..., None]]:
     """Turn push-down on, and off again after the module; the value switches it between queries.
 
-    All rows are read by tasks, unless `local` says that small queries may be answered while they are planned.
+    All rows are read by tasks, unless `local` says that small queries may be answered while they
+    are planned.
     """
     import lance_spark
 

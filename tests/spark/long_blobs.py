@@ -1,4 +1,6 @@
-"""2 GiB of large blobs through an executor of 512 MiB, both ways: `make test-long`; its name keeps it out of `make test`."""
+"""2 GiB of large blobs through an executor of 512 MiB, both ways: `make test-long`; its name
+keeps it out of `make test`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from pyspark.sql import functions as F
 from tests.spark.conftest import ROOT
 
 VALUE, COUNT = 5 << 20, 410
-#: Anonymous memory of Python workers: some batches of values, and the interpreter with its libraries.
+#: Anonymous memory of Python workers: some batches of values, and the interpreter with its
+#: libraries.
 WORKER_MIB = 320
 #: Of the executor's Java process: its heap, and what Java needs besides.
 JAVA_MIB = 900
@@ -49,7 +52,9 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
 
 @contextmanager
 def watched() -> Iterator[dict[str, int]]:
-    """Note the most anonymous memory, in MiB, of any Python worker and any executor below this process."""
+    """Note the most anonymous memory, in MiB, of any Python worker and any executor below this
+    process.
+    """
     peaks = {"python": 0, "java": 0}
     done = threading.Event()
 
@@ -105,8 +110,8 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
         frame.write.format("lance").option("b.lance.encoding", "blob").mode("append").save(path)
     written = time.perf_counter()
     with watched() as reading:
-        found = cluster.read.format("lance").option("blob_handling", "all_binary").load(path)
-        sums = found.agg(F.sum(F.length("b")), F.count("b"), F.sum("id")).first()
+        result = cluster.read.format("lance").option("blob_handling", "all_binary").load(path)
+        sums = result.agg(F.sum(F.length("b")), F.count("b"), F.sum("id")).first()
     read = time.perf_counter()
     print(f"write {written - started:.0f} s {writing}, read {read - written:.0f} s {reading}")
     assert tuple(sums) == (VALUE * COUNT, COUNT, COUNT * (COUNT - 1) // 2)
@@ -115,5 +120,7 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
         assert 0 < peaks["java"] < JAVA_MIB, peaks
     dataset = lance.dataset(path)
     dataset.validate()
-    for at, file in zip((0, 7, 409), dataset.take_blobs("b", indices=[0, 7, 409]), strict=True):
-        assert file.read() == str(at % 10).encode() * VALUE
+    for position, file in zip(
+        (0, 7, 409), dataset.take_blobs("b", indices=[0, 7, 409]), strict=True
+    ):
+        assert file.read() == str(position % 10).encode() * VALUE

@@ -1,4 +1,6 @@
-"""Reads and writes a table with secrets among the options, and prints every plan; the event log is on."""
+"""Reads and writes a table with secrets among the options, and prints every plan; the event log
+is on.
+"""
 
 from __future__ import annotations
 

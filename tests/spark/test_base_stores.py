@@ -1,4 +1,6 @@
-"""Base paths in stores with other keys than the table's: their settings reach executors, and no message shows them."""
+"""Base paths in stores with other keys than the table's: their settings reach executors, and no
+message shows them.
+"""
 
 from __future__ import annotations
 

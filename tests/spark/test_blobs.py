@@ -1,4 +1,6 @@
-"""Blobs through Spark: written by an option or metadata, read as bytes, as what says where they are, or left out."""
+"""Blobs through Spark: written by an option or metadata, read as bytes, as what says where they
+are, or left out.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def frame(spark: Any) -> Any:
 
 
 def expected(rows: int = 40) -> dict[int, bytes | None]:
-    return {at: None if at % 7 == 3 else str(at).encode() * (at * 1_000) for at in range(rows)}
+    return {
+        index: None if index % 7 == 3 else str(index).encode() * (index * 1_000)
+        for index in range(rows)
+    }
 
 
 def by_id(rows: list[Any]) -> dict[int, bytes | None]:
@@ -75,10 +80,12 @@ def test_round_trip(
     assert by_id(binary.collect()) == expected()
     described = read()
     sizes = {row["id"]: row["size"] for row in described.select("id", "b.size").collect()}
-    lengths = {at: None if value is None else len(value) for at, value in expected().items()}
+    lengths = {
+        row_id: None if value is None else len(value) for row_id, value in expected().items()
+    }
     # Files of version 2.0 do not tell nulls from values without bytes, but by their position.
     assert sizes == (
-        {at: size or 0 for at, size in lengths.items()} if version == "2.0" else lengths
+        {row_id: size or 0 for row_id, size in lengths.items()} if version == "2.0" else lengths
     )
     none = read(blob_handling="none")
     assert none.columns == ["id", "p"]
@@ -101,7 +108,7 @@ def test_a_copy_has_blobs_again(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_says_where_blobs_are_is_no_blob(
+def test_blob_descriptions_are_not_blobs(
     read: Read, write: Write, frame: Any, tmp_path: Path, version: str
 ) -> None:
     write(frame, data_storage_version=version, **{"b.lance.encoding": "blob"})
@@ -145,15 +152,15 @@ def test_appends_to_tables_of_pylance(
 def test_blobs_in_structs(read: Read, write: Write, tmp_path: Path) -> None:
     values = [b"a", None, b"ccc", b"", b"d" * 7_000] * 4
     lance.write_dataset(table(in_struct(values, True)), str(tmp_path / "t.lance"))
-    found = read(blob_handling="all_binary")
-    rows = {row["i"]: row["s"] for row in found.collect()}
-    assert [rows[at] and rows[at]["b"] for at in range(20)] == [
-        None if at % 7 == 3 else value for at, value in enumerate(values)
+    result = read(blob_handling="all_binary")
+    rows = {row["i"]: row["s"] for row in result.collect()}
+    assert [rows[index] and rows[index]["b"] for index in range(20)] == [
+        None if index % 7 == 3 else value for index, value in enumerate(values)
     ]
     assert read(blob_handling="none").select("s.*").columns == ["x", "plain"]
     sizes = read(columns="s.b,i").select("i", "s.b.size").orderBy("i").collect()
     assert [row["size"] for row in sizes][:5] == [1, None, 3, None, 7_000]
-    write(found, "overwrite", str(tmp_path / "copy.lance"))
+    write(result, "overwrite", str(tmp_path / "copy.lance"))
     assert blob_paths(lance.dataset(str(tmp_path / "copy.lance")).schema) == ["s.b"]
     check_reads(tmp_path / "copy.lance")
 
@@ -162,14 +169,14 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     """Made by an option, appended to in three ways, changed, and all of it read by pylance."""
     path, copy = tmp_path / "t.lance", tmp_path / "copy.lance"
     lists = [[b"a", None, b"c" * 9_000], None, [], [b""], [b"d"] * 3]
-    rows = {at: lists[at % 5] for at in range(20)}
+    rows = {row_id: lists[row_id % 5] for row_id in range(20)}
     frame = spark.createDataFrame([*rows.items()], "i long, l array<binary>")
 
     def content(path: Path) -> dict[int, Any]:
         dataset = lance.dataset(str(path))
         dataset.validate()
-        found = dataset.to_table(blob_handling="all_binary").to_pylist()
-        return {row["i"]: row["l"] for row in found}
+        result = dataset.to_table(blob_handling="all_binary").to_pylist()
+        return {row["i"]: row["l"] for row in result}
 
     write(frame, **{"l.lance.encoding": "blob", "data_storage_version": "2.2"})
     assert [kind for _, kind in _blob_kinds(path)] == ["lance.blob.v2"]
@@ -179,7 +186,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     # Plain arrays, and what a read gave; a copy has blobs again.
     write(frame.selectExpr("i + 100 as i", "l"))
     write(as_bytes.where("i < 100").selectExpr("i + 200 as i", "l"))
-    expected = {at + first: value for at, value in rows.items() for first in (0, 100, 200)}
+    expected = {row_id + first: value for row_id, value in rows.items() for first in (0, 100, 200)}
     assert content(path) == expected
     write(read(blob_handling="all_binary"), "overwrite", str(copy))
     assert _blob_kinds(copy) == _blob_kinds(path)
@@ -210,7 +217,9 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     assert content(theirs) == expected
     changed.delete("i between 4 and 9")
     changed.optimize()
-    assert content(theirs) == {at: one for at, one in expected.items() if not 4 <= at <= 9}
+    assert content(theirs) == {
+        row_id: item for row_id, item in expected.items() if not 4 <= row_id <= 9
+    }
 
 
 def _blob_kinds(path: Path) -> list[tuple[str, str]]:
@@ -233,9 +242,9 @@ def test_references(read: Read, write: Write, spark: Any, tmp_path: Path) -> Non
         write(frame)
     write(frame, allow_external_blob_outside_bases=True)
     write(frame.selectExpr("b", "i + 10 as i"), external_blob_mode="ingest")
-    found = read(blob_handling="all_binary").orderBy("i").collect()
+    result = read(blob_handling="all_binary").orderBy("i").collect()
     named = [file.read_bytes(), b"3456", None, b"here"]
-    assert [None if row["b"] is None else bytes(row["b"]) for row in found] == [
+    assert [None if row["b"] is None else bytes(row["b"]) for row in result] == [
         b"a",
         *named,
         *named,
@@ -264,10 +273,10 @@ def test_tasks_that_fail_leave_no_files_of_blobs(
 
 
 def test_options() -> None:
-    found = ReadOptions.parse({"path": "t", "Blob_Handling": " ALL_BINARY "})
-    assert found.blob_handling == "all_binary"
+    result = ReadOptions.parse({"path": "t", "Blob_Handling": " ALL_BINARY "})
+    assert result.blob_handling == "all_binary"
     assert ReadOptions.parse({"path": "t"}).blob_handling is None
-    with pytest.raises(InvalidOptionError, match="blob_handling: give one of all_binary"):
+    with pytest.raises(InvalidOptionError, match="blob_handling must be one of all_binary"):
         ReadOptions.parse({"path": "t", "blob_handling": "bytes"})
     with pytest.raises(InvalidOptionError, match="did you mean blob_handling"):
         ReadOptions.parse({"path": "t", "blob_handlin": "none"})

@@ -1,4 +1,6 @@
-"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them afterwards."""
+"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Write = Callable[..., None]
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Main: 1 (0-9), 2 (10-19). Branch feat/x: 1, then 100-104. Tags `old` (main, 1) and `there` (feat/x, 2)."""
+    """Main: 1 (0-9), 2 (10-19). Branch feat/x: 1, then 100-104. Tags `old` (main, 1) and `there`
+    (feat/x, 2).
+    """
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": range(10)}), path)
     branch = lance.dataset(path).create_branch("feat/x", 1)
@@ -54,13 +58,13 @@ FIRST, SECOND, THERE = [*range(10)], [*range(20)], [*range(10), *range(100, 105)
     ],
     ids=str,
 )
-def test_what_options_name(
+def test_options_select_versions(
     read: Read, path: str, options: dict[str, Any], expected: list[int]
 ) -> None:
     assert ids(read(path, **options)) == expected
 
 
-def test_times_on_a_branch(read: Read, path: str) -> None:
+def test_timestamps_on_a_branch(read: Read, path: str) -> None:
     first = lance.dataset(path).checkout_version(("feat/x", 1)).versions()[0]["timestamp"]
     text = (first.astimezone(dt.UTC) + dt.timedelta(microseconds=1)).isoformat()
     assert ids(read(path, branch="feat/x", timestamp=text)) == FIRST
@@ -105,14 +109,14 @@ def test_detached_versions(read: Read, path: str) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_read(read: Read, path: str, options: dict[str, Any], message: str) -> None:
+def test_options_without_a_version_are_refused(
+    read: Read, path: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(Exception, match=message):
         read(path, **options).collect()
 
 
-def test_a_branch_has_to_be_there_before_it_is_written_to(
-    spark: Any, write: Write, path: str
-) -> None:
+def test_writing_to_a_missing_branch_is_refused(spark: Any, write: Write, path: str) -> None:
     with pytest.raises(Exception, match="branch 'new' not found"):
         write(spark.range(3), path=path, branch="new")
 
@@ -121,5 +125,5 @@ def test_options() -> None:
     assert ReadOptions.parse({"path": "t", "BRANCH": "a/b", "version": "3"}).branch == "a/b"
     assert ReadOptions.parse({"path": "t", "version": str(2**64 - 1)}).version == 2**64 - 1
     assert WriteOptions.parse({"path": "t", "branch": "a"}).branch == "a"
-    with pytest.raises(InvalidOptionError, match="exclude one another"):
+    with pytest.raises(InvalidOptionError, match="exclude each other"):
         ReadOptions.parse({"path": "t", "branch": "a", "tag": "b", "version": "1"})

@@ -141,7 +141,7 @@ def test_blocks_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path) 
             assert trimmed(printed) == trimmed(block.output), where
 
 
-def test_few_blocks_are_left_out() -> None:
+def test_few_blocks_are_skipped() -> None:
     reasons = [block.reason for page in PAGES for block in blocks_of(page) if block.reason]
     assert all(reason.strip() for reason in reasons)
     assert len(reasons) <= NOT_RUN_AT_MOST
@@ -243,12 +243,12 @@ def _mistake_in_python(arguments: list[str]) -> str | None:
         unknown = [word for word in arguments[3:] if word[:2] == "--" and word not in text]
         return f"no option {unknown}" if unknown else None
     path = arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0]
-    found = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
-    return None if found else f"no file {path}"
+    result = (ROOT / path).exists() or (ROOT / f"{path}.py").exists()
+    return None if result else f"no file {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_shell_blocks_name_what_exists(page: Path) -> None:
+def test_names_in_shell_blocks_exist(page: Path) -> None:
     mistakes = [
         f"line {block.line}: {mistake}"
         for block in blocks_of(page)

@@ -50,7 +50,7 @@ def test_a_first_write_makes_a_table_that_pylance_reads(
     assert rows_of(read()) == rows_of(frame)
 
 
-def test_append_overwrite_and_the_way_back(
+def test_append_overwrite_and_read_of_an_old_version(
     spark: Any, write: Write, read: Read, tmp_path: Path
 ) -> None:
     write(spark.range(10), "overwrite")
@@ -68,7 +68,7 @@ def test_append_overwrite_and_the_way_back(
     assert read(timestamp=between.isoformat()).count() == 15
 
 
-def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: Path) -> None:
+def test_every_type_round_trips(spark: Any, write: Write, read: Read, tmp_path: Path) -> None:
     row = {
         "b": True,
         "i8": -8,
@@ -88,8 +88,10 @@ def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: P
         "deep": [{"x": 1, "y": ["a", None]}, None],
     }
     ddl = (
-        "b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, dec decimal(10,3), text string, "
-        "raw binary, day date, at timestamp, naive timestamp_ntz, took interval day to second, many array<int>, "
+        "b boolean, i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, dec "
+        "decimal(10,3), text string, "
+        "raw binary, day date, at timestamp, naive timestamp_ntz, took interval day to second, "
+        "many array<int>, "
         "deep array<struct<x:int,y:array<string>>>"
     )
     nothing = dict.fromkeys(row)
@@ -100,7 +102,7 @@ def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: P
     lance.dataset(str(tmp_path / "t.lance")).validate()
 
 
-def test_times_of_day_come_back(read: Read, write: Write, tmp_path: Path) -> None:
+def test_times_of_day_round_trip(read: Read, write: Write, tmp_path: Path) -> None:
     values = [dt.time(23, 59, 59, 999_999), None, dt.time(0)]
     names = {"s": pa.time32("s"), "ns": pa.time64("ns")}
     whole = [value and value.replace(microsecond=0) for value in values]
@@ -142,7 +144,8 @@ def test_tables_of_pylance_are_read(read: Read, tmp_path: Path) -> None:
     lance.write_dataset(table, str(tmp_path / "t.lance"))
     frame = read()
     assert [kind for _, kind in frame.dtypes] == [
-        "smallint", "bigint", "float", "array<smallint>", "string", "timestamp", "struct<a:array<float>>",
+        "smallint", "bigint", "float", "array<smallint>", "string", "timestamp",
+        "struct<a:array<float>>",
     ]  # fmt: skip
     first, second = frame.select("u8", "u64", "half", "ints", "big", "nested").collect()
     assert tuple(first) == (255, 2**63 - 1, 1.5, [1, 2], "x", ([1.0],))
@@ -172,7 +175,7 @@ def test_appended_rows_take_the_types_of_the_table(
     with pytest.raises(Exception, match="column u8 holds a value outside the range"):
         write(bad)
     with pytest.raises(
-        Exception, match="column half is vectors of 2 values, and a row holds one of 1"
+        Exception, match="column half has vectors of 2 values, but a row has a vector of 1"
     ):
         write(spark.createDataFrame([("x", dt.datetime(2026, 1, 1), [1.0], 1)], ddl))
     assert read().count() == 1
@@ -229,7 +232,7 @@ def test_the_option_columns_prunes(spark: Any, write: Write, read: Read) -> None
         read(columns="nam")
 
 
-def test_partitions_follow_the_rows_not_the_fragments(
+def test_partitions_depend_on_rows_not_on_fragments(
     spark: Any, write: Write, read: Read, tmp_path: Path
 ) -> None:
     write(spark.range(0, 40_000, 1, 1))
@@ -241,7 +244,7 @@ def test_partitions_follow_the_rows_not_the_fragments(
     assert packed.agg(fn.sum("id")).first()[0] == sum(range(40_100))
 
 
-def test_files_end_where_the_options_say(spark: Any, write: Write, tmp_path: Path) -> None:
+def test_options_bound_the_size_of_files(spark: Any, write: Write, tmp_path: Path) -> None:
     write(
         spark.range(0, 1000, 1, 1),
         max_row_per_file=300,
@@ -333,7 +336,7 @@ def test_bad_reads_are_refused_in_one_line(
     assert said in line
 
 
-def test_a_path_that_is_no_table_is_named(read: Read, tmp_path: Path) -> None:
+def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=rf"TableNotFoundError: .*{tmp_path.name}"):
         read(str(tmp_path))
 
@@ -349,7 +352,7 @@ def test_a_path_that_is_no_table_is_named(read: Read, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_append_that_does_not_fit_leaves_everything_as_it_was(
+def test_a_refused_append_changes_nothing(
     spark: Any, write: Write, tmp_path: Path, columns: list[str], said: str
 ) -> None:
     frame = simple(spark, 10).select("id", "name")
@@ -360,7 +363,9 @@ def test_an_append_that_does_not_fit_leaves_everything_as_it_was(
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 
 
-def test_a_value_that_spark_cannot_hold_is_named(read: Read, tmp_path: Path) -> None:
+def test_the_error_names_the_column_of_a_value_that_spark_cannot_hold(
+    read: Read, tmp_path: Path
+) -> None:
     lance.write_dataset(
         pa.table({"big": pa.array([2**63], pa.uint64())}), str(tmp_path / "t.lance")
     )
@@ -373,7 +378,7 @@ def test_commit_message(spark: Any, tmp_path: Path) -> None:
     frame = spark.range(3)
     frame.write.format("lance").mode("append").option("commit_message", "the first").save(path)
     frame.write.format("lance").mode("append").save(path)
-    messages = [one.message for one in lance_spark.open_dataset(path).versions()]
+    messages = [item.message for item in lance_spark.open_dataset(path).versions()]
     assert messages == ["the first", None]
     transaction = lance.dataset(path).read_transaction(1)
     assert transaction.transaction_properties == {"__lance_commit_message": "the first"}

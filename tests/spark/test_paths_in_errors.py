@@ -20,7 +20,7 @@ def message_of(call: Callable[[], object]) -> str:
     """The line of an error of Spark that has ours."""
     with pytest.raises(Exception, match=r"lance_spark\.errors") as caught:
         call()
-    (line, *_) = [one for one in str(caught.value).splitlines() if "lance_spark.errors." in one]
+    (line, *_) = [item for item in str(caught.value).splitlines() if "lance_spark.errors." in item]
     return line
 
 

@@ -1,4 +1,6 @@
-"""What the rule of Spark's optimizer asks is answered exactly, or refused; by no more reading than is needed."""
+"""What the rule of Spark's optimizer asks is answered exactly, or refused; by no more reading
+than is needed.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +111,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def rows(path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
-    return found
+    results: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
+    return results
 
 
 class Trees:
@@ -158,7 +160,7 @@ class Trees:
                 return op("like", where, literal, escape="!")
             return op(self.draw.choice(["starts_with", "ends_with", "contains"]), where, literal)
         other = self.literal(name)
-        alike = [one for one, (_, same) in KINDS.items() if same == kind]
+        alike = [item for item, (_, same) in KINDS.items() if same == kind]
         if self.draw.random() < 0.25:
             other = col(*KINDS[self.draw.choice(alike)][0])
         sides = [where, other]
@@ -174,7 +176,7 @@ class Trees:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_filters_keep_the_rows_that_they_are_true_for(
+def test_filters_keep_the_rows_for_which_they_are_true(
     path: str, rows: list[dict[str, Any]], seed: int
 ) -> None:
     trees = Trees(seed)
@@ -184,7 +186,7 @@ def test_filters_keep_the_rows_that_they_are_true_for(
         meant = [
             row["row"]
             for row in rows
-            if all(truth(one, row, trees.values) is True for one in filters)
+            if all(truth(item, row, trees.values) is True for item in filters)
         ]
         answer = ask(path, ["row"], {"filters": filters})
         assert answer.column("row") == meant, filters
@@ -193,8 +195,9 @@ def test_filters_keep_the_rows_that_they_are_true_for(
     assert 100 < kept < 240 * 22
 
 
-def test_filters_next_to_what_is_read(path: str, rows: list[dict[str, Any]]) -> None:
-    # Met after the scan, for the literal has more digits than the column; the struct is wanted with one child.
+def test_filters_on_columns_that_are_also_read(path: str, rows: list[dict[str, Any]]) -> None:
+    # Met after the scan, for the literal has more digits than the column; the struct is wanted with
+    # one child.
     late = op(">", col("seconds"), lit(datetime(2024, 1, 1, 0, 0, 0, 1), "timestamp_ntz"))
     deep = op(">=", col("deep", "x"), lit(1, "int"))
     wanted = spark.StructType(
@@ -217,7 +220,7 @@ def test_filters_next_to_what_is_read(path: str, rows: list[dict[str, Any]]) -> 
         assert not counted.batches[0].schema.names
 
 
-def test_dates_and_timestamps_beyond_those_of_python(tmp_path: Path) -> None:
+def test_dates_and_timestamps_outside_the_range_of_python(tmp_path: Path) -> None:
     days, micros = [-1_000_000, 0, 5_000_000, None], [-(1 << 61), 0, 1 << 61, None]
     columns = {
         "row": pa.array(range(4), pa.int32()),
@@ -246,7 +249,7 @@ def test_dates_and_timestamps_beyond_those_of_python(tmp_path: Path) -> None:
     assert batch.column(1).cast(pa.int64()).to_pylist() == [1 << 61]
 
 
-def test_columns_about_rows_json_and_blobs(tmp_path: Path) -> None:
+def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("row", pa.int32()), blob, pa.field("doc", pa.json_())])
     values = [[0, 1, 2], [b"abc", None, b"d"], ['{"a": 1}', '{"a": 2}', None]]
@@ -276,7 +279,12 @@ def test_limit_without_filters_plans_no_more_than_it_needs(path: str) -> None:
         answer = ask(path, ["row"], {"limit": limit}, target_rows_per_partition="4")
         assert answer.column("row")[:limit] == everything.column("row")[:limit]
         assert answer.rows == min(limit, 22)
-        planned = [piece for one in answer.partitions if one.task for piece in one.task.slices]
+        planned = [
+            piece
+            for partition in answer.partitions
+            if partition.task
+            for piece in partition.task.slices
+        ]
         assert sum(piece.num_rows for piece in planned) <= limit + 2
     assert ask(path, ["row"], {"limit": 2}).num_rows == 2
 
@@ -289,7 +297,7 @@ def test_limit_with_filters_ends_each_partition(path: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 10])
-def test_a_task_says_what_it_read(
+def test_a_task_logs_its_metrics(
     path: str, capfd: pytest.CaptureFixture[str], limit: int | None
 ) -> None:
     request = {"filters": [op(">=", col("row"), lit(0, "bigint"))], "tasks": True}
@@ -301,9 +309,9 @@ def test_a_task_says_what_it_read(
     said = [line for line in capfd.readouterr().err.splitlines() if "lance_spark scan of" in line]
     counted = [dict(part.split("=") for part in line.split(": ")[1].split()) for line in said]
     assert len(said) == len(answer.partitions) > 0
-    rows = sum(int(one["numRowsScanned"]) for one in counted)
+    rows = sum(int(item["numRowsScanned"]) for item in counted)
     assert rows == answer.num_rows if limit is None else rows >= answer.num_rows > 0
-    assert all(int(one["numBytesRead"]) > 0 for one in counted)
+    assert all(int(item["numBytesRead"]) > 0 for item in counted)
 
 
 def test_sizes_are_never_too_small(tmp_path: Path) -> None:
@@ -345,7 +353,7 @@ def test_aggregates(path: str) -> None:
     exact = ["tiny", "number", "big", "money", "day", "instant", "clock", "seconds", "with-hyphen"]
     schema = LanceDataSource(CaseInsensitiveDict({"path": path})).schema()
     asked: list[tuple[str, list[str] | None, spark.DataType]] = [
-        (one, [name], schema[name].dataType) for name in exact for one in ("min", "max")
+        (item, [name], schema[name].dataType) for name in exact for item in ("min", "max")
     ]
     asked += [("count", [name], spark.LongType()) for name in COLUMNS]
     asked += [
@@ -357,22 +365,22 @@ def test_aggregates(path: str) -> None:
     filters: list[Any] = [op(">", col("row"), lit(4, "bigint")), op("is_not_null", col("word"))]
     for kept, more in ((whole, {}), (_where(whole), {"filters": filters})):
         deep = kept["deep"].to_pylist()
-        inner = [(one or {}).get("in ner") for one in deep]
-        meant = [pc.min_max(kept[name])[one] for name in exact for one in ("min", "max")]
+        inner = [(item or {}).get("in ner") for item in deep]
+        meant = [pc.min_max(kept[name])[item] for name in exact for item in ("min", "max")]
         meant += [len(kept) - kept[name].null_count for name in COLUMNS]
-        meant += [len(kept), min(one["x"] for one in deep if one and one["x"] is not None)]
-        meant += [sum(one is not None for one in inner)]
-        meant += [sum((one or {}).get("y.z") is not None for one in inner)]
+        meant += [len(kept), min(item["x"] for item in deep if item and item["x"] is not None)]
+        meant += [sum(item is not None for item in inner)]
+        meant += [sum((item or {}).get("y.z") is not None for item in inner)]
         wanted, request = aggregates(*asked)
         answer = ask(path, wanted, {**request, **more}, target_rows_per_partition="5")
         assert len(answer.batches) == len(answer.partitions) > 2
         together = pa.Table.from_batches(answer.batches)
-        for at, (one, _, _) in enumerate(asked):
-            column = together.column(at)
-            found = pc.sum(column) if one.startswith("count") else pc.min_max(column)[one]
-            expected = meant[at].as_py() if isinstance(meant[at], pa.Scalar) else meant[at]
-            assert found.as_py() == expected, asked[at]
-            assert found.type == together.schema.field(at).type
+        for index, (item, _, _) in enumerate(asked):
+            column = together.column(index)
+            result = pc.sum(column) if item.startswith("count") else pc.min_max(column)[item]
+            expected = meant[index].as_py() if isinstance(meant[index], pa.Scalar) else meant[index]
+            assert result.as_py() == expected, asked[index]
+            assert result.type == together.schema.field(index).type
 
 
 def _where(whole: pa.Table) -> pa.Table:
@@ -408,15 +416,15 @@ def test_counts_of_columns_without_nulls_come_from_the_manifest(tmp_path: Path) 
     assert ask(where, *aggregates(("count", ["x"], spark.LongType()))).to_pylist() == [{"agg0": 1}]
 
 
-def test_the_rows_are_those_of_the_planned_version(tmp_path: Path) -> None:
+def test_tasks_read_the_planned_version(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": [1, 2]}), where)
     source = LanceDataSource(CaseInsensitiveDict({"path": where}))
     reader = source.reader(source.schema())
     partitions = reader.partitions()
     lance.write_dataset(pa.table({"id": [3]}), where, mode="overwrite")
-    found = [batch.to_pydict() for one in partitions for batch in reader.read(one)]
-    assert found == [{"id": [1, 2]}]
+    result = [batch.to_pydict() for partition in partitions for batch in reader.read(partition)]
+    assert result == [{"id": [1, 2]}]
 
 
 def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
@@ -432,12 +440,12 @@ def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
     for names in (["x"], []):
         schema = spark.StructType([*(kept[name] for name in names), field])
         reader = LanceDataSource(CaseInsensitiveDict({})).reader(schema)
-        batches = [batch for one in reader.partitions()[1:] for batch in reader.read(one)]
+        batches = [batch for item in reader.partitions()[1:] for batch in reader.read(item)]
         assert [batch.num_rows for batch in batches] == [1]
         assert [batch.to_pylist() for batch in batches] == [[dict.fromkeys(names, "b")]]
 
 
-def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:
+def test_the_reply_names_a_version_that_later_scans_read(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"row": [1]}), where)
     first = ask(where, ["row"], {})
@@ -477,7 +485,7 @@ def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:
         )),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_refused(path: str, request_: Any) -> None:
+def test_malformed_requests_are_refused(path: str, request_: Any) -> None:
     with pytest.raises(LanceError):
         ask(path, ["row"], request_)
 
@@ -499,7 +507,7 @@ def test_nesting(path: str, rows: list[dict[str, Any]]) -> None:
             ask(path, ["row"], f'{{"filters":[{text}]}}')
 
 
-def test_a_column_of_the_requests_name_is_a_column(tmp_path: Path) -> None:
+def test_a_table_column_with_the_name_of_the_request_field(tmp_path: Path) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"id": [1], "__lance_request": ["x"]}), where)
     source = LanceDataSource(CaseInsensitiveDict({"path": where}))
@@ -514,7 +522,8 @@ def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyP
     import sys
 
     code = (
-        "import sys; import lance_spark.spark.pushdown.request, lance_spark.spark.read.reader, lance_spark.spark.read.planning\n"
+        "import sys; import lance_spark.spark.pushdown.request, lance_spark.spark.read.reader, "
+        "lance_spark.spark.read.planning\n"
         "assert not {'pyarrow.compute', 'lance_spark.scan.predicates.tree'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -541,10 +550,10 @@ class TestOptionFilter:
         options = {"path": path, "filter": "flag", "columns": "row"}
         source = LanceDataSource(CaseInsensitiveDict(options))
         reader = source.reader(source.schema())
-        found = [
+        result = [
             n for p in reader.partitions() for b in reader.read(p) for n in b["row"].to_pylist()
         ]
-        assert found == [row["row"] for row in rows if row["flag"]]
+        assert result == [row["row"] for row in rows if row["flag"]]
 
     def test_time_zone(self, path: str, rows: list[dict[str, Any]]) -> None:
         text = "instant < TIMESTAMP '2024-02-01 01:30:00'"

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has more to do needs longer.
+#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has
+#: more to do needs longer.
 BUDGET = 1.2
 
 PLAN = """
@@ -71,7 +72,7 @@ def test_planning_imports_nothing_heavy(table: str) -> None:
     assert not [name for name in modules if name.startswith("lance_spark.table.operations")]
 
 
-def test_looking_the_format_up_imports_almost_nothing() -> None:
+def test_the_lookup_of_the_format_imports_almost_nothing() -> None:
     code = """
 import json, sys
 import pyspark.sql.worker.lookup_data_sources

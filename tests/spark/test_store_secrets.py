@@ -19,7 +19,7 @@ MARK = "hunter2"
 SHOWN = "seen-without-us"
 
 
-def test_the_settings_of_a_cluster_have_the_same_pattern() -> None:
+def test_the_cluster_configuration_has_the_same_pattern() -> None:
     """As Java reads them: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(redaction.CONF)]
@@ -27,7 +27,7 @@ def test_the_settings_of_a_cluster_have_the_same_pattern() -> None:
     assert "\\" not in line
 
 
-def test_spark_blots_out_what_we_do() -> None:
+def test_spark_redacts_the_same_options() -> None:
     """Spark's own pattern included. Of what is left, none is a secret: names of hosts and files."""
     patterns = re.compile(f"{redaction.PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
@@ -82,5 +82,5 @@ def test_spark_shows_no_secrets(tmp_path: Path) -> None:
     assert f"azure_storage_account_key={SHOWN}" in log
     assert f"path=s3://{BUCKET}/of-spark" in log.partition("`after`")[2]
     for text in (ran.stdout, ran.stderr, log):
-        at = text.find(MARK)
-        assert at < 0, text[max(0, at - 300) : at + 100]
+        position = text.find(MARK)
+        assert position < 0, text[max(0, position - 300) : position + 100]

@@ -15,7 +15,7 @@ SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
 @pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}")
-def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
+def test_the_example_runs_on_separate_executors(tmp_path: Path) -> None:
     home = make_home(tmp_path / "home")
     homes = {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     command = [

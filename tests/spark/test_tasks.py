@@ -1,4 +1,6 @@
-"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the job could have removed."""
+"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the
+job could have removed.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ class Job:
         (KeyboardInterrupt(), False),
     ],
 )
-def test_files_go_only_if_no_manifest_can_refer_to_them(error: Any, removed: bool) -> None:
+def test_files_are_deleted_only_if_no_manifest_can_refer_to_them(error: Any, removed: bool) -> None:
     job = Job(error)
     writer = LanceWriter(job, ["id"])  # type: ignore[arg-type]
     messages: list[Any] = [LanceCommitMessage(["fragment"])]  # type: ignore[list-item]
@@ -141,7 +143,7 @@ def test_a_task_that_fails_once_leaves_each_row_once(
     assert ids(path) == list(range(30_000))
 
 
-def test_a_job_that_fails_leaves_the_table_and_its_folder_as_they_were(
+def test_a_failed_job_leaves_the_table_and_its_folder_unchanged(
     spark: Any, write: Write, tmp_path: Path
 ) -> None:
     def failing(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,7 +153,8 @@ def test_a_job_that_fails_leaves_the_table_and_its_folder_as_they_were(
         if TaskContext.get().partitionId() == 0:  # type: ignore[union-attr]
             done.touch()
             return
-        # A task that begins its file after the job was aborted leaves it there: let the other one end first.
+        # A task that begins its file after the job was aborted leaves it there: let the other one
+        # end first.
         deadline = time.monotonic() + 30
         while not done.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -168,7 +171,7 @@ def test_a_job_that_fails_leaves_the_table_and_its_folder_as_they_were(
     assert ids(path) == list(range(10))
 
 
-def test_a_value_that_is_refused_leaves_no_file(spark: Any, write: Write, tmp_path: Path) -> None:
+def test_a_refused_value_leaves_no_file(spark: Any, write: Write, tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"id": pa.array([1], pa.int8())}), str(path))
     before = data_files(path)

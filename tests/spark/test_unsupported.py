@@ -35,7 +35,7 @@ def test_streams_in_update_mode_are_refused_and_foreach_batch_works(
 
 
 @pytest.mark.parametrize("mode", ["ignore", "error"])
-def test_modes_that_ask_whether_a_table_exists_are_refused_by_spark(
+def test_spark_refuses_modes_that_depend_on_the_existence_of_a_table(
     spark: Any, write: Write, tmp_path: Path, mode: str
 ) -> None:
     with pytest.raises(Exception, match='"Append" or "Overwrite"'):

@@ -1,1 +1,1 @@
-"""Options of reads and writes: parsed and checked once."""
+"""Parsers of the options of reads and writes."""

@@ -1,4 +1,4 @@
-"""Options of change feeds and of streams that read: parsed and checked here, once."""
+"""Options of change feeds and of streams that read."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from datetime import datetime
 
 from lance_spark.errors import InvalidOptionError, naming
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.options.values import flag, moment, whole
+from lance_spark.spark.options.values import flag, moment, whole_number
 from lance_spark.storage.uri import parse_uri
 
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
-    """Which changes of a table are read.
+    """The changes of a table that are read.
 
     Attributes
     ----------
     change_feed : bool
-        Whether inserted, updated and deleted rows are read; rows that are added otherwise.
+        True to read inserted, updated and deleted rows; False to read added rows only.
     starting_version, ending_version : int or None
         Both inclusive.
     starting_timestamp, ending_timestamp : datetime or None
-        The first version of that time or later; the last one of that time or before. In UTC.
+        In UTC. Begin with the first version at this time or later, and end with the last version at
+        this time or earlier.
     max_fragments, max_bytes : int or None
-        Fragments, and bytes of their files, that a batch of a stream aims at.
+        Target for the fragments of a batch of a stream, and for the bytes of their files.
     skip_change_commits : bool
-        Whether a stream passes over versions that changed rows.
+        Whether a stream skips versions that changed rows.
     """
 
     change_feed: bool = False
@@ -40,12 +41,12 @@ class FeedOptions:
 
     @classmethod
     def parse(cls, options: ReadOptions) -> FeedOptions:
-        """Parse what the options of a read say of changes.
+        """Parse the options of a read that are about changes.
 
         Raises
         ------
         InvalidOptionError
-            A value cannot be used, or two options contradict one another.
+            A value is invalid, or two options exclude each other.
         """
         with naming(parse_uri(options.path).display):
             return cls._parse(options)
@@ -56,30 +57,31 @@ class FeedOptions:
         for end in ("starting", "ending"):
             if f"{end}_version" in given and f"{end}_timestamp" in given:
                 raise InvalidOptionError(
-                    f"options {end}Version and {end}Timestamp exclude one another: give one"
+                    f"options {end}Version and {end}Timestamp exclude each other: set only one"
                 )
-        result = cls(
+        parsed = cls(
             change_feed=flag("read_change_feed", given),
-            starting_version=whole("starting_version", given),
-            ending_version=whole("ending_version", given),
+            starting_version=whole_number("starting_version", given),
+            ending_version=whole_number("ending_version", given),
             starting_timestamp=moment(given.get("starting_timestamp"), "startingTimestamp"),
             ending_timestamp=moment(given.get("ending_timestamp"), "endingTimestamp"),
-            max_fragments=whole("max_fragments_per_trigger", given),
-            max_bytes=whole("max_bytes_per_trigger", given),
+            max_fragments=whole_number("max_fragments_per_trigger", given),
+            max_bytes=whole_number("max_bytes_per_trigger", given),
             skip_change_commits=flag("skip_change_commits", given),
         )
-        if result.change_feed and options.filter is not None:
+        if parsed.change_feed and options.filter is not None:
             raise InvalidOptionError(
-                "option filter is not for change feeds: use .where() on the DataFrame"
+                "option filter does not apply to change feeds: use .where() on the DataFrame"
             )
-        if result.change_feed and result.skip_change_commits:
+        if parsed.change_feed and parsed.skip_change_commits:
             raise InvalidOptionError(
-                "a change feed tells of all changes: leave readChangeFeed or skipChangeCommits out"
+                "options readChangeFeed and skipChangeCommits exclude each other: a change feed "
+                "contains all changes; remove one of them"
             )
-        return result
+        return parsed
 
     def of_batch(self, options: ReadOptions) -> FeedOptions:
-        """Return the options, checked for a change feed that is read at once.
+        """Return the options, checked for a change feed that a batch query reads.
 
         Raises
         ------
@@ -87,11 +89,10 @@ class FeedOptions:
         """
         if not self.change_feed:
             raise InvalidOptionError(
-                f"option {next(iter(options.feed))} is for change feeds and streams: set "
-                "readChangeFeed, or use "
-                "spark.readStream"
+                f"option {next(iter(options.feed))} applies to change feeds and streams only: set "
+                "readChangeFeed, or use spark.readStream"
             )
-        _refuse_versions(options, "startingVersion and endingVersion say which changes are read")
+        _refuse_version(options, "use startingVersion and endingVersion to select changes")
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidOptionError(
                 "a change feed needs the option startingVersion or startingTimestamp: the first "
@@ -106,18 +107,18 @@ class FeedOptions:
         ------
         InvalidOptionError
         """
-        _refuse_versions(
-            options, "a stream begins at startingVersion, or at the newest one, and goes on"
+        _refuse_version(
+            options, "a stream begins at startingVersion, or at the newest version, and goes on"
         )
         if self.ending_version is not None or self.ending_timestamp is not None:
             raise InvalidOptionError(
-                "a stream has no end: leave endingVersion and endingTimestamp out, or use "
+                "a stream has no end: remove endingVersion and endingTimestamp, or use "
                 "trigger(availableNow=True)"
             )
         return self
 
 
-def _refuse_versions(options: ReadOptions, instead: str) -> None:
+def _refuse_version(options: ReadOptions, instead: str) -> None:
     for name in ("version", "tag", "timestamp"):
         if getattr(options, name) is not None:
-            raise InvalidOptionError(f"option {name} reads one version; {instead}")
+            raise InvalidOptionError(f"option {name} selects one version; {instead}")

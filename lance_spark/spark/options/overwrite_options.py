@@ -1,6 +1,4 @@
-"""Options about what a write means for the rows and columns that there are: parsed and checked
-here, once.
-"""
+"""Options of partial overwrites, schema merging and writes that are made once."""
 
 from __future__ import annotations
 
@@ -10,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.options.values import choice, column_names, flag, name_of, timezone_of, whole
+from lance_spark.spark.options.values import (
+    choice,
+    column_names,
+    flag,
+    non_blank,
+    timezone_of,
+    whole_number,
+)
 from lance_spark.spark.pushdown.request import parse_settings
 from lance_spark.table.commit.idempotency import WriteToken, write_of
 
@@ -20,23 +25,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OverwriteOptions:
-    """What a write means for the rows and columns that there are.
+    """The effect of a write on the existing rows and columns of a table.
 
     Attributes
     ----------
     merge_schema : bool
         Whether an append may bring new columns.
-    once : Once or None
-        The write is left out if it was made before.
+    once : WriteToken or None
+        Identifies the write; it is skipped if the table's history has it already.
     replace_where : str or None
-        An overwrite replaces the rows that meet this predicate in Spark's SQL, and no others.
+        Predicate in Spark's SQL: an overwrite replaces the rows that meet it, and no others.
     partition_by : tuple of str
-        An overwrite replaces the rows that have the same values of these columns as its own rows;
-        all rows, if there are none.
+        An overwrite replaces the rows whose values of these columns occur in the new rows. Empty to
+        replace all rows.
     timezone : str or None
-        Of timestamps in `replace_where` that name none.
+        Time zone of the timestamps in `replace_where` that have none.
     settings : SqlSettings or None
-        Of the session, if the optimizer rule has told them.
+        Settings of the session, if the optimizer rule has sent them.
     """
 
     merge_schema: bool = False
@@ -53,7 +58,7 @@ class OverwriteOptions:
 
     @classmethod
     def parse(cls, options: WriteOptions, overwrite: bool) -> OverwriteOptions:
-        """Parse what the options of a write say.
+        """Parse the options of a write.
 
         Parameters
         ----------
@@ -64,40 +69,39 @@ class OverwriteOptions:
         Raises
         ------
         InvalidOptionError
-            A value cannot be used, or two options contradict one another or the mode.
+            A value is invalid, or two options exclude each other or do not fit the mode.
         """
-        given = options.rules
-        where = name_of("replace_where", given)
+        given = options.overwrite
+        where = non_blank("replace_where", given)
         mode = choice("partition_overwrite_mode", given, ("static", "dynamic"))
-        by = column_names("partitionBy", given.get("partition_by")) or ()
+        partition_by = column_names("partitionBy", given.get("partition_by")) or ()
         dynamic = overwrite and mode == "dynamic"
         merge = flag("merge_schema", given)
         if where is not None and not overwrite:
             raise InvalidOptionError(
-                'option replaceWhere says what an overwrite replaces: use .mode("overwrite"), or leave it out'
+                'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
+                "remove the option"
             )
         if where is not None and dynamic:
             raise InvalidOptionError(
-                "options replaceWhere and partitionOverwriteMode=dynamic exclude one another: give "
-                "one"
+                "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
+                "only one"
             )
-        if dynamic and not by:
+        if dynamic and not partition_by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns whose "
-                "values say what is replaced. "
-                "The method .partitionBy() is refused by Spark"
+                "option partitionOverwriteMode=dynamic needs the option partitionBy: the columns "
+                "whose values choose the rows to replace. Spark refuses the method .partitionBy()"
             )
         if merge and overwrite:
             raise InvalidOptionError(
-                "option mergeSchema is for appends: an overwrite of all rows takes the DataFrame's "
-                "columns as they are, one of a "
-                "part keeps the table's"
+                "option mergeSchema applies to appends only: an overwrite of all rows takes the "
+                "DataFrame's columns, and a partial overwrite keeps the table's"
             )
         return cls(
             merge_schema=merge,
             once=_once(given),
             replace_where=where,
-            partition_by=by if dynamic else (),
+            partition_by=partition_by if dynamic else (),
             timezone=timezone_of(given),
             settings=_settings(given),
         )
@@ -117,7 +121,7 @@ def _settings(given: Mapping[str, str]) -> SqlSettings | None:
 
 
 def _once(given: Mapping[str, str]) -> WriteToken | None:
-    app, version = name_of("txn_app_id", given), whole("txn_version", given, least=0)
+    app, version = non_blank("txn_app_id", given), whole_number("txn_version", given, minimum=0)
     try:
         return write_of(app, version)
     except InvalidInputError as error:

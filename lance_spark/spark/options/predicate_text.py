@@ -1,18 +1,19 @@
-"""The text of a predicate among options, and the settings of the session that it is read by.
+"""The text of a predicate in an option, and the settings of the session that change its meaning.
 
-| | planning process | tasks |
+| push-down | planning process | tasks |
 | --- | --- | --- |
-| with push-down | is told all settings that matter, by the optimizer rule | |
-| without | knows none, and takes Spark's defaults | see those that are set in the session, and refuse a text that these change |
+| on | gets all settings from the optimizer rule | check nothing |
+| off | parses the text by Spark's defaults | refuse a text that the session's settings change |
 
-Spark starts the planning process with no setting of the session. Tasks get those that are not left
-at their defaults, as local properties. The time zone is none of these settings: it is the option
-timezone, or what the rule tells; without both a predicate that needs it is refused.
+Spark starts the planning process without the settings of the session. Tasks get those that the user
+has set, as local properties. The time zone is different: it comes from the option timezone or from
+the rule. Without both, a predicate that needs it is refused.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,6 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql import SPARK_NAMES, SqlSettings, parse_predicate
 from lance_spark.scan.predicates.tree import Predicate
-from lance_spark.spark.pushdown.sql_settings import settings_of_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class OptionText:
     schema : Schema
         Columns that it can name.
     settings : SqlSettings
-        That planning reads it by.
-    told : bool
-        Whether they are those of the session.
+        Settings that the planning process parses it with.
+    from_session : bool
+        Whether they are the settings of the session, not Spark's defaults.
     """
 
     option: str
     text: str
     schema: Schema
     settings: SqlSettings
-    told: bool
+    from_session: bool
 
     @classmethod
     def planned(
@@ -55,7 +55,7 @@ class OptionText:
         session: SqlSettings | None,
         time_zone: str | None,
     ) -> OptionText:
-        """Return a text as planning reads it.
+        """Return a text with the settings that the planning process parses it with.
 
         Parameters
         ----------
@@ -63,13 +63,13 @@ class OptionText:
         text : str
         schema : Schema
         session : SqlSettings, optional
-            Of the session, as the rule tells them.
+            Settings of the session, if the rule has sent them.
         time_zone : str, optional
-            Of the option timezone.
+            Value of the option timezone.
         """
         settings = session
         if settings is None:
-            # Spark's own default, on the driver, where this runs too.
+            # Spark's own default of ANSI mode. The planning process runs on the driver, as Spark.
             ansi = str(os.environ.get("SPARK_ANSI_SQL_MODE") != "false").lower()
             settings = settings_of_session({SPARK_NAMES["ansi"]: ansi})
         if time_zone is not None:
@@ -77,37 +77,34 @@ class OptionText:
         return cls(option, text, schema, settings, session is not None)
 
     def predicate(self) -> Predicate:
-        """Return what the text says.
+        """Return the predicate of the text.
 
         Raises
         ------
         InvalidInputError
-            It is no predicate on the columns. If it is one under another setting of the session,
-            the error names it.
+            The text is not a predicate on the columns. If it is one under another setting of the
+            session, the error names the setting.
         """
         try:
             return parse_predicate(self.text, self.schema, self.settings)
         except InvalidInputError as error:
-            settings = [] if self.told else self._settings_that_help()
+            settings = [] if self.from_session else self._settings_that_help()
             if not settings:
                 raise
             raise InvalidInputError(
-                f"{error}. Option {self.option} is read by Spark's default settings here; the text "
-                "is a condition with "
-                f"{' or '.join(settings)}. If the session has that setting, call "
-                "lance_spark.enable(spark), which hands it "
-                "over, or use .where(...) or a method of LanceTable"
+                f"{error}. Option {self.option} is parsed by Spark's default settings; the text is "
+                f"a condition with {' or '.join(settings)}. If the session has that setting, call "
+                "lance_spark.enable(spark), which sends the session's settings, or use .where(...) "
+                "or a method of LanceTable"
             ) from None
 
     def _settings_that_help(self) -> list[str]:
-        """Return the settings of Spark, each with a value, that alone make a condition of the
-        text.
-        """
-        result = []
+        """Return each setting of Spark, with its value, that alone makes the text a condition."""
+        helpful = []
         for name, setting in SPARK_NAMES.items():
             default = getattr(self.settings, name)
             if name == "time_zone":
-                # The option timezone is what errors about zones ask for.
+                # Errors about time zones ask for the option timezone.
                 continue
             other: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
             changed: dict[str, Any] = {name: other}
@@ -118,14 +115,12 @@ class OptionText:
                 parse_predicate(self.text, self.schema, replace(self.settings, **changed))
             except InvalidInputError:
                 continue
-            result.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
-        return result
+            helpful.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
+        return helpful
 
     def for_tasks(self) -> OptionText | None:
-        """Return what tasks have to check, with the columns that matter; None if there is nothing
-        to check.
-        """
-        if self.told:
+        """Return the text that tasks check, with the columns it names; None if there is no need."""
+        if self.from_session:
             return None
         text = self.text.lower()
         named = [
@@ -134,7 +129,7 @@ class OptionText:
         return replace(self, schema=Schema(tuple(named)))
 
     def check(self) -> None:
-        """Refuse the text if the session that runs this task would read it differently.
+        """Refuse the text if the session of this task gives it another meaning.
 
         Raises
         ------
@@ -155,23 +150,47 @@ class OptionText:
             name if value is None else f"{name}={value}" for name, value in sorted(changed.items())
         )
         raise InvalidOptionError(
-            f"option {self.option}: {self.text!r} is read by Spark's default settings, and this "
-            "session has others that may change "
-            f"its meaning: {shown}. Call lance_spark.enable(spark), which hands the settings over, "
-            "or use .where(...) or a method of "
-            "LanceTable"
+            f"option {self.option}: {self.text!r} is parsed by Spark's default settings, and this "
+            f"session has others that may change its meaning: {shown}. Call "
+            "lance_spark.enable(spark), which sends the session's settings, or use .where(...) or "
+            "a method of LanceTable"
         )
 
 
-def _session_of_task(planned: SqlSettings) -> SqlSettings:
-    """Return the settings of the session as this task sees them; what it does not see is as
-    planned.
+def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
+    """Return the settings of a session of the installed release of Spark.
+
+    Parameters
+    ----------
+    conf : mapping of str to str
+        Values by Spark's names. A missing name has the default of this release.
+
+    Raises
+    ------
+    InvalidInputError
+        Spark does not allow a value.
     """
+    if not _has_setting_for_doubled_quotes():
+        # Spark 4.0 ignores a setting that it does not have.
+        conf = {**conf, SPARK_NAMES["consecutive_string_literals"]: "true"}
+    return SqlSettings.from_conf(conf)
+
+
+def _has_setting_for_doubled_quotes() -> bool:
+    """Return whether a doubled quote in a string can stand for a quote: from Spark 4.1 on."""
+    import pyspark
+
+    return tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1)
+
+
+def _session_of_task(planned: SqlSettings) -> SqlSettings:
+    """Return the settings of the session that runs this task. Unset ones are as planned."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         return planned
-    seen = {name: context.getLocalProperty(name) for name in SPARK_NAMES.values()}
-    session = settings_of_session({**planned.changed(), **{k: v for k, v in seen.items() if v}})
+    properties = {name: context.getLocalProperty(name) for name in SPARK_NAMES.values()}
+    given = {name: value for name, value in properties.items() if value}
+    session = settings_of_session({**planned.changed(), **given})
     return replace(session, time_zone=planned.time_zone)

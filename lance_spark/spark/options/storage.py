@@ -1,12 +1,12 @@
-"""Options of the store among the options of the source.
+"""Options of the store among the options of the data source.
 
-- The names of `KNOWN` stand among the plain options, as other connectors have them, or below a
+- The names of `KNOWN` may be given as plain options, as other connectors have them, or with a
   prefix;
-- below `storage_options.` or `storage.`, or in the JSON object `storage_options`, any name may
-  stand: what is not in `KNOWN` reaches the file system as it is.
+- with the prefix `storage_options.` or `storage.`, or in the JSON object `storage_options`, any
+  name may be given: a name that is not in `KNOWN` is passed to the file system unchanged.
 
-What they mean is said in `lance_spark.storage.options.fsspec_options`. They travel as they were
-given. Values may be secrets: nothing here puts one in a message.
+`lance_spark.storage.options.fsspec_options` documents their meaning. Values may be secrets, so no
+message here shows one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ __all__ = ["KNOWN", "checked", "parse_flag"]
 
 
 def checked(options: Mapping[str, Any], path: str | None) -> dict[str, Any]:
-    """Return options of the store as they were given, if the store at a path can have them.
+    """Return options of the store unchanged, once it is certain that the store of a path accepts
+    them.
 
     Parameters
     ----------
     options : mapping
     path : str or None
-        Of the table. Without one, as with one that is none, there is nothing to check.
+        Of the table. Without a valid path the options are not checked.
 
     Raises
     ------
     InvalidOptionError
-        A value is none that the option can have, or the option is not supported for this store.
+        A value is invalid, or this store does not support the option.
     """
     if path is not None and options:
         try:
             scheme = parse_uri(path).scheme
         except LanceError:
-            # Whoever opens the table says so.
+            # Opening the table reports the invalid path.
             return dict(options)
         to_fsspec(scheme, options, {})
     return dict(options)

@@ -1,6 +1,4 @@
-"""Values of options, parsed from the texts that Spark hands over: each error names the option, what
-was expected, and what was given.
-"""
+"""Parsers of option values. Each error names the option, what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from lance_spark.spark.options import storage as storage_options
 
 _FILE_VERSIONS = ("stable", "legacy", "0.1", "2.0", "2.1", "2.2")
 _INT64_MAX = 2**63 - 1
-_MOST_FRAGMENTS = 10_000_000
+_MAX_FRAGMENTS = 10_000_000
 
 
-def whole(
-    name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX, least: int = 1
+def whole_number(
+    name: str, plain: Mapping[str, str], *, minimum: int = 1, maximum: int = _INT64_MAX
 ) -> int | None:
-    """Return a whole number, None if the option is not given.
+    """Return a whole number; None if the option is not given.
 
     Raises
     ------
@@ -29,10 +27,10 @@ def whole(
     text = plain.get(name)
     if text is None:
         return None
-    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and least <= int(text) <= limit:
+    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and minimum <= int(text) <= maximum:
         return int(text)
     raise InvalidOptionError(
-        f"option {name}: give a whole number from {least} to {limit}, not {shown(text)}"
+        f"option {name} must be a whole number from {minimum} to {maximum}, not {shown(text)}"
     )
 
 
@@ -47,7 +45,7 @@ def flag(name: str, plain: Mapping[str, str]) -> bool:
 
 
 def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    """Return one of some words, in lower case, None if the option is not given.
+    """Return one of `choices`, in lower case; None if the option is not given.
 
     Raises
     ------
@@ -56,16 +54,16 @@ def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str
     text = plain.get(name)
     if text is None:
         return None
-    chosen = text.strip().lower()
-    if chosen not in choices:
+    value = text.strip().lower()
+    if value not in choices:
         raise InvalidOptionError(
-            f"option {name}: give one of {', '.join(choices)}, not {shown(text)}"
+            f"option {name} must be one of {', '.join(choices)}, not {shown(text)}"
         )
-    return chosen
+    return value
 
 
-def name_of(name: str, plain: Mapping[str, str]) -> str | None:
-    """Return a text that is not blank, None if the option is not given.
+def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
+    """Return a text that is not blank; None if the option is not given.
 
     Raises
     ------
@@ -73,18 +71,18 @@ def name_of(name: str, plain: Mapping[str, str]) -> str | None:
     """
     text = plain.get(name)
     if text is not None and not text.strip():
-        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
+        raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
     return text
 
 
 def timezone_of(plain: Mapping[str, str]) -> str | None:
-    """Return the name or offset of the option timezone, None if it is not given.
+    """Return the name or offset of the option timezone; None if it is not given.
 
     Raises
     ------
     InvalidOptionError
     """
-    text = name_of("timezone", plain)
+    text = non_blank("timezone", plain)
     if text is None:
         return None
     from lance_spark.scan.predicates.times import tzinfo_of
@@ -93,14 +91,14 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
         tzinfo_of(text.strip())
     except ValueError:
         raise InvalidOptionError(
-            "option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not "
-            f"{shown(text)}"
+            "option timezone must be a name such as Europe/Berlin, or an offset such as +01:00, "
+            f"not {shown(text)}"
         ) from None
     return text.strip()
 
 
 def moment(text: str | None, name: str = "timestamp") -> datetime | None:
-    """Return a time in UTC, which a text without an offset is in already.
+    """Return a time in UTC. A text without an offset is a time in UTC.
 
     Raises
     ------
@@ -113,36 +111,36 @@ def moment(text: str | None, name: str = "timestamp") -> datetime | None:
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidOptionError(
-            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for "
-            "UTC, "
-            f"not {shown(text)}"
+            f"option {name} must be a time such as 2026-01-31T12:00:00+01:00, or without an offset "
+            f"for UTC, not {shown(text)}"
         ) from None
 
 
 def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
-    """Return names of columns, each once: of a JSON list, or with commas between.
+    """Return the column names of a JSON list, or of a text with commas between them.
 
     Raises
     ------
     InvalidOptionError
+        The text is neither, or a name occurs twice.
     """
     if text is None:
         return None
     names = json_list(text) if text.lstrip().startswith("[") else text.split(",")
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
-            f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
-            f"{shown(text)} is neither"
+            f"option {name} must be comma-separated names, or a JSON list such as "
+            f'["id", "point.x"], not {shown(text)}'
         )
-    result = tuple(name.strip() for name in names)
-    twice = sorted({name for name in result if result.count(name) > 1})
-    if twice:
-        raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
-    return result
+    columns = tuple(name.strip() for name in names)
+    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    if repeated:
+        raise InvalidOptionError(f"option {name} names {', '.join(repeated)} more than once")
+    return columns
 
 
 def fragment_ids(text: str | None) -> tuple[int, ...] | None:
-    """Return numbers of fragments, increasing: numbers and ranges with commas between.
+    """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``.
 
     Raises
     ------
@@ -150,25 +148,25 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
     """
     if text is None:
         return None
-    results: list[range] = []
+    ranges: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         if match is None:
             raise InvalidOptionError(
-                "option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not "
-                f"{shown(text)}"
+                "option fragment_ids must be comma-separated ids and ranges, such as 3,7-9, "
+                f"not {shown(text)}"
             )
         first, last = int(match[1]), int(match[2] or match[1])
-        results.append(range(first, last + 1))
-    if sum(map(len, results)) > _MOST_FRAGMENTS:
+        ranges.append(range(first, last + 1))
+    if sum(map(len, ranges)) > _MAX_FRAGMENTS:
         raise InvalidOptionError(
-            f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
+            f"option fragment_ids names more than {_MAX_FRAGMENTS:,} fragments; leave it out"
         )
-    return tuple(sorted({number for part in results for number in part}))
+    return tuple(sorted({fragment_id for ids in ranges for fragment_id in ids}))
 
 
 def file_version(text: str | None) -> str | None:
-    """Return a file version that can be written.
+    """Return a file version that this release writes; None if it is not given.
 
     Raises
     ------
@@ -179,14 +177,14 @@ def file_version(text: str | None) -> str | None:
     version = text.strip().lower()
     if version not in _FILE_VERSIONS:
         raise InvalidOptionError(
-            f"option data_storage_version: {shown(text)} cannot be written; give one of "
-            f"{', '.join(_FILE_VERSIONS)}"
+            f"option data_storage_version must be one of {', '.join(_FILE_VERSIONS)}, "
+            f"not {shown(text)}"
         )
     return version
 
 
 def filter_tree(text: str | None) -> dict[str, Any] | None:
-    """Return the tree of a condition, None if it is not given.
+    """Return the tree of a condition (`filter_trees`); None if it is not given.
 
     Raises
     ------
@@ -202,14 +200,13 @@ def filter_tree(text: str | None) -> dict[str, Any] | None:
         tree = None
     if not isinstance(tree, dict):
         raise InvalidOptionError(
-            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option "
-            "filter"
+            "option filter_tree must be a JSON object that LanceTable sets: use the option filter"
         )
     return tree
 
 
 def json_list(text: str) -> list[Any] | None:
-    """Return a JSON list, None if the text is none."""
+    """Return a JSON list; None if the text is not a JSON list."""
     import json
 
     try:
@@ -220,7 +217,7 @@ def json_list(text: str) -> list[Any] | None:
 
 
 def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option about stores.
+    """Return the JSON object of an option about stores. The error shows no part of the text.
 
     Raises
     ------
@@ -232,16 +229,17 @@ def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    # Not even a part of the text is shown: it holds secrets.
     if not isinstance(value, dict):
+        # The text may hold secrets.
         raise InvalidOptionError(
-            f'option {name}: give a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
+            f'option {name} must be a JSON object such as {{"endpoint": "http://localhost:9000"}}'
             if name == "storage_options"
-            else f"option {name}: give a JSON object, from the path of each base path to its storage options"
+            else f"option {name} must be a JSON object that maps the path of each base path to its "
+            "storage options"
         )
     return value
 
 
 def shown(text: str) -> str:
-    """Return a text as messages quote it: its start, if it is long."""
+    """Return a text as messages quote it. Long texts are cut."""
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,1 +1,1 @@
-"""Push-down: Spark hands columns, filters, limits and aggregates to the scan."""
+"""Push-down: Spark passes columns, filters, limits and aggregates to the scan."""

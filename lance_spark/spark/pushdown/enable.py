@@ -1,9 +1,8 @@
-"""Turning push-down on: the rule of `lance_spark.spark.pushdown.java` in a session that runs.
+"""Enabling push-down in a running session.
 
-A session asks the object `SparkSession.extensions` for its rules once for each query, so a rule
-that is added there counts from the next query on, in this session and in those that `newSession()`
-makes of it. The SQL configuration `spark.lance.pushdown.enabled` (default true) is looked up for
-each query too.
+A session asks the object `SparkSession.extensions` for its rules once for each query. A rule that
+is added there is used from the next query on, in this session and in those that `newSession()`
+makes. The setting `spark.lance.pushdown.enabled` (default true) is read for each query too.
 """
 
 from __future__ import annotations
@@ -29,21 +28,19 @@ if TYPE_CHECKING:
 
 CONF = "spark.lance.pushdown.enabled"
 CONNECT = (
-    "push-down cannot be turned on through Spark Connect: have the server configured by `python -m "
-    "lance_spark conf`, or name "
-    "the columns by .schema(...) or by the option columns"
+    "push-down cannot be enabled from a client of Spark Connect: configure the server by "
+    "`python -m lance_spark conf`, or select columns by .schema(...) or the option columns"
 )
 
 
 def enable(spark: SparkSession) -> None:
-    """Have `format("lance")` read the columns, rows and counts that a query needs, and no more.
+    """Enable push-down: ``format("lance")`` reads only the columns, rows and counts of a query.
 
-    Holds for every query that the session, or a session made from it, plans from now on; frames,
-    views and caches that exist already are fine. A second call does nothing, nor does one where it
-    is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it off,
-    and "true" on again, at any time. Plans show no secrets among options from then on
-    (`redaction`). Under a version of Spark that this release does not know, there is a warning and
-    nothing changes.
+    Applies to all queries that the session, or a session made from it, plans from now on, including
+    those over existing frames, views and caches. Plans also stop to show secrets among options. The
+    setting ``spark.lance.pushdown.enabled`` turns push-down off ("false") and on again ("true") at
+    any time. A call has no effect if push-down is enabled already. Under an unsupported version of
+    Spark it only warns.
 
     Parameters
     ----------
@@ -52,9 +49,8 @@ def enable(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedError
-        The session is one of Spark Connect whose server is not configured so, the rule cannot be
-        compiled in its JVM, or the Python of its workers does not have this package, which is
-        looked up once.
+        The session is a client of Spark Connect and the server is not configured for push-down, the
+        JVM cannot compile the rule, or the Python of Spark's workers lacks this package.
 
     Examples
     --------
@@ -68,7 +64,7 @@ def enable(spark: SparkSession) -> None:
         return
     if not is_known(spark.version):
         warnings.warn(
-            f"lance_spark knows Spark 4.0 to 4.3, and this is {spark.version}: push-down stays off",
+            f"lance_spark supports Spark 4.0 to 4.3, not {spark.version}: push-down stays off",
             stacklevel=2,
         )
         return
@@ -79,15 +75,13 @@ def enable(spark: SparkSession) -> None:
     except java_error() as error:
         cause = str(error.java_exception.toString()).splitlines()[0]
         raise UnsupportedError(
-            f"push-down is off: the rule cannot be compiled in Spark {spark.version} ({cause})"
+            f"push-down is off: Spark {spark.version} cannot compile the rule ({cause})"
         ) from error
     extension.newInstance().apply(spark._jsparkSession.extensions())
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Tell whether push-down is on for the next query of a session, by `enable` or by
-    configuration.
-    """
+    """Return whether push-down is on for the next query of a session."""
     if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):
@@ -100,8 +94,8 @@ def is_enabled(spark: SparkSession) -> bool:
 
 
 def _is_on_server(spark: Any) -> bool:
-    """Tell whether the server of a session of Spark Connect was configured with the rule's jar."""
-    from lance_spark.spark.pushdown.java import EXTENSION
+    """Return whether the server of a client of Spark Connect was configured with the rule's jar."""
+    from lance_spark.spark.pushdown.compile_java import EXTENSION
 
     if not is_configured(spark):
         return False
@@ -110,6 +104,6 @@ def _is_on_server(spark: Any) -> bool:
     try:
         (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
     except PySparkException:
-        # The server found no such class, and has said so in its log; or it lets nobody call Java.
+        # The server did not find the class, which its log says, or does not allow calls of Java.
         return False
     return bool(row[0] == "true")

@@ -1,14 +1,17 @@
-"""Filters as the rule of Spark's optimizer writes them, as predicates.
+"""Parsing of filter trees, the form in which the rule of Spark's optimizer sends filters.
 
-| tree | |
+| tree | meaning |
 | --- | --- |
-| `{"col": [path]}` | a column, or a struct's child; a boolean one is a filter itself |
-| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hex digits, numbers as Java writes them |
-| `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with contains` |
-| `{"op": "like", "args": [...], "escape": character}` | |
+| `{"col": [path]}` | a column or a struct's child; a boolean column is a filter |
+| `{"lit": text or null, "type": name}` | a literal of a Spark type; a boolean literal is a filter |
+| `{"op": name, "args": [...]}` | an operation, see below |
+| `{"op": "like", "args": [...], "escape": character}` | SQL's LIKE |
 
-Both sides of a comparison have one type of Spark's. Dates and timestamps stay numbers: Spark's
-reach further than Python's.
+Operations are `and`, `or`, `not`, `=`, `<=>`, `<`, `<=`, `>`, `>=`, `in`, `is_null`, `is_not_null`,
+`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days,
+timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits,
+and numbers as Java writes them. Both sides of a comparison have the same Spark type. Dates and
+timestamps stay numbers, because Spark's range is larger than Python's.
 """
 
 from __future__ import annotations
@@ -29,15 +32,18 @@ from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicat
 from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 
-_COMPARED: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_MATCHED = {"starts_with": "starts", "ends_with": "ends", "contains": "contains", "like": "like"}
-_INTEGERS = {
+_COMPARISONS: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_MATCHES = {"starts_with": "starts", "ends_with": "ends", "contains": "contains", "like": "like"}
+_DTYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
     "tinyint": pa.int8(),
     "smallint": pa.int16(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-}
-_TEMPORAL = {
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
@@ -45,12 +51,12 @@ _TEMPORAL = {
 }
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
-#: Each level is some calls, and more of them where a predicate is pickled.
-_DEEPEST = 100
+#: Each level takes several frames of Python's stack, and more when a predicate is pickled.
+_MAX_DEPTH = 100
 
 
 def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
-    """Return the predicate that a tree says.
+    """Return the predicate of a tree.
 
     Parameters
     ----------
@@ -61,20 +67,20 @@ def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
     Raises
     ------
     InvalidInputError
-        The columns are not there, or of types that the filter cannot be answered for.
+        A column is not found, or its type has no such filter.
     UnsupportedError
-        The tree is malformed, or has what this release does not know.
+        The tree is malformed, or this release does not know a part of it.
     """
-    return _Trees(schema).predicate(tree, 0)
+    return _TreeParser(schema).predicate(tree, 0)
 
 
 def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of the columns that a tree is about."""
+    """Yield the paths of the columns of a tree."""
     if isinstance(tree, dict):
         if "col" in tree:
             yield column_path(tree["col"], tree)
-        for item in tree.get("args", ()):
-            yield from columns_of(item)
+        for argument in tree.get("args", ()):
+            yield from columns_of(argument)
 
 
 def _literal(tree: dict[str, Any]) -> Typed:
@@ -83,34 +89,23 @@ def _literal(tree: dict[str, Any]) -> Typed:
     if tree.keys() != {"lit", "type"} or not isinstance(name, str):
         raise refused("a literal is malformed", tree)
     if not (text is None or isinstance(text, str)):
-        raise refused("a literal is no text", tree)
+        raise refused("a literal is not a text", tree)
     try:
-        kind = _kind(name, tree)
-        return Typed(None if text is None else _value(text, kind), kind)
+        dtype = _dtype(name, tree)
+        return Typed(None if text is None else _value(text, dtype), dtype)
     except (ValueError, InvalidOperation) as error:
-        raise refused(f"a literal is no {name} ({error})", tree) from None
+        raise refused(f"a literal is not of type {name} ({error})", tree) from None
 
 
-def _kind(name: str, tree: object) -> pa.DataType:
-    if name in _INTEGERS:
-        return _INTEGERS[name]
-    if name in _TEMPORAL:
-        return _TEMPORAL[name]
-    if _INTERVAL.fullmatch(name):
-        return DURATION
+def _dtype(name: str, tree: object) -> pa.DataType:
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[8:-1].partition(",")
         return pa.decimal128(int(precision), int(scale or 0))
-    plain: dict[str, pa.DataType] = {
-        "boolean": pa.bool_(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-    }
-    if name not in plain:
+    if _INTERVAL.fullmatch(name):
+        return DURATION
+    if name not in _DTYPES:
         raise refused(f"literals of type {name} are not known", tree)
-    return plain[name]
+    return _DTYPES[name]
 
 
 def _value(text: str, dtype: pa.DataType) -> Any:
@@ -135,16 +130,16 @@ def _value(text: str, dtype: pa.DataType) -> Any:
         raise ValueError(text)
     if not dtype.equals(TIME):
         return number
-    micros, rest = divmod(number, 1000)
+    microseconds, rest = divmod(number, 1000)
     if rest:
         raise ValueError(text)
-    return micros
+    return microseconds
 
 
-class _Trees:
+class _TreeParser:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._nodes: dict[str, Callable[[dict[str, Any], list[Any]], Predicate]] = {
+        self._operations: dict[str, Callable[[dict[str, Any], list[Any]], Predicate]] = {
             "<=>": lambda tree, args: self._null_safe(tree, *_two(tree, args)),
             "in": self._in,
             "is_null": lambda tree, args: IsNull(self._column(_one(tree, args))),
@@ -153,37 +148,37 @@ class _Trees:
         }
 
     def predicate(self, tree: object, depth: int) -> Predicate:
-        if depth > _DEEPEST:
-            raise refused(f"a filter is nested more than {_DEEPEST} deep", "the filters")
+        if depth > _MAX_DEPTH:
+            raise refused(f"a filter is nested more than {_MAX_DEPTH} deep", "the filters")
         if not isinstance(tree, dict):
-            raise refused("a filter is no object", tree)
+            raise refused("a filter is not an object", tree)
         if "op" not in tree:
-            return self._truth(tree)
+            return self._boolean(tree)
         op, args = tree["op"], tree.get("args")
-        known = {"op", "args", "escape"} if op == "like" else {"op", "args"}
-        if not isinstance(args, list) or tree.keys() != known:
+        keys = {"op", "args", "escape"} if op == "like" else {"op", "args"}
+        if not isinstance(args, list) or tree.keys() != keys:
             raise refused("a filter is malformed", tree)
         if op in ("and", "or"):
             if not args:
                 raise refused("a filter is malformed", tree)
-            parts = tuple(self.predicate(item, depth + 1) for item in _chain(op, args))
+            parts = tuple(self.predicate(part, depth + 1) for part in _flattened(op, args))
             return And(parts) if op == "and" else Or(parts)
         if op == "not":
             return self.predicate(_one(tree, args), depth + 1).negated()
-        if op in _COMPARED:
-            return self._compare(_COMPARED[op], *_two(tree, args))
-        if op in _MATCHED:
-            return self._match(_MATCHED[op], tree, *_two(tree, args))
-        if op in self._nodes:
-            return self._nodes[op](tree, args)
+        if op in _COMPARISONS:
+            return self._compare(_COMPARISONS[op], *_two(tree, args))
+        if op in _MATCHES:
+            return self._match(_MATCHES[op], tree, *_two(tree, args))
+        if op in self._operations:
+            return self._operations[op](tree, args)
         raise refused(f"the filter {op!r} is not known", tree)
 
-    def _truth(self, tree: dict[str, Any]) -> Predicate:
+    def _boolean(self, tree: dict[str, Any]) -> Predicate:
         if _is_column(tree):
             return coercion.compare(self._column(tree), "==", True)
         literal = _literal(tree)
         if not pat.is_boolean(literal.dtype):
-            raise refused("a literal is no filter", tree)
+            raise refused("a literal of this type is not a filter", tree)
         return Constant(literal.value)
 
     def _compare(self, op: Op, left: Any, right: Any) -> Predicate:
@@ -193,74 +188,71 @@ class _Trees:
             return coercion.compare(self._column(left), op, _literal(right))
         if _is_column(right):
             return coercion.compare(self._column(right), coercion.FLIPPED[op], _literal(left))
-        one, other = _literal(left), _literal(right)
-        if not one.dtype.equals(other.dtype):
-            raise refused("two literals are of two types", (left, right))
-        arrays = [pa.array([side.value], side.dtype) for side in (one, other)]
-        return Constant(compared(arrays[0], op, arrays[1])[0].as_py())
+        literals = (_literal(left), _literal(right))
+        if not literals[0].dtype.equals(literals[1].dtype):
+            raise refused("two literals have different types", (left, right))
+        values, others = (pa.array([literal.value], literal.dtype) for literal in literals)
+        return Constant(compared(values, op, others)[0].as_py())
 
     def _null_safe(self, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left):
             left, right = right, left
         if not _is_column(left):
-            raise refused("no side is a column", tree)
-        one = self._column(left)
+            raise refused("neither side is a column", tree)
+        column = self._column(left)
         if not _is_column(right):
-            return coercion.null_safe_equal(one, _literal(right))
-        return coercion.null_safe_equal_columns(one, self._column(right))
+            return coercion.null_safe_equal(column, _literal(right))
+        return coercion.null_safe_equal_columns(column, self._column(right))
 
     def _in(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
-        where = self._column(args[0])
-        values = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
-        kind = coercion.kind_of(where.field)
-        if all(isinstance(item, Typed) and item.dtype.equals(kind) for item in values):
-            # Of lists of thousands of values, none needs to be looked at.
-            valid = [
-                item.value for item in values if isinstance(item, Typed) and item.value is not None
-            ]
-            return In(where, pa.array(valid, kind), len(valid) < len(values))
-        return coercion.is_in(where, values)
+        column = self._column(args[0])
+        items = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
+        dtype = coercion.kind_of(column.field)
+        literals = [item for item in items if isinstance(item, Typed) and item.dtype.equals(dtype)]
+        if len(literals) == len(items):
+            # Without coercion of each item: lists of thousands of values are common.
+            values = [literal.value for literal in literals if literal.value is not None]
+            return In(column, pa.array(values, dtype), len(values) < len(items))
+        return coercion.is_in(column, items)
 
     def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
-        where = self._column(_one(tree, args))
-        if not pat.is_floating(coercion.kind_of(where.field)):
-            raise refused("only a floating-point number can be NaN", tree)
-        return IsNan(where)
+        column = self._column(_one(tree, args))
+        if not pat.is_floating(coercion.kind_of(column.field)):
+            raise refused("is_nan is only for floating-point numbers", tree)
+        return IsNan(column)
 
-    def _match(self, how: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
+    def _match(self, match: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):
-            raise refused("only a column is matched, and with a literal", tree)
-        where, text = self._column(left), _literal(right).value
-        if how == "like":
+            raise refused("only a column can be matched, and only with a literal", tree)
+        column, text = self._column(left), _literal(right).value
+        if match == "like":
             escape = tree["escape"]
             if not isinstance(escape, str) or len(escape) != 1:
-                raise refused("there is no one escape character", tree)
+                raise refused("the escape is not one character", tree)
             if text is not None:
                 # Checks the column's type.
-                coercion.match(where, "contains", text)
-                return coercion.like(where, text, escape)
-        return coercion.match(where, how, text)
+                coercion.match(column, "contains", text)
+                return coercion.like(column, text, escape)
+        return coercion.match(column, match, text)
 
     def _column(self, tree: Any) -> Column:
         if not _is_column(tree) or len(tree) != 1:
-            raise refused("something else than a column is asked about", tree)
+            raise refused("an argument is not a column", tree)
         return coercion.column(self._schema, column_path(tree["col"], tree))
 
 
-def _chain(op: str, args: list[Any]) -> Iterator[Any]:
-    """Yield what a chain of conditions is made of: Spark nests one of a thousand conditions a
-    thousand levels deep.
-    """
-    left = args[::-1]
-    while left:
-        one = left.pop()
-        inner = one.get("args") if isinstance(one, dict) and one.get("op") == op else None
-        if isinstance(inner, list) and inner and one.keys() == {"op", "args"}:
-            left += inner[::-1]
+def _flattened(op: str, args: list[Any]) -> Iterator[Any]:
+    """Yield the arguments of a chain of one operation, which Spark nests one in the other."""
+    remaining = args[::-1]
+    while remaining:
+        part = remaining.pop()
+        inner = part.get("args") if isinstance(part, dict) and part.get("op") == op else None
+        if isinstance(inner, list) and inner and part.keys() == {"op", "args"}:
+            remaining += inner[::-1]
         else:
-            yield one
+            yield part
 
 
 def _is_column(tree: object) -> bool:
@@ -269,14 +261,14 @@ def _is_column(tree: object) -> bool:
 
 def _one(tree: object, args: list[Any]) -> Any:
     if len(args) != 1:
-        raise refused("a filter has not one argument", tree)
+        raise refused("a filter must have one argument", tree)
     return args[0]
 
 
 def _two(tree: object, args: list[Any]) -> tuple[Any, Any]:
     if len(args) != 2:
-        raise refused("a filter has not two arguments", tree)
+        raise refused("a filter must have two arguments", tree)
     left, right = args
     if not (isinstance(left, dict) and isinstance(right, dict)):
-        raise refused("an argument is no object", tree)
+        raise refused("an argument is not an object", tree)
     return left, right

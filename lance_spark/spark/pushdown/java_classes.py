@@ -1,6 +1,4 @@
-"""Classes of this package in the JVM of a classic session: those of a jar, or compiled once from
-`spark/pushdown/java/`.
-"""
+"""Java classes of this package in the JVM of a classic session: from a jar, or compiled once."""
 
 from __future__ import annotations
 
@@ -8,24 +6,24 @@ from collections.abc import Collection
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lance_spark.spark.pushdown.java import EXTENSION, PACKAGE, compile_rule
+from lance_spark.spark.pushdown.compile_java import EXTENSION, PACKAGE, compile_rule
 
-#: What `Conditions` needs: a few of the sources, which compile in a third of the time.
+#: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = ("Conditions.java", "Expressions.java", "Forms.java", "Log.java")
 
-#: The class Extension, as py4j has it, of each JVM that has it.
+#: The class Extension by the gateway of its JVM.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-#: The class Conditions of each JVM; None where it cannot be had.
+#: The class Conditions by the gateway of its JVM; None if it is not available.
 _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def is_connect(spark: Any) -> bool:
-    """Return whether a session is one of Spark Connect, which has no JVM at hand."""
+    """Return whether a session is a client of Spark Connect, which has no JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_known(version: str) -> bool:
-    """Return whether the Java sources are written for a version of Spark."""
+    """Return whether the Java sources support a version of Spark."""
     return version.split(".")[:2] in (["4", "0"], ["4", "1"], ["4", "2"], ["4", "3"])
 
 
@@ -36,22 +34,22 @@ def is_configured(spark: Any) -> bool:
 
 
 def loaded_extension(spark: Any) -> Any:
-    """Return the class Extension of the session's JVM, or None if it has none yet."""
+    """Return the class Extension of the session's JVM; None if it is not loaded yet."""
     gateway = spark.sparkContext._gateway
     if gateway not in _extensions:
-        # A session that was configured has the class of the jar.
+        # A configured session has the class from the jar.
         if not is_configured(spark):
             return None
         try:
             _extensions[gateway] = _spark_loader(spark).loadClass(EXTENSION)
         except java_error():
-            # Spark has warned that there is no such class on the driver's class path.
+            # Spark has warned that the class is not on the driver's class path.
             return None
     return _extensions[gateway]
 
 
 def extension_class(spark: Any) -> Any:
-    """Return the class Extension of the session's JVM: compiled once.
+    """Return the class Extension of the session's JVM. The first call compiles it.
 
     Raises
     ------
@@ -66,8 +64,12 @@ def extension_class(spark: Any) -> Any:
 
 
 def conditions_class(spark: Any) -> Any:
-    """Return the class Conditions of the session's JVM, or None if this version of Spark is unknown
-    or cannot compile it.
+    """Return the class Conditions of the session's JVM.
+
+    Returns
+    -------
+    java.lang.Class or None
+        None if this version of Spark is not supported, or cannot compile the class.
     """
     gateway = spark.sparkContext._gateway
     if gateway not in _conditions:
@@ -76,7 +78,7 @@ def conditions_class(spark: Any) -> Any:
 
 
 def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
-    """Call a static method of a class that py4j's own class loader does not find.
+    """Call a static method by reflection: py4j's class loader does not find compiled classes.
 
     Raises
     ------
@@ -92,7 +94,7 @@ def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
 
 
 def java_error() -> Any:
-    """Return the type of the errors that calls of Java raise."""
+    """Return the class of the errors that calls of Java raise."""
     from py4j.protocol import Py4JJavaError
 
     return Py4JJavaError
@@ -108,7 +110,7 @@ def _conditions_class(spark: Any) -> Any:
             return extension.getClassLoader().loadClass(name)
         return _compiled(spark, name, _CONDITIONS)
     except java_error():
-        # The jar is one of another release, or this Spark differs from its release.
+        # The jar is of another release, or this Spark differs from the release of its version.
         return None
 
 

@@ -1,17 +1,15 @@
-"""Arrays of numbers as the bytes of their items: what the rule of Spark's optimizer asks for where
-a query reads such columns.
+"""Packed arrays: arrays of numbers that travel to Spark as the bytes of their items.
 
-Spark takes the items of an array out of Arrow's vectors one by one. A binary value it copies at
-once, and makes an array of its bytes by a function of its own (`rule/Packing.java`). A packed
-column is the binary column of its name and one more, behind all others, that has the array itself
-where an item is null:
+Spark reads the items of an array from Arrow's vectors one by one, but copies a binary value at
+once. The rule of Spark's optimizer asks for bytes and makes arrays of them (`java/Packing.java`). A
+packed column becomes two columns, of which the second follows after all others:
 
-| column | where no item of a batch is null | elsewhere |
+| column | in batches without null items | in other batches |
 | --- | --- | --- |
-| its own name | the items' bytes, little-endian; null where the array is | null |
+| the column's name | the items' bytes, little-endian; null for a null array | null |
 | `__lance_items_0`, `__lance_items_1`, ... | null | the array |
 
-The bytes are those of Arrow's buffers: only offsets are made.
+The bytes are those of Arrow's buffers. Only offsets are made.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from lance_spark.spark.pushdown.request import become, refused
+from lance_spark.spark.pushdown.request import refused, set_fields
 from lance_spark.spark.types.arrow_buffers import OffsetsTooLarge, list_window, validity
 
-#: What the columns behind all others are called.
+#: Prefix of the names of the columns that follow after all others.
 ITEMS = "__lance_items_"
 
 _INT32_MAX = 2**31 - 1
@@ -40,66 +38,70 @@ _NUMBERS = (
 
 
 def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
-    """Give a schema, in place, the columns that a read gives if some of them are packed, and return
-    what it was.
+    """Pack columns of a schema in place.
+
+    Returns
+    -------
+    StructType
+        The schema without packed columns.
 
     Raises
     ------
     UnsupportedError
-        One of the names is of no array of numbers.
+        A named column is not an array of numbers.
     """
     fields = list(schema.fields)
     items: list[spark.StructField] = []
     for name in names:
-        position = schema.names.index(name) if name in schema.names else -1
-        if position < 0 or not _is_packable(fields[position].dataType):
-            raise refused("a packed column is no array of numbers", name)
-        items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[position].dataType))
-        fields[position] = spark.StructField(
-            name, spark.BinaryType(), True, fields[position].metadata
-        )
+        index = schema.names.index(name) if name in schema.names else -1
+        if index < 0 or not _is_packable(fields[index].dataType):
+            raise refused("a packed column is not an array of numbers", name)
+        items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[index].dataType))
+        fields[index] = spark.StructField(name, spark.BinaryType(), True, fields[index].metadata)
     plain = spark.StructType(list(schema.fields))
-    become(schema, [*fields, *items])
+    set_fields(schema, [*fields, *items])
     return plain
 
 
 def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches with some of their columns packed: each once, or in pieces where 32-bit offsets
-    cannot reach over its bytes.
+    """Yield batches with some of their columns packed.
+
+    A batch whose bytes are more than 32-bit offsets can address is split.
 
     Parameters
     ----------
     batches : iterator of pyarrow.RecordBatch
     names : sequence of str
-        Of columns that are lists of numbers.
+        Names of columns that are lists of numbers.
     """
     for batch in batches:
-        yield from _pieces(batch, names)
+        yield from _packed(batch, names)
 
 
-def _pieces(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    arrays, labels = list(batch.columns), list(batch.schema.names)
+def _packed(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    columns, labels = list(batch.columns), list(batch.schema.names)
     try:
         for number, name in enumerate(names):
-            position = labels.index(name)
-            array = arrays[position]
-            arrays[position] = _bytes_of(array)
-            arrays.append(
-                pa.nulls(len(array), array.type) if arrays[position] is not None else array
-            )
-            if arrays[position] is None:
-                arrays[position] = pa.nulls(len(array), pa.binary())
+            index = labels.index(name)
+            array = columns[index]
+            packed_array = _bytes_of(array)
+            if packed_array is None:
+                columns[index] = pa.nulls(len(array), pa.binary())
+                columns.append(array)
+            else:
+                columns[index] = packed_array
+                columns.append(pa.nulls(len(array), array.type))
             labels.append(f"{ITEMS}{number}")
     except OffsetsTooLarge:
         half = batch.num_rows // 2
-        yield from _pieces(batch.slice(0, half), names)
-        yield from _pieces(batch.slice(half), names)
+        yield from _packed(batch.slice(0, half), names)
+        yield from _packed(batch.slice(half), names)
         return
-    yield pa.RecordBatch.from_arrays(arrays, names=labels)
+    yield pa.RecordBatch.from_arrays(columns, names=labels)
 
 
 def _bytes_of(array: pa.Array) -> pa.Array | None:
-    """Return the bytes of each list of an array, None if an item of any is null."""
+    """Return the bytes of each list; None if an item of any list is null."""
     offsets, first, last = list_window(array)
     items = array.values.slice(first, last - first)
     if items.null_count:

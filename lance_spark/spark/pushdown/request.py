@@ -1,25 +1,35 @@
-"""What the rule of Spark's optimizer asks of a scan: parsed from the last field of the schema that
-`DataSource.reader` gets.
+"""Requests: what the rule of Spark's optimizer asks a scan for.
 
-The field `__lance_request` is of the null type; its metadata has the JSON text `request`:
+A request travels as one more field of the schema that `DataSource.reader` gets. The field
+`__lance_request`, the last one, has the null type, and its metadata holds a JSON text under
+`request`:
 
-| key | |
+| key | value |
 | --- | --- |
-| `filters` | list of trees; rows are wanted for which all are true (`filter_trees`). Spark does not check them again |
-| `limit` | rows wanted at most; Spark counts again, unless `exact` is true: then all partitions together give no more |
-| `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
-| `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
-| `parallelism` | tasks that Spark runs at a time |
-| `tasks` | true if all rows are for tasks to read |
-| `settings` | settings of the session by Spark's names, if the option filter is given, whose text they change |
-| `packed` | names of columns that come as the bytes of their items from tasks (`packing`) |
+| `filters` | list of trees (`filter_trees`); only rows for which all are true are wanted |
+| `limit` | maximum number of rows; Spark applies it again, unless `exact` is true |
+| `exact` | true if all partitions together must not return more rows than the limit |
+| `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
+| | "max" in place of "count"; each partition returns one row |
+| `at` | version to read, from the reply to an earlier scan of the same query |
+| `parallelism` | number of tasks that Spark runs at the same time |
+| `tasks` | true if tasks must read all rows |
+| `settings` | settings of the session by Spark's names, which the option filter is parsed with |
+| `packed` | names of columns that tasks return as bytes (`packed_arrays`) |
 
-The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R
-bytes=B at=V fragments=F/T;`, -1 for what is not known, the version, `7`, or `side/way@7` for a tag,
-which may be moved while the query is planned, and of how many fragments how many are read. With `
-stream=N` before the semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes
-(`found`); for aggregates it is one row. Everything that is asked is answered exactly, or refused:
-what is not understood is an error, never a wrong result.
+Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
+it: an unknown part is an error, never a wrong result.
+
+The reply takes the place of the first partition. Its pickle holds the text
+`lance-plan rows=R bytes=B at=V fragments=F/T;`:
+
+| part | value |
+| --- | --- |
+| `rows`, `bytes` | maximum numbers; -1 if unknown |
+| `at` | the version, such as `7`; for a tag, which may be moved meanwhile, `BRANCH@7` |
+| `fragments` | number of fragments that are read, and number of fragments of the table |
+| ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
+| | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 """
 
 from __future__ import annotations
@@ -74,60 +84,60 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a table, as answers name it.
+    """A version of a table, as replies name it.
 
     Attributes
     ----------
     number : int
     branch : str or None
-        "main" for the main one. None for the branch that the options name.
+        "main" for the main branch. None for the branch that the options name.
     """
 
     number: int
     branch: str | None = None
 
     def __str__(self) -> str:
-        # The rule takes the text out of a pickle byte by byte, up to the next space or semicolon.
+        # Quoted: the rule reads the text up to the next space or semicolon.
         return str(self.number) if self.branch is None else f"{quote(self.branch)}@{self.number}"
 
     @classmethod
     def parse(cls, text: object) -> Version:
-        """Parse the text of an answer.
+        """Parse the text of a reply.
 
         Raises
         ------
         UnsupportedError
-            It is none.
+            The text does not name a version.
         """
-        branch, position, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
-        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(position):
-            raise refused("there is no such version", text)
+        branch, separator, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(separator):
+            raise refused("the version is malformed", text)
         return cls(int(number), unquote(branch) or None)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What Spark asks of a scan.
+    """The request for a scan. All fields empty, it asks for all rows.
 
     Attributes
     ----------
     filters : tuple of dict
-        Trees as they came: what columns they are about is known once the table is open.
+        Unparsed trees: parsing them needs the columns of the opened table.
     limit : int or None
-    exact : bool
-        Whether all partitions together must not give more rows than the limit.
     aggregates : tuple of Aggregate
-        Empty if rows are asked for.
+        Empty if rows are wanted.
     at : Version or None
         The version to read, if the query reads the table already.
+    exact : bool
+        Whether all partitions together must not return more rows than the limit.
     parallelism : int or None
-        Tasks that Spark runs at a time.
+        Number of tasks that Spark runs at the same time.
     tasks : bool
-        Whether all rows are for tasks to read.
+        Whether tasks must read all rows.
     packed : tuple of str
-        Columns that tasks give as the bytes of their items.
+        Columns that tasks return as the bytes of their items.
     settings : SqlSettings or None
-        By which the option filter is read, if it is given.
+        Settings that the option filter is parsed with, if it is given.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -147,53 +157,53 @@ class Request:
         Raises
         ------
         UnsupportedError
-            It is malformed, or asks for what this release does not know.
+            It is malformed, or this release does not know a part of it.
         """
         try:
-            asked = json.loads(text)
+            parts = json.loads(text)
         except ValueError as error:
-            raise refused(f"it is no JSON ({error})", text) from None
+            raise refused(f"it is not JSON ({error})", text) from None
         except RecursionError:
             raise refused("it is nested too deep", text) from None
-        if not isinstance(asked, dict):
-            raise refused("it is no object", text)
-        if unknown := asked.keys() - _KEYS:
+        if not isinstance(parts, dict):
+            raise refused("it is not an object", text)
+        if unknown := parts.keys() - _KEYS:
             raise refused(f"{min(unknown)!r} is not known", text)
-        limit = asked.get("limit")
+        limit = parts.get("limit")
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise refused("the limit is no number of rows", limit)
-        exact, tasks = (asked.get(name, False) for name in ("exact", "tasks"))
+            raise refused("the limit is not a number of rows", limit)
+        exact, tasks = (parts.get(name, False) for name in ("exact", "tasks"))
         if type(exact) is not bool or (exact and limit is None):
             raise refused("only a limit can be exact", exact)
         if type(tasks) is not bool:
             raise refused("tasks is not true or false", tasks)
-        parallelism = asked.get("parallelism")
+        parallelism = parts.get("parallelism")
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-            raise refused("the parallelism is no number of tasks", parallelism)
-        packed = asked.get("packed", [])
+            raise refused("the parallelism is not a number of tasks", parallelism)
+        packed = parts.get("packed", [])
         if not isinstance(packed, list) or not all(isinstance(name, str) for name in packed):
-            raise refused("packed is no list of names", packed)
-        if packed and "aggregates" in asked:
+            raise refused("packed is not a list of names", packed)
+        if packed and "aggregates" in parts:
             raise refused("aggregates have no columns to pack", packed)
-        position = asked.get("at")
+        at = parts.get("at")
+        settings = parts.get("settings")
         return cls(
-            tuple(_objects("filters", asked)),
-            limit,
-            tuple(_aggregate(item) for item in _objects("aggregates", asked)),
-            None if position is None else Version.parse(position),
-            exact,
-            parallelism,
-            tasks,
-            tuple(packed),
-            None if asked.get("settings") is None else parse_settings(asked["settings"]),
+            filters=tuple(_objects("filters", parts)),
+            limit=limit,
+            aggregates=tuple(_aggregate(item) for item in _objects("aggregates", parts)),
+            at=None if at is None else Version.parse(at),
+            exact=exact,
+            parallelism=parallelism,
+            tasks=tasks,
+            packed=tuple(packed),
+            settings=None if settings is None else parse_settings(settings),
         )
 
 
 def take_request(schema: StructType) -> Request | None:
-    """Take the request off a schema, in place, and return it; None if there is none.
+    """Remove the request from a schema, in place, and return it; None if the schema has none.
 
-    pyspark checks the batches of the read by the same object, so that the field must be gone from
-    it.
+    In place, because pyspark checks the batches of the read by the same object.
 
     Raises
     ------
@@ -205,71 +215,69 @@ def take_request(schema: StructType) -> Request | None:
     text = schema.fields[-1].metadata.get(KEY)
     if not isinstance(text, str):
         return None
-    become(schema, schema.fields[:-1])
+    set_fields(schema, schema.fields[:-1])
     return Request.parse(text)
 
 
-def become(schema: StructType, fields: Sequence[StructField]) -> None:
-    """Give a schema other fields, in place: pyspark keeps what it found out about them beside
-    them.
-    """
+def set_fields(schema: StructType, fields: Sequence[StructField]) -> None:
+    """Replace the fields of a schema in place, and all that pyspark derived from them."""
     type(schema).__init__(schema, list(fields))
 
 
-def refused(why: str, what: object) -> UnsupportedError:
+def refused(reason: str, part: object) -> UnsupportedError:
     """Return the error about a part of a request."""
-    text = str(what)
+    text = str(part)
     shown = text if len(text) < 300 else f"{text[:300]}..."
     return UnsupportedError(
-        f"a request of lance_spark's rule in Spark cannot be answered: {why}, in {shown}; set "
-        "spark.lance.pushdown.enabled to "
-        "false, and see that the driver and the workers have the same release of lance_spark"
+        f"a request of lance_spark's rule in Spark cannot be answered: {reason}, in {shown}; set "
+        "spark.lance.pushdown.enabled to false, and check that the driver and the workers have the "
+        "same release of lance_spark"
     )
 
 
-def column_path(value: object, where: object) -> tuple[str, ...]:
-    """Return a path of a request.
+def column_path(value: object, part: object) -> tuple[str, ...]:
+    """Return the path of a column in a part of a request.
 
     Raises
     ------
     UnsupportedError
-        It is none.
+        The value is not a list of names.
     """
     if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return tuple(value)
-    raise refused("a column is no list of names", where)
+    raise refused("a column is not a list of names", part)
 
 
 def parse_settings(given: object) -> SqlSettings:
-    """Return settings of a session, which the rule sends as a mapping of Spark's names to texts.
+    """Return the settings of a session, which the rule sends as texts by Spark's names.
 
     Raises
     ------
     UnsupportedError
         They are malformed.
     InvalidInputError
-        A value is not one that Spark allows.
+        Spark does not allow a value.
     """
-    from lance_spark.spark.pushdown.sql_settings import settings_of_session
+    from lance_spark.spark.options.predicate_text import settings_of_session
 
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise refused("settings do not map names to texts", given)
     return settings_of_session(given)
 
 
-def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    result = asked.get(name, [])
-    if isinstance(result, list) and all(isinstance(item, dict) for item in result):
-        return result
-    raise refused(f"{name} are no list of objects", result)
+def _objects(name: str, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    items = parts.get(name, [])
+    if isinstance(items, list) and all(isinstance(item, dict) for item in items):
+        return items
+    raise refused(f"{name} is not a list of objects", items)
 
 
-def _aggregate(one: dict[str, Any]) -> Aggregate:
-    op = one.get("op")
-    if op not in _OPERATIONS or one.keys() - {"op", "col"}:
-        raise refused("an aggregate is not known", one)
+def _aggregate(item: dict[str, Any]) -> Aggregate:
+    op = item.get("op")
+    if op not in _OPERATIONS or item.keys() - {"op", "col"}:
+        raise refused("an aggregate is not known", item)
     if op == "count_star":
-        if "col" in one:
-            raise refused("count_star has no column", one)
+        if "col" in item:
+            raise refused("count_star has no column", item)
         return Aggregate("count_star")
-    return Aggregate(op, column_path(one.get("col"), one))
+    return Aggregate(op, column_path(item.get("col"), item))

@@ -1,7 +1,7 @@
-"""The Python that Spark's workers on the driver run, and whether it has this package.
+"""A check that the Python of Spark's workers on the driver has this package.
 
-Spark finds the format "lance" among the modules `pyspark_*` of that Python. Where it has no such
-module, Spark says DATA_SOURCE_NOT_FOUND and names neither the interpreter nor the setting.
+Spark finds the format "lance" among the modules `pyspark_*` of that Python. Without the module, its
+error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting.
 """
 
 from __future__ import annotations
@@ -15,66 +15,65 @@ from weakref import WeakSet
 
 from lance_spark.errors import UnsupportedError
 
-#: Looks for the modules without running them.
+#: Finds the modules without importing them.
 _PROBE = """
 import importlib.util, sys
-missing = [name for name in ("pyspark_lance", "lance_spark") if importlib.util.find_spec(name) is None]
+names = ("pyspark_lance", "lance_spark")
+missing = [name for name in names if importlib.util.find_spec(name) is None]
 print("lance_spark probe:", ",".join(missing))
 """
-_ANSWER = "lance_spark probe:"
+_REPLY = "lance_spark probe:"
 _SECONDS = 30
 #: JVMs whose workers have the package.
 _checked: WeakSet[Any] = WeakSet()
 
 
 def check_worker_python(spark: Any) -> None:
-    """Check once for each JVM that Python workers on the driver can import this package.
+    """Check that Python workers on the driver can import this package, once for each JVM.
 
     Parameters
     ----------
     spark : SparkSession
-        A classic one.
+        A classic session, not a client of Spark Connect.
 
     Raises
     ------
     UnsupportedError
-        They cannot; the message says what to set.
+        They cannot. The message names the setting.
     """
     gateway = spark.sparkContext._gateway
     if gateway in _checked:
         return
-    python, path = _of_workers(spark)
-    result = shutil.which(python)
-    if result is None:
+    name, path = _worker_python(spark)
+    python = shutil.which(name)
+    if python is None:
         raise UnsupportedError(
-            f"Spark's workers run {python!r}, and there is no such program: {_advice()}"
+            f"Spark's workers run {name!r}, and the program is not found. {_advice()}"
         )
-    missing = _missing(result, path)
+    missing = _missing_module(python, path)
     if missing:
         raise UnsupportedError(
-            f"Spark's workers run {result}, which has no module {missing}: Spark would say "
-            "DATA_SOURCE_NOT_FOUND for the format "
-            f"lance. {_advice()}"
+            f"Spark's workers run {python}, which has no module {missing}: Spark would not find "
+            f"the format lance (DATA_SOURCE_NOT_FOUND). {_advice()}"
         )
     _checked.add(gateway)
 
 
-def _of_workers(spark: Any) -> tuple[str, str | None]:
-    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH: those of the
-    JVM's environment.
-    """
+def _worker_python(spark: Any) -> tuple[str, str | None]:
+    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH."""
     jvm = spark.sparkContext._jvm
     module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
     python = getattr(module, "MODULE$").defaultPythonExec()
     return str(python), jvm.java.lang.System.getenv("PYTHONPATH")
 
 
-def _missing(python: str, path: str | None) -> str:
+def _missing_module(python: str, path: str | None) -> str:
+    """Return the name of a module that an interpreter does not find; empty if it finds all."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if path is not None:
         environment["PYTHONPATH"] = path
     try:
-        answer = subprocess.run(  # noqa: S603 - the program that Spark runs
+        output = subprocess.run(  # noqa: S603 - the program that Spark runs
             [python, "-c", _PROBE],
             env=environment,
             capture_output=True,
@@ -83,15 +82,14 @@ def _missing(python: str, path: str | None) -> str:
             check=False,
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        # Spark will say what is wrong with the program.
+        # Spark's own error will say what is wrong with the program.
         return ""
-    lines = [line for line in answer.splitlines() if line.startswith(_ANSWER)]
-    return lines[-1].removeprefix(_ANSWER).strip().partition(",")[0] if lines else ""
+    lines = [line for line in output.splitlines() if line.startswith(_REPLY)]
+    return lines[-1].removeprefix(_REPLY).strip().partition(",")[0] if lines else ""
 
 
 def _advice() -> str:
     return (
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
-        f"package, such as {sys.executable}, "
-        "or install lance-spark there"
+        f"package, such as {sys.executable}, or install lance-spark there"
     )

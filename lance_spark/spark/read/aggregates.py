@@ -1,8 +1,14 @@
-"""Aggregates that Spark pushes down: counts, minima and maxima. Each partition returns one row.
+"""Aggregates that Spark pushes down: counts, minima and maxima.
 
-Without filters, the manifest has the counts of all rows and of non-nullable columns, and exact
-indexes have bounds and other counts. Other aggregates are computed from the values as Spark sees
-them; only the aggregated columns are read, and for counts only pages with nulls.
+Each partition returns one row of aggregates, and Spark merges the rows.
+
+| without filters | taken from |
+| --- | --- |
+| counts of rows, and of columns that are not nullable | the manifest |
+| minima, maxima and other counts | indexes that know them exactly |
+
+All others are computed from the values that Spark would get. Only the columns of the aggregates are
+read, and for counts only their pages with nulls.
 """
 
 from __future__ import annotations
@@ -25,70 +31,76 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
 
 
-def needed(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructType:
-    """Return the aggregated columns, with structs reduced to the aggregated children.
+def needed_columns(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructType:
+    """Return the columns of aggregates. Structs have no other children than those.
 
     Parameters
     ----------
     aggregates : iterable of Aggregate
     schema : pyarrow.Schema
-        Columns of the table.
+        All columns that can be read.
 
     Raises
     ------
     UnsupportedError
-        A column does not exist.
+        A column is not found.
     """
+    # Maps names to the tree of their children, or to None for a whole column.
     tree: dict[str, Any] = {}
     for aggregate in aggregates:
-        position = tree
+        node = tree
         for name in aggregate.path[:-1]:
-            position = position.setdefault(name, {})
-            if position is None:
+            node = node.setdefault(name, {})
+            if node is None:
                 break
         else:
             if aggregate.path:
-                position[aggregate.path[-1]] = None
+                node[aggregate.path[-1]] = None
     return _narrowed(list(schema), tree, ())
 
 
 def _narrowed(
-    fields: Sequence[pa.Field], tree: dict[str, Any], above: tuple[str, ...]
+    fields: Sequence[pa.Field], tree: dict[str, Any], parent: tuple[str, ...]
 ) -> spark.StructType:
-    result = []
-    for name, below in tree.items():
-        position = find([field.name for field in fields], name)
-        path = (*above, name)
-        if position < 0:
-            raise refused("there is no such column", ".".join(path))
-        kind: Any = fields[position].type
-        if below is not None and not pa.types.is_struct(kind):
-            raise refused("it is no struct", ".".join(path))
+    narrowed = []
+    for name, children in tree.items():
+        index = find([field.name for field in fields], name)
+        path = (*parent, name)
+        if index < 0:
+            raise refused("the column is not found", ".".join(path))
+        dtype: Any = fields[index].type
+        if children is not None and not pa.types.is_struct(dtype):
+            raise refused("the column is not a struct", ".".join(path))
         data_type: spark.DataType = (
-            to_spark_type(kind, ".".join(path))
-            if below is None
-            else _narrowed([kind.field(i) for i in range(kind.num_fields)], below, path)
+            to_spark_type(dtype, ".".join(path))
+            if children is None
+            else _narrowed([dtype.field(i) for i in range(dtype.num_fields)], children, path)
         )
-        result.append(spark.StructField(name, data_type, fields[position].nullable))
-    return spark.StructType(result)
+        narrowed.append(spark.StructField(name, data_type, fields[index].nullable))
+    return spark.StructType(narrowed)
 
 
 def known_values(
-    aggregates: Iterable[Aggregate], dataset: Dataset, visible: pa.Schema
+    aggregates: Iterable[Aggregate], dataset: Dataset, schema: pa.Schema
 ) -> list[pa.Array] | None:
-    """Return the aggregates over all rows as arrays of one value, if metadata has all of them.
+    """Return the values of aggregates over all rows from the manifest and from indexes.
 
     Parameters
     ----------
     aggregates : iterable of Aggregate
     dataset : Dataset
-    visible : pyarrow.Schema
-        What the table can be asked for.
+    schema : pyarrow.Schema
+        All columns that can be read.
+
+    Returns
+    -------
+    list of pyarrow.Array or None
+        An array of length 1 for each aggregate; None if a value is not known without reading rows.
     """
     values = []
     bounds: dict[tuple[str, ...], MinMax | None] = {}
     for aggregate in aggregates:
-        value = _known_value(aggregate, dataset, visible, bounds)
+        value = _known_value(aggregate, dataset, schema, bounds)
         if value is None:
             return None
         values.append(value)
@@ -98,12 +110,12 @@ def known_values(
 def _known_value(
     aggregate: Aggregate,
     dataset: Dataset,
-    visible: pa.Schema,
+    schema: pa.Schema,
     bounds: dict[tuple[str, ...], MinMax | None],
 ) -> pa.Array | None:
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())
-    fields = _fields_at(visible, aggregate.path)
+    fields = _fields_at(schema, aggregate.path)
     if fields is None:
         return None
     if aggregate.op == "count" and not any(field.nullable for field in fields):
@@ -116,33 +128,33 @@ def _known_value(
             count = value_count(dataset._table, dataset.fragments, path)
             return None if count is None else pa.array([count], pa.int64())
         if path not in bounds:
-            # Both bounds cost as much as one.
+            # One call returns both the minimum and the maximum.
             bounds[path] = min_max_from_metadata(dataset._table, dataset.fragments, path)
     except LanceError:
-        # An unreadable index must not prevent the read of the rows.
+        # The rows can be read without the index that cannot be read.
         return None
-    result = bounds[path]
-    return None if result is None else _for_spark(result[aggregate.op == "max"], fields[-1])
+    min_max = bounds[path]
+    return None if min_max is None else _for_spark(min_max[aggregate.op == "max"], fields[-1])
 
 
 def _fields_at(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
-    """Return the fields of a path, outermost first."""
-    results: list[pa.Field] = []
+    """Return the fields along a path, from the column to the last child; None if not found."""
+    along_path: list[pa.Field] = []
     fields = list(schema)
     for name in path:
-        position = find([field.name for field in fields], name)
-        if position < 0:
+        index = find([field.name for field in fields], name)
+        if index < 0:
             return None
-        results.append(fields[position])
-        dtype = fields[position].type
-        fields = (
-            [dtype.field(i) for i in range(dtype.num_fields)] if pa.types.is_struct(dtype) else []
-        )
-    return results
+        field = fields[index]
+        along_path.append(field)
+        dtype = field.type
+        is_struct = pa.types.is_struct(dtype)
+        fields = [dtype.field(i) for i in range(dtype.num_fields)] if is_struct else []
+    return along_path
 
 
 def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
-    """Return a value as Spark sees it in the column."""
+    """Return a value of a column as Spark gets it, in an array of length 1."""
     from lance_spark.spark.types.convert import BatchConverter
     from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
@@ -156,19 +168,20 @@ def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
 
 
 def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
-    """Count the rows of a task without filters for all aggregates, where no values are needed.
+    """Split a task without filters into rows that are counted without reading, and the others.
+
+    Only rows that all aggregates count alike are counted: those of counts of one column.
 
     Returns
     -------
     int
-        Count for each aggregate of the rows that need not be read.
+        The number of rows that need not be read.
     ScanTask
-        The remaining rows, perhaps none.
+        The other rows, which may be none.
     """
     paths = {aggregate.path for aggregate in aggregates if aggregate.op != "count_star"}
-    if len(paths) != 1 or any(
-        aggregate.op not in ("count_star", "count") for aggregate in aggregates
-    ):
+    counts_only = all(aggregate.op in ("count_star", "count") for aggregate in aggregates)
+    if len(paths) != 1 or not counts_only:
         return 0, task
     fields = _fields_at(task.schema, *paths)
     if fields is None:
@@ -178,58 +191,65 @@ def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int,
     return split_valid(task, [field.name for field in fields])
 
 
-def aggregated(
+def aggregate_batches(
     aggregates: Sequence[Aggregate],
-    wanted: pa.Schema,
+    output: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     counted: int = 0,
 ) -> pa.RecordBatch:
-    """Return the row of aggregates over batches with the columns of `needed`, and counted rows."""
+    """Return the row of aggregates over some batches.
+
+    Parameters
+    ----------
+    aggregates : sequence of Aggregate
+    output : pyarrow.Schema
+        Schema of the row.
+    batches : iterator of pyarrow.RecordBatch
+        With the columns of `needed_columns`.
+    counted : int
+        Rows that `split_counted` counted.
+    """
     states = [_State(aggregate, counted) for aggregate in aggregates]
     for batch in batches:
         for state in states:
             state.add(batch)
-    return row_of([state.value() for state in states], wanted)
+    return row_of([state.value() for state in states], output)
 
 
-def merged(
-    aggregates: Sequence[Aggregate], wanted: pa.Schema, rows: Sequence[pa.RecordBatch]
+def merge_rows(
+    aggregates: Sequence[Aggregate], output: pa.Schema, rows: Sequence[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """Merge the rows of aggregates of several partitions."""
+    """Return the row of aggregates over several partitions, from the row of each partition."""
     import pyarrow.compute as pc
 
-    table = pa.Table.from_batches(rows, wanted)
+    table = pa.Table.from_batches(rows, output)
     arrays = []
     for aggregate, column in zip(aggregates, table.columns, strict=True):
-        value = (
-            pc.sum(column)
-            if aggregate.op in ("count_star", "count")
-            else pc.min_max(column)[aggregate.op]
-        )
+        is_count = aggregate.op in ("count_star", "count")
+        value = pc.sum(column) if is_count else pc.min_max(column)[aggregate.op]
         arrays.append(pa.array([value], column.type))
-    return row_of(arrays, wanted)
+    return row_of(arrays, output)
 
 
-def row_of(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBatch:
-    """Return a row of arrays of one value each; None for null."""
+def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBatch:
+    """Return a row of values, which are arrays of length 1, or None for null."""
     columns = [
         pa.nulls(1, field.type) if array is None else array.cast(field.type)
-        for array, field in zip(arrays, wanted, strict=True)
+        for array, field in zip(arrays, output, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(columns, schema=output)
 
 
 class _State:
-    """An aggregate of the batches so far."""
+    """The value of an aggregate over the batches so far."""
 
     def __init__(self, aggregate: Aggregate, counted: int) -> None:
         self._op = aggregate.op
         self._path = aggregate.path
         self._rows = counted
-        self._best: pa.Array | None = None
+        self._extreme: pa.Array | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
         if self._op == "count_star":
             self._rows += batch.num_rows
             return
@@ -239,13 +259,13 @@ class _State:
             return
         import pyarrow.compute as pc
 
-        # The kernels that compare two arrays do not support time zones.
-        chunks = [values] if self._best is None else [self._best, values]
-        best = pc.min_max(pa.chunked_array(chunks, values.type))[self._op]
-        self._best = pa.array([best], values.type)
+        # `min_max` of one chunked array: kernels that compare two arrays do not take time zones.
+        chunks = [values] if self._extreme is None else [self._extreme, values]
+        extreme = pc.min_max(pa.chunked_array(chunks, values.type))[self._op]
+        self._extreme = pa.array([extreme], values.type)
 
     def value(self) -> pa.Array | None:
-        """Return the aggregate as an array of one value; None for bounds without values."""
+        """Return the aggregate, in an array of length 1; None for the minimum of no rows."""
         if self._op in ("count_star", "count"):
             return pa.array([self._rows], pa.int64())
-        return self._best
+        return self._extreme

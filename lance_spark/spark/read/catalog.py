@@ -1,9 +1,11 @@
-"""Tables of Spark's session catalog: their location is stored in the schema.
+"""Options of tables of Spark's catalog, kept in the metadata of the schema.
 
-`CREATE TABLE t USING lance LOCATION ...` requests the schema with all options, and stores it. A
-later SELECT passes the stored schema without options. So the metadata of the first column in the
-catalog has the location, and a read without a path uses it. Writes do not: a DataFrame that was
-read from the table has the same metadata, and would be written to that table.
+`CREATE TABLE t USING lance LOCATION ...` asks the data source for the schema with all options, and
+the catalog keeps that schema. A later SELECT passes the schema without the options. The metadata of
+its first column therefore holds the options, and a read without a path takes them from there.
+
+A write does not: the metadata stays in every DataFrame that was read from the table, so a write of
+such a DataFrame would go to the table that it was read from.
 """
 
 from __future__ import annotations
@@ -15,49 +17,48 @@ from typing import Any
 from pyspark.sql.types import StructField, StructType
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import READ_NAMES, ReadOptions
+from lance_spark.spark.options.names import READ_NAMES
+from lance_spark.spark.options.options import ReadOptions
 from lance_spark.storage.uri import parse_uri
 
 _KEY = "lance_spark.options"
-_CARRIED = ("path", *READ_NAMES)
+_KEPT = ("path", *READ_NAMES)
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Tell whether Spark requests the schema for its catalog."""
+    """Return whether the options are those of a table of the catalog."""
     return "provider" in options
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema for the catalog, with the location of the table.
+    """Return a schema for the catalog, which holds the options that find the table again.
 
     Raises
     ------
     InvalidOptionError
-        Storage options are given, which may be secret and must not be in a schema; or it is a
-        change feed.
+        The options have settings of the store, which may be secrets and do not belong in a schema;
+        or they are those of a change feed.
     """
     parsed = ReadOptions.parse(options)
     if parsed.feed:
         raise InvalidOptionError(
-            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change "
-            "feed by "
-            "spark.read, a stream by spark.readStream, with the table's path"
+            f"option {next(iter(parsed.feed))} does not apply to tables of Spark's catalog: read "
+            "a change feed by spark.read, or a stream by spark.readStream, with the table's path"
         )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(
-            "a table of Spark's catalog cannot keep settings of the store: let the cluster's "
-            "environment give them, or use "
-            "CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
+            "a table of Spark's catalog cannot store storage options: set them in the environment "
+            "of the cluster, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
-    carried = {name: options[name] for name in _CARRIED if name in options}
+    kept = {name: options[name] for name in _KEPT if name in options}
     first, *others = schema.fields
-    metadata = {**first.metadata, _KEY: json.dumps(carried)}
+    metadata = {**first.metadata, _KEY: json.dumps(kept)}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read; given options override those of the catalog schema.
+    """Return the options of a read: the given ones, and others that the catalog's schema holds.
 
     Parameters
     ----------
@@ -65,8 +66,8 @@ def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[st
         First field of the schema, or the field of a request, which has the metadata of the first.
     options : mapping
     """
-    results: dict[str, Any] = dict(options)
+    given: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return results
-    carried = field.metadata.get(_KEY)
-    return {**json.loads(carried), **results} if carried else results
+        return given
+    kept = field.metadata.get(_KEY)
+    return {**json.loads(kept), **given} if kept else given

@@ -1,22 +1,23 @@
-"""Reads small results in the planning process, so that a small query starts no task.
+"""Reads on the driver: small queries are answered while they are planned, so that no task starts.
 
-A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends its
-process. Rows that are read here reach Spark with the reply to the request of the rule, as an Arrow
+A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the
+process that it runs in. The rows travel to Spark in the reply to the rule's request, as an Arrow
 stream:
 
-| rows | read here if |
+| read on the driver | if |
 | --- | --- |
-| without filters | at most 10,000 rows, of 4 MiB in Spark |
-| of filters or aggregates | the filtered or aggregated columns have at most `driver_read_bytes` (128 MiB by default) in Spark, and the result at most 2,000 rows of 4 MiB |
-| all | at most 16 slices of fragments, within two seconds after the first batch |
+| rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
+| filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
+| | have at most `driver_read_bytes` in Spark (128 MiB by default) |
+| both | they come from at most 16 slices of fragments, within two seconds of the first batch |
 
-Tasks read everything else, and report errors.
+A read that exceeds a bound or fails is left to tasks, and so is the report of its error.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -34,144 +35,146 @@ if TYPE_CHECKING:
     from lance_spark.spark.pushdown.request import Request
     from lance_spark.spark.read.planning import LancePartition, Plan
 
-_Read = Callable[["LancePartition"], Iterable[pa.RecordBatch]]
-
-MOST_ROWS = 10_000
-#: Most rows that a filter may leave: more rows would have been read in vain.
-_MOST_FILTERED = 2_000
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_PIECES = 16
-#: Seconds after the first batch. Slow stores and slow decoding need several tasks.
+_MAX_ROWS = 10_000
+#: Smaller than `_MAX_ROWS`: rows past it have been filtered in vain, as tasks filter them again.
+_MAX_FILTERED_ROWS = 2_000
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_SLICES = 16
+#: After the first batch. Slow stores and slow decoding are for several tasks.
 _SECONDS = 2.0
 _THREADS = 4
 
+_ReadRows = Callable[["LancePartition"], Iterator[pa.RecordBatch]]
 
-class _TooMuchError(Exception):
+
+class _TooLargeError(Exception):
     """The rows exceed a bound."""
 
 
 def read_on_driver(
-    read: _Read,
-    schema: StructType,
     plan: Plan,
     partitions: Sequence[LancePartition],
     size: int | None,
+    schema: StructType,
+    read_rows: _ReadRows,
 ) -> bytes | None:
-    """Read the rows of the partitions of a plan as an Arrow stream.
+    """Read the rows of all partitions of a plan, if they are few.
 
     Parameters
     ----------
-    read : callable
-        Yields the batches of a partition.
-    schema : pyspark.sql.types.StructType
-        Schema of the rows.
     plan : Plan
     partitions : sequence of LancePartition
-        Partitions of the plan.
+        Of the plan.
     size : int or None
-        Upper bound of the bytes of their rows, if known.
+        Maximum number of bytes of their rows, if it is known.
+    schema : StructType
+        Columns of the rows.
+    read_rows : callable
+        Returns the rows of a partition, as a task would. Several threads call it.
 
     Returns
     -------
     bytes or None
-        None if tasks are to read them.
+        An Arrow stream; None if tasks are to read the rows.
     """
     budget = plan.options.driver_read_bytes
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
-        return _stream(read, schema, plan.request, partitions)
-    except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
+        return _read(plan.request, partitions, schema, read_rows)
+    except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
 
 def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
-    tasks = [item.task for item in partitions if item.task is not None]
-    if sum(len(task.slices) for task in tasks) > _MOST_PIECES:
+    tasks = [partition.task for partition in partitions if partition.task is not None]
+    if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
         return False
-    looked_at: list[Field] = []
+    # Fields that are decoded for all rows, even if the result is one row.
+    decoded: list[Field] = []
     for task in tasks[:1]:
-        looked_at += top_fields(task.filters)
-        if partitions[0].after is not None or plan.request.aggregates:
-            looked_at += [item for item in task.lance_schema.fields if item not in looked_at]
-    if not looked_at:
-        if plan.request.aggregates or not tasks:
-            return True
-        rows = sum(task.num_rows for task in tasks)
-        if plan.request.limit is not None:
-            rows = min(rows, plan.request.limit)
-        return rows <= MOST_ROWS and size is not None and size <= _MOST_BYTES
-    from lance_spark.spark.read.planning import known_columns
-
+        decoded += top_fields(task.filters)
+        if partitions[0].residual is not None or plan.request.aggregates:
+            decoded += [field for field in task.lance_schema.fields if field not in decoded]
     rows = sum(task.num_rows for task in tasks)
-    known = known_columns(plan.dataset)
-    read = estimated_size(plan.dataset.fragments, rows, Schema(tuple(looked_at)), known)
-    return read is not None and read <= budget
+    if decoded:
+        read = Schema(tuple(decoded))
+        bytes_read = estimated_size(plan.dataset.fragments, rows, read, plan.known)
+        return bytes_read is not None and bytes_read <= budget
+    if plan.request.aggregates or not tasks:
+        return True
+    if plan.request.limit is not None:
+        rows = min(rows, plan.request.limit)
+    return rows <= _MAX_ROWS and size is not None and size <= _MAX_BYTES
 
 
-def _stream(
-    read: _Read, schema: StructType, request: Request, partitions: Sequence[LancePartition]
+def _read(
+    request: Request,
+    partitions: Sequence[LancePartition],
+    schema: StructType,
+    read_rows: _ReadRows,
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
-    wanted = batch_schema(schema)
+    output = batch_schema(schema)
     filtered = any(
-        item.after is not None or (item.task and item.task.filters) for item in partitions
+        partition.residual is not None or (partition.task and partition.task.filters)
+        for partition in partitions
     )
-    counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
+    bounds = _Bounds(_MAX_FILTERED_ROWS if filtered else _MAX_ROWS)
 
-    def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(read(partition))
+    def read(partition: LancePartition) -> list[pa.RecordBatch]:
+        return bounds.take(read_rows(partition))
 
     if request.limit is not None and not request.aggregates:
-        # Only the first rows, as tasks would return them.
-        parts = []
+        # In order and one after the other: the same first rows that tasks would return.
+        results = []
         for partition in partitions:
-            parts.append(rows_of(partition))
-            if counter.rows >= request.limit:
+            results.append(read(partition))
+            if bounds.rows >= request.limit:
                 break
     else:
         pool = ThreadPoolExecutor(min(len(partitions), _THREADS, os.cpu_count() or 1))
         try:
-            parts = list(pool.map(rows_of, partitions))
+            results = list(pool.map(read, partitions))
         finally:
             pool.shutdown(cancel_futures=True)
-    batches = [batch for part in parts for batch in part]
+    batches = [batch for result in results for batch in result]
     if request.aggregates:
-        from lance_spark.spark.read.aggregates import merged
+        from lance_spark.spark.read.aggregates import merge_rows
 
-        batches = [merged(request.aggregates, wanted, batches)]
+        batches = [merge_rows(request.aggregates, output, batches)]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, wanted) as writer:
+    with pa.ipc.new_stream(sink, output) as writer:
         for batch in batches:
             writer.write_batch(batch)
     stream: bytes = sink.getvalue().to_pybytes()
     return stream
 
 
-class _Counter:
-    """Counts the rows that several threads have read."""
+class _Bounds:
+    """Bounds on the rows that several threads read together."""
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self, max_rows: int) -> None:
         self.rows = 0
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._bytes = 0
-        self._until = 0.0
+        self._deadline = 0.0
 
-    def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the batches; raise if all batches so far exceed a bound."""
-        kept = []
+    def take(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Return the batches; raise `_TooLargeError` once all that were taken exceed a bound."""
+        taken = []
         for batch in batches:
-            self._until = self._until or monotonic() + _SECONDS
-            kept.append(batch)
+            self._deadline = self._deadline or monotonic() + _SECONDS
+            taken.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes
             if (
-                self.rows > self._most_rows
-                or self._bytes > _MOST_BYTES
-                or monotonic() > self._until
+                self.rows > self._max_rows
+                or self._bytes > _MAX_BYTES
+                or monotonic() > self._deadline
             ):
-                raise _TooMuchError
-        return kept
+                raise _TooLargeError
+        return taken

@@ -1,15 +1,16 @@
-"""Estimates the bytes of the rows of a scan in Spark, for the optimizer, before anything is read.
+"""The estimated size in Spark of the rows of a scan, from the manifest alone.
 
-Spark broadcasts a table that it estimates as small, so unknown sizes are assumed to be large:
+Spark's optimizer broadcasts tables that it takes to be small. The estimate is therefore rather too
+large than too small:
 
 | column | bytes of a value |
 | --- | --- |
-| numbers, dates, decimals, booleans | size in Spark |
-| vectors | number of items times size of an item |
-| strings, bytes, lists, maps | at least 20; together three times the bytes of data files without vectors |
-| blobs | unknown: they are in separate files |
+| numbers, dates, decimals, booleans | the size in Spark |
+| vectors | the number of elements times the size of one |
+| strings, bytes, lists, maps | 20, or thrice their bytes in the data files if that is more |
+| blobs | unknown: they are stored in other files |
 
-A row takes 8 bytes more. No data file is opened.
+Each row takes 8 bytes more.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.row_size import INFLATION
 from lance_spark.table.fragments.fragment import Fragment
 
-_ROW = 8
-_VARIABLE = 20.0
-#: Fragments in the sample, evenly spaced.
+_ROW_OVERHEAD = 8
+_VARIABLE_WIDTH = 20.0
+#: Fragments whose file sizes are added up, spread evenly over all fragments.
 _SAMPLE = 1_000
 
 
 def estimated_size(
     fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
 ) -> int | None:
-    """Return an upper estimate of the bytes of rows in Spark; None if unknown.
+    """Return the bytes that rows take in Spark; None if a size is unknown.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        Fragments of the whole table.
+        All fragments of the table.
     rows : int
-        Rows of the scan.
+        Number of rows that the scan returns.
     read : Schema
-        Columns of the scan.
+        Columns that the scan returns.
     table : Schema
         All columns of the table.
     """
     if any(node.is_blob for field in read.fields for node in field.walk()):
         return None
     widths = [_width(field.to_arrow().type) for field in read.fields]
-    total = rows * (_ROW + sum(width for width, _ in widths))
+    total = rows * (_ROW_OVERHEAD + sum(width for width, _ in widths))
     if all(fixed for _, fixed in widths):
         return int(total)
     stored = _stored_row_bytes(fragments, table.fields)
@@ -56,12 +57,12 @@ def estimated_size(
 
 
 def _width(dtype: pa.DataType) -> tuple[float, bool]:
-    """Return the known bytes of a value, and whether they are all."""
+    """Return the bytes of a value, and whether all values have that width."""
     if isinstance(dtype, pa.BaseExtensionType):
         return _width(dtype.storage_type)
     if pat.is_struct(dtype):
-        parts = [_width(dtype.field(i).type) for i in range(dtype.num_fields)]
-        return sum(width for width, _ in parts), all(fixed for _, fixed in parts)
+        children = [_width(dtype.field(i).type) for i in range(dtype.num_fields)]
+        return sum(width for width, _ in children), all(fixed for _, fixed in children)
     if pat.is_fixed_size_list(dtype):
         width, fixed = _width(dtype.value_type)
         return width * dtype.list_size, fixed
@@ -71,19 +72,21 @@ def _width(dtype: pa.DataType) -> tuple[float, bool]:
         return float(dtype.byte_width), True
     if pat.is_dictionary(dtype):
         return _width(dtype.value_type)
-    if pat.is_nested(dtype) or pat.is_null(dtype):
-        return (0.0, True) if pat.is_null(dtype) else (_VARIABLE, False)
+    if pat.is_null(dtype):
+        return 0.0, True
+    if pat.is_nested(dtype):
+        return _VARIABLE_WIDTH, False
     try:
         width = max(1.0, dtype.bit_width / 8)
     except ValueError:
-        return _VARIABLE, False
-    # Spark has types of twice the width for unsigned integers, half floats and short times of day.
+        return _VARIABLE_WIDTH, False
+    # Spark reads unsigned integers, half floats and short times of day as types twice as wide.
     narrow = pat.is_unsigned_integer(dtype) or pat.is_float16(dtype) or pat.is_time32(dtype)
     return min(8.0, width * 2) if narrow else width, True
 
 
 def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) -> float | None:
-    """Return the file bytes of a row without vectors; None if a size is not recorded."""
+    """Return the bytes of a row in the data files, without vectors; None if a size is unknown."""
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     files = [file for fragment in sample for file in fragment.files]
     rows = sum(fragment.physical_rows for fragment in sample)
@@ -91,7 +94,7 @@ def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) ->
         return None
     stored = sum(file.file_size_bytes for file in files) / rows
     vectors = sum(_vector_bytes(field) for field in fields)
-    # Fewer bytes mean compressed or null vectors: the share of other columns is unknown.
+    # Compressed or null vectors take less than their width: the share of the others is unknown.
     return stored - vectors if stored > vectors else stored
 
 

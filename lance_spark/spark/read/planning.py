@@ -1,11 +1,13 @@
-"""Plans the partitions of a scan: rows, filters of the scan, and residual filters.
+"""Planning of reads: from a request of Spark to partitions.
 
-The scan evaluates filters on stored values, and decodes other columns only for the remaining rows.
-Filters on values as Spark sees them (JSON, descriptions of blobs, times in other units) are
-evaluated after the scan. Both are exact.
+| part of the request | planned as |
+| --- | --- |
+| filter on columns as they are stored | filter of the scan (late materialisation) |
+| filter on values as Spark has them: JSON, blobs, other time units | residual filter |
+| limit without filters | no more slices than have enough rows |
+| exact limit | one partition |
 
-A limit without filters plans only as many slices as it needs. One partition enforces an exact
-limit.
+Both kinds of filters are exact: Spark does not check them again.
 """
 
 from __future__ import annotations
@@ -32,63 +34,68 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.spark.options.predicate_text import OptionText
 
-#: Default of the option batch_size. The scan uses fewer rows if they are wide.
+#: Maximum number of rows of a batch by default. The scan itself returns fewer if rows are wide.
 DEFAULT_BATCH_SIZE = 65_536
-#: Least partitions of a large table, if the number of cores of the cluster is unknown.
+#: Minimum number of partitions of a large table, if the cluster's number of cores is unknown.
 MIN_PARTITIONS = 8
+#: Approximate size in Spark of a row of aggregates.
+_AGGREGATE_ROW_BYTES = 64
 
 
 class LancePartition(InputPartition):
-    """A partition: one task of a scan, or none for a table without rows.
+    """The part of a scan that one task reads.
 
     Parameters
     ----------
     task : ScanTask or None
+        None for a table without rows.
     limit : int, optional
-        Rows that suffice.
-    after : ResidualFilter, optional
-        Filter to evaluate after the scan.
+        Number of rows after which the task stops.
+    residual : ResidualFilter, optional
     values : list of pyarrow.Array, optional
-        Values of aggregates, if no rows need to be read.
+        Values of aggregates that are known without reading.
     columns : StructType, optional
-        Aggregated columns.
+        Columns that aggregates are computed from.
 
     Attributes
     ----------
     text : OptionText or None
-        Text that the task must check first.
+        Text of a predicate that the task checks before it reads.
     """
 
     def __init__(
         self,
         task: ScanTask | None,
         limit: int | None = None,
-        after: ResidualFilter | None = None,
+        residual: ResidualFilter | None = None,
         values: list[pa.Array] | None = None,
         columns: StructType | None = None,
     ) -> None:
         super().__init__(None)
         self.task = task
         self.limit = limit
-        self.after = after
+        self.residual = residual
         self.values = values
         self.columns = columns
         self.text: OptionText | None = None
 
 
 class PlanReply(InputPartition):
-    """Not a partition: the reply to the rule, which reads it before the partitions.
+    """The reply to a request of the rule, which travels in place of the first partition.
+
+    The rule (`PlanReply.java`) takes the text out of the pickle; Spark never sees it as a
+    partition.
 
     Parameters
     ----------
     rows, size : int or None
-        None if unknown.
+        Maximum number of rows, and of their bytes in Spark; None if unknown.
     version : Version
-        Version that other scans of the same query must read.
+        Version that other scans of the same query are to read.
     fragments : tuple of int
-        Number of fragments that the partitions read, and of all fragments.
+        Number of fragments that the partitions read, and number of fragments of the table.
     stream : bytes or None
-        All rows, if they have been read already.
+        All rows as an Arrow stream, if they were read on the driver.
     """
 
     def __init__(
@@ -102,7 +109,7 @@ class PlanReply(InputPartition):
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
         text += " fragments={}/{}".format(*fragments)
-        # One bytes object, as a pickle stores it contiguously.
+        # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
         )
@@ -110,12 +117,12 @@ class PlanReply(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class ResidualFilter:
-    """A filter that is evaluated after the scan.
+    """A filter on values as Spark gets them, applied after the scan.
 
     Attributes
     ----------
     schema : StructType
-        Schema to convert batches to first: the requested columns and those of the filter.
+        Columns that the task converts for it: those of the result, and those of the filter.
     predicate : Predicate
     """
 
@@ -125,101 +132,116 @@ class ResidualFilter:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a scan of one version of a table.
+    """A read of one version of a table, before it is split into partitions.
 
     Attributes
     ----------
     dataset : Dataset
     options : ReadOptions
-    wanted : StructType
-        Requested or aggregated columns.
-    visible : pyarrow.Schema
-        Columns that can be requested with the options.
     table : str
         Name of the table in errors.
+    schema : pyarrow.Schema
+        All columns that can be read, with blobs as the options choose.
+    known : Schema
+        The same columns as they are stored (`known_columns`).
+    wanted : StructType
+        Columns of the result, or of its aggregates.
+    columns : list of str
+        Their paths.
     request : Request
     pushed : tuple of Predicate
-        Filters in addition to those of the request.
+        Filters besides those of the request.
     """
 
     dataset: Dataset
     options: ReadOptions
-    wanted: StructType
-    visible: pa.Schema
     table: str
+    schema: pa.Schema
+    known: Schema
+    wanted: StructType
+    columns: list[str]
     request: Request
     pushed: tuple[Predicate, ...]
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
-        """Return the partitions, and upper bounds of their rows and bytes."""
-        scanned, after = self._filters()
-        filtered = bool(scanned) or after is not None
-        aggregates = self.request.aggregates
-        if aggregates:
-            from lance_spark.spark.read.aggregates import known_values
-
-            # Metadata describes whole fragments.
-            some = filtered or self.options.fragment_ids is not None
-            values = None if some else known_values(aggregates, self.dataset, self.visible)
-            if values is not None:
-                return [LancePartition(None, values=values)], 1, _ROW_BYTES
-        tasks = self._tasks(self.wanted if after is None else after.schema, scanned)
-        limit = None if aggregates else self.request.limit
-        if aggregates:
-            result = [LancePartition(task, after=after, columns=self.wanted) for task in tasks]
-            return result or [LancePartition(None)], max(1, len(result)), _ROW_BYTES * len(result)
+        """Return the partitions, and the maximum numbers of their rows and bytes."""
+        scanned, residual = self._filters()
+        filtered = bool(scanned) or residual is not None
+        if self.request.aggregates:
+            return self._aggregates(scanned, residual)
+        tasks = self._tasks(scanned, residual)
+        limit = self.request.limit
         if limit is None or filtered:
-            result = [LancePartition(task, limit, after) for task in tasks]
+            partitions = [LancePartition(task, limit, residual) for task in tasks]
         else:
-            result = first_rows(tasks, limit)
-        if self.request.exact and len(result) > 1:
-            result = [_joined(result, limit)]
+            partitions = first_rows(tasks, limit)
+        if self.request.exact and len(partitions) > 1:
+            partitions = [_merged(partitions, limit)]
         rows = self.dataset.count_rows()
         if limit is not None:
-            rows = min(rows, limit * (len(result) if filtered else 1))
-        return result or [LancePartition(None)], rows, self._size(rows)
+            rows = min(rows, limit * (len(partitions) if filtered else 1))
+        return partitions or [LancePartition(None)], rows, self._size(rows)
+
+    def _aggregates(
+        self, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
+    ) -> tuple[list[LancePartition], int, int | None]:
+        from lance_spark.spark.read.aggregates import known_values
+
+        # Values that are known without reading are those of all rows.
+        if not scanned and residual is None and self.options.fragment_ids is None:
+            values = known_values(self.request.aggregates, self.dataset, self.schema)
+            if values is not None:
+                return [LancePartition(None, values=values)], 1, _AGGREGATE_ROW_BYTES
+        partitions = [
+            LancePartition(task, residual=residual, columns=self.wanted)
+            for task in self._tasks(scanned, residual)
+        ]
+        size = _AGGREGATE_ROW_BYTES * len(partitions)
+        return partitions or [LancePartition(None)], max(1, len(partitions)), size
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
-        """Return the filters of the scan and the residual filters."""
+        """Return the filters of the scan, and the residual filter."""
         if not self.request.filters:
             return self.pushed, None
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
-        known = known_columns(self.dataset)
         scanned = list(self.pushed)
         others: list[dict[str, Any]] = []
         for tree in self.request.filters:
             try:
-                scanned.append(to_predicate(tree, known))
+                scanned.append(to_predicate(tree, self.known))
             except InvalidInputError:
                 others.append(tree)
-        return tuple(scanned), self._after(others) if others else None
+        return tuple(scanned), self._residual(others) if others else None
 
-    def _after(self, trees: Sequence[dict[str, Any]]) -> ResidualFilter:
+    def _residual(self, trees: Sequence[dict[str, Any]]) -> ResidualFilter:
         from lance_spark.scan.predicates.tree import conjunction
         from lance_spark.spark.pushdown.filter_trees import columns_of, to_predicate
         from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
         fields = {field.name: field for field in self.wanted}
         for name in dict.fromkeys(path[0] for tree in trees for path in columns_of(tree)):
-            position = find(self.visible.names, name)
-            if position < 0:
-                raise refused("there is no such column", name)
-            # A struct may be requested with fewer children.
-            (fields[name],) = to_spark_schema(
-                pa.schema([self.visible.field(position).with_name(name)])
-            )
+            index = find(self.schema.names, name)
+            if index < 0:
+                raise refused("the column is not found", name)
+            # Replaces a struct that is wanted with fewer children.
+            (fields[name],) = to_spark_schema(pa.schema([self.schema.field(index).with_name(name)]))
         schema = StructType(list(fields.values()))
-        known = Schema.from_arrow(batch_schema(schema))
-        predicate = conjunction([to_predicate(tree, known) for tree in trees])
+        converted = Schema.from_arrow(batch_schema(schema))
+        predicate = conjunction([to_predicate(tree, converted) for tree in trees])
         assert predicate is not None
         return ResidualFilter(schema, predicate)
 
-    def _tasks(self, schema: StructType, filters: Sequence[Predicate]) -> list[ScanTask]:
+    def _tasks(
+        self, filters: Sequence[Predicate], residual: ResidualFilter | None
+    ) -> list[ScanTask]:
+        columns = self.columns
+        if residual is not None:
+            columns = paths_for(self.schema, residual.schema, self.table)
         return self.dataset.plan(
-            paths_for(self.visible, schema, self.table),
+            columns,
             target_rows=self.options.target_rows,
-            min_partitions=_waves(self.request.parallelism),
+            min_partitions=_target_partitions(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
@@ -230,74 +252,67 @@ class Plan:
     def _size(self, rows: int) -> int | None:
         from lance_spark.spark.read.estimate import estimated_size
 
-        columns = paths_for(self.visible, self.wanted, self.table)
-        known = known_columns(self.dataset)
-        read = row_meta.select(known, columns)
-        return estimated_size(self.dataset.fragments, rows, read, known)
+        read = row_meta.select(self.known, self.columns)
+        return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 
-#: Approximate bytes of a row of aggregates.
-_ROW_BYTES = 64
-
-
-def read_fragments(partitions: Sequence[LancePartition]) -> int:
+def count_fragments(partitions: Sequence[LancePartition]) -> int:
     """Return the number of fragments that partitions read."""
     tasks = [partition.task for partition in partitions if partition.task is not None]
     return len({piece.fragment.id for task in tasks for piece in task.slices})
 
 
 def known_columns(dataset: Dataset) -> Schema:
-    """Return the columns that filters can use: those of the table, and row columns."""
+    """Return the columns that filters can name: the table's, and the row columns of every table."""
     return row_meta.with_all(dataset._table.schema)
 
 
 def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
-    """Reduce tasks without filters to the first rows, and little more.
+    """Return partitions for the first rows of tasks without filters.
 
-    The live rows of a slice are unknown before its deletion file is read. The least number assumes
-    that all deleted rows are in the slices so far.
+    The partitions may return a few rows more than the limit. The deletion files are not read yet,
+    so the deleted rows of a fragment are taken to be in the slices so far.
     """
-    results: list[LancePartition] = []
-    sure = before = taken = 0
+    partitions: list[LancePartition] = []
+    # Rows that are certain to be live: in all fragments so far, and in those before the current.
+    certain = before = 0
+    # Rows that are taken of the current fragment.
+    taken = 0
     fragment_id: int | None = None
     for task in tasks:
-        missing = limit - sure
+        missing = limit - certain
         if missing <= 0:
             break
         slices = []
         for piece in task.slices:
-            if sure >= limit:
+            if certain >= limit:
                 break
             if piece.fragment.id != fragment_id:
-                fragment_id, before, taken = piece.fragment.id, sure, 0
+                fragment_id, before, taken = piece.fragment.id, certain, 0
             deleted = piece.fragment.physical_rows - piece.fragment.num_rows
             rows = min(piece.num_rows, limit - before + deleted - taken)
             taken += rows
-            sure = before + max(0, taken - deleted)
+            certain = before + max(0, taken - deleted)
             slices.append(piece._replace(stop=piece.start + rows))
-        results.append(LancePartition(replace(task, slices=tuple(slices)), missing))
-    return results
+        partitions.append(LancePartition(replace(task, slices=tuple(slices)), missing))
+    return partitions
 
 
-def _waves(parallelism: int | None) -> int:
-    """Return the least partitions of a large table for a number of parallel tasks."""
+def _target_partitions(parallelism: int | None) -> int:
+    """Return the minimum number of partitions of a large table, for a number of parallel tasks."""
     if parallelism is not None:
-        # Two waves halve the time that a slow task delays the others.
+        # Two waves of tasks: all others wait half as long for the slowest task.
         return 2 * parallelism
     return max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1))
 
 
-def _joined(partitions: Sequence[LancePartition], limit: int | None) -> LancePartition:
-    """Merge several partitions to one, in order."""
+def _merged(partitions: Sequence[LancePartition], limit: int | None) -> LancePartition:
+    """Return one partition with the rows of several, in their order."""
     first = partitions[0]
     assert first.task is not None
-    slices = tuple(
-        piece
-        for partition in partitions
-        if partition.task is not None
-        for piece in partition.task.slices
-    )
-    return LancePartition(replace(first.task, slices=slices), limit, first.after)
+    tasks = [partition.task for partition in partitions if partition.task is not None]
+    slices = tuple(piece for task in tasks for piece in task.slices)
+    return LancePartition(replace(first.task, slices=slices), limit, first.residual)
 
 
 def _all_of(filters: Sequence[Predicate]) -> Predicate | None:

@@ -1,8 +1,9 @@
-"""Projection: resolves the columns that a schema or an option requests.
+"""Projection: the columns of a table that a schema or an option asks for.
 
-Names are matched as in Spark: exactly, or without regard to case if that is unambiguous. Dots lead
-to children of structs; only the requested children are read. Lists and maps are read whole. A child
-with a dot in its name cannot be part of a path: its struct is read whole.
+Columns are found as Spark finds them: by the exact name, else without regard to case if that leaves
+one column. Paths have dots before children of structs, and only the wanted children of a struct are
+read. Lists and maps are read whole, and so are structs with a child whose own name has a dot: a
+path cannot name it.
 """
 
 from __future__ import annotations
@@ -18,27 +19,33 @@ from lance_spark.file.blobs.fields import is_v1
 
 
 def find(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name, exactly or without case; -1 if missing or ambiguous."""
+    """Return the index of a name, first exactly and then without regard to case.
+
+    Returns
+    -------
+    int
+        -1 if the name is not found, or if several names differ from it only in case.
+    """
     if wanted in names:
         return names.index(wanted)
     lower = wanted.lower()
-    result = [i for i, name in enumerate(names) if name.lower() == lower]
-    return result[0] if len(result) == 1 else -1
+    matches = [index for index, name in enumerate(names) if name.lower() == lower]
+    return matches[0] if len(matches) == 1 else -1
 
 
 def find_exactly(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name with equal case; -1 if missing."""
+    """Return the index of a name of the same case; -1 if it is not found."""
     return names.index(wanted) if wanted in names else -1
 
 
 def finder(session: Any) -> Callable[[Sequence[str], str], int]:
-    """Return the look-up of names in a session: `find_exactly` if it is case-sensitive."""
+    """Return `find_exactly` for a session with spark.sql.caseSensitive=true, else `find`."""
     exact = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     return find_exactly if exact else find
 
 
 def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
-    """Return the part of a schema that paths name, columns in the order of the paths.
+    """Return the part of a schema that paths name, in the order of the paths.
 
     Parameters
     ----------
@@ -51,7 +58,7 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
     Raises
     ------
     InvalidOptionError
-        A column does not exist.
+        A column is not found.
     """
     wanted: dict[int, list[list[str]]] = {}
     for column in columns:
@@ -67,12 +74,12 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
 
 
 def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[str]:
-    """Return the paths that a Spark schema requests from a table.
+    """Return the paths of the columns of a table that a Spark schema asks for.
 
     Raises
     ------
     SchemaMismatchError
-        A column is missing.
+        A column is not found.
     """
     paths: list[str] = []
     for field in wanted:
@@ -87,22 +94,22 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
     if not (pa.types.is_struct(field.type) and isinstance(wanted, spark.StructType)):
         return [path]
     if is_v1(field):
-        # Descriptions of blobs are read whole.
+        # The description of a blob is not a column of the table, and is read whole.
         return [path]
     names = [field.type.field(i).name for i in range(field.type.num_fields)]
-    results: list[str] = []
+    paths: list[str] = []
     whole = len(wanted) == len(names)
     for child in wanted:
         index = find(names, child.name)
         if index < 0:
             raise SchemaMismatchError(_missing(f"{path}.{child.name}", child.name, names, table))
-        below = f"{path}.{names[index]}"
-        deeper = _paths(field.type.field(index), child.dataType, below, table)
-        whole = whole and deeper == [below]
-        results += deeper
-    if whole or not results or any("." in names[find(names, child.name)] for child in wanted):
+        child_path = f"{path}.{names[index]}"
+        child_paths = _paths(field.type.field(index), child.dataType, child_path, table)
+        whole = whole and child_paths == [child_path]
+        paths += child_paths
+    if whole or not paths or any("." in names[find(names, child.name)] for child in wanted):
         return [path]
-    return results
+    return paths
 
 
 def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
@@ -110,8 +117,8 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
         return field
     if not pa.types.is_struct(field.type):
         raise InvalidOptionError(
-            f"table {table}: column {field.name} is {field.type}, only children of structs can be "
-            "chosen"
+            f"table {table}: column {field.name} is {field.type}, and only structs have children "
+            "that can be selected"
         )
     children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
     narrowed = select(children, [".".join(rest) for rest in rests], table)
@@ -122,5 +129,5 @@ def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, names, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names[:50])}"
     return f"table {table} has no column {path}; {hint}"

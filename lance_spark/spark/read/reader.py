@@ -1,9 +1,9 @@
-"""Reads a table: the driver plans tasks on one version, executors decode its rows to batches.
+"""The reader of a table: the driver plans tasks, executors decode their rows into batches of Spark.
 
-Unless the options name a version, each query reads the newest version when Spark plans it, so a
-view sees later appends. All tasks of a scan read the version that they were planned on. The request
-of the optimizer rule (`request`), filters that Spark pushes (`spark_filters`) and the option filter
-are parts of one plan.
+Unless the options name a version, each query reads the version that is the newest when Spark plans
+it, so that a view sees appended rows. All tasks of a scan read the version that it was planned on.
+The plan combines the request of the optimizer rule (`request`), filters that Spark itself pushes
+(`spark_filters`) and the option filter.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.sql import SqlSettings
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.task import ScanTask
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import Request, Version
-    from lance_spark.spark.read.planning import LancePartition, ResidualFilter
+    from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
 
 
 class LanceReader(DataSourceReader):
@@ -39,10 +40,10 @@ class LanceReader(DataSourceReader):
     ----------
     options : ReadOptions
     schema : StructType
-        Schema of the table or of the user. The latter may have fewer columns, wider types and row
-        columns such as _rowid. With aggregates, one column for each.
+        The table's own schema, or a user's, which may have fewer columns, wider types, and row
+        columns such as _rowid. With aggregates, one column for each aggregate.
     request : Request, optional
-        The request of the optimizer rule.
+        Of the rule of Spark's optimizer.
     """
 
     def __init__(
@@ -54,105 +55,125 @@ class LanceReader(DataSourceReader):
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
         if options.push_filters:
-            from lance_spark.spark.pushdown.spark_pushing import PushFilters
+            from lance_spark.spark.pushdown.spark_filters import PushFilters
 
-            self.pushFilters = PushFilters(self.push)  # type: ignore[method-assign]
+            self.pushFilters = PushFilters(self._push)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks: everything else is in the partitions."""
-        kept = {**vars(self), "_pushed": (), "_dataset": None}
-        kept.pop("pushFilters", None)
+        """Return what tasks need besides their partition."""
+        state = {**vars(self), "_pushed": (), "_dataset": None}
+        state.pop("pushFilters", None)
         if self.request is not None:
-            kept["request"] = replace(self.request, filters=())
-        return kept
+            state["request"] = replace(self.request, filters=())
+        return state
 
-    def push(self, filters: Sequence[Any]) -> list[Any]:
-        """Take filters that the scan evaluates exactly, and return the others."""
+    def _push(self, filters: Sequence[Any]) -> list[Any]:
+        """Take the filters that the scan can answer exactly, and return the others."""
         from lance_spark.spark.pushdown.spark_filters import push
         from lance_spark.spark.read.planning import known_columns
 
-        # Filters refer to columns of one version, on which the scan must be planned.
+        # The plan must read the version whose columns the filters were matched with.
         self._dataset = open_table(self.options)
-        known = known_columns(self._dataset)
-        result, left = push(filters, self.spark_schema, known)
-        self._pushed = tuple(result)
-        return left
+        predicates, others = push(filters, self.spark_schema, known_columns(self._dataset))
+        self._pushed = tuple(predicates)
+        return others
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the scan. With a request, the first item is the reply to it, not a partition.
+        """Plan the scan. With a request, the first partition is the reply to it (`PlanReply`).
 
         Raises
         ------
         SchemaMismatchError
-            The table lacks a column of the schema, or its type cannot be read as requested.
+            The table lacks a column of the schema, or its type cannot be read as the schema's.
         InvalidInputError
-            The option filter is no predicate on the table's columns.
+            The option filter is not a predicate on the table's columns.
         UnsupportedError
-            The request has parts that this release does not support.
+            This release does not know a part of the request.
         """
         from lance_spark.spark.pushdown.request import Request
-        from lance_spark.spark.read.planning import Plan, PlanReply, read_fragments
-        from lance_spark.spark.read.projection import paths_for
-        from lance_spark.spark.types.convert import BatchConverter
-        from lance_spark.spark.types.mapping import batch_schema
+        from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request = self.request or Request()
         dataset = self._dataset or open_table(self.options, request.at)
-        table = display(self.options.path)
-        whole = with_row_columns(whole_schema(dataset, self.options))
-        wanted = self.spark_schema
-        if request.aggregates:
-            from lance_spark.spark.read.aggregates import needed
-
-            wanted = needed(request.aggregates, whole)
-        visible = with_row_columns(visible_schema(dataset, self.options))
-        paths_for(visible, wanted, table)
-        BatchConverter(visible, batch_schema(wanted), reading=True)
-        option_filters, text = option_filter(dataset, self.options, request.settings)
-        filters = (*self._pushed, *option_filters)
-        plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
+        plan, text = self._plan(dataset, request)
         partitions, rows, size = plan.partitions()
         for partition in partitions:
-            # Tasks receive the reader as it was before this call.
+            # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
         if self.request is None:
             return [*partitions]
         from lance_spark.spark.read.driver_read import read_on_driver
 
-        stream = read_on_driver(self.rows, self.spark_schema, plan, partitions, size)
-        fragments = (read_fragments(partitions), len(dataset.fragments))
+        stream = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
+        fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         return [PlanReply(rows, size, version, fragments, stream), *partitions]
 
+    def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:
+        """Return the plan of a read, and the text of a predicate that tasks check."""
+        from lance_spark.spark.read.planning import Plan, known_columns
+        from lance_spark.spark.read.projection import paths_for, select
+        from lance_spark.spark.types.convert import check_conversion
+        from lance_spark.spark.types.mapping import batch_schema
+
+        table = display(self.options.path)
+        schema = with_row_columns(whole_schema(dataset, self.options))
+        wanted = self.spark_schema
+        if request.aggregates:
+            from lance_spark.spark.read.aggregates import needed_columns
+
+            wanted = needed_columns(request.aggregates, schema)
+        selected = schema
+        if self.options.columns is not None:
+            selected = with_row_columns(select(schema, self.options.columns, table))
+            # Refuses columns that the option does not select.
+            paths_for(selected, wanted, table)
+        columns = paths_for(schema, wanted, table)
+        # Before tasks start: each task plans its own conversion, which cannot be pickled.
+        check_conversion(selected, batch_schema(wanted), reading=True)
+        known = known_columns(dataset)
+        filters, text = option_filter(known, self.options, request.settings)
+        plan = Plan(
+            dataset=dataset,
+            options=self.options,
+            table=table,
+            schema=schema,
+            known=known,
+            wanted=wanted,
+            columns=columns,
+            request=request,
+            pushed=(*self._pushed, *filters),
+        )
+        return plan, text
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, in batches of exactly the Arrow schema that Spark
-        expects.
-        """
+        """Yield the rows of one partition, in exactly the Arrow schema that Spark expects."""
+        from lance_spark.spark.read.planning import LancePartition
+
+        assert isinstance(partition, LancePartition)
         if self.request is None or not self.request.packed:
-            yield from self.rows(partition)
+            yield from self._rows(partition)
             return
         from lance_spark.spark.pushdown.packed_arrays import packed
 
-        yield from packed(self.rows(partition), self.request.packed)
+        yield from packed(self._rows(partition), self.request.packed)
 
-    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition without packed columns."""
-        from lance_spark.spark.read.planning import LancePartition
+    def _rows(self, partition: LancePartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, before arrays are packed."""
         from lance_spark.spark.types.mapping import batch_schema
 
-        assert isinstance(partition, LancePartition)
         if partition.text is not None:
             partition.text.check()
-        wanted = batch_schema(self.spark_schema)
+        output = batch_schema(self.spark_schema)
         metrics = ScanMetrics()
         try:
-            if self.request is None or not self.request.aggregates:
-                if partition.task is not None:
-                    # Closing a scan that prefetches waits for unneeded reads.
-                    scan = Scan(partition.task, metrics, ahead=partition.limit is None)
-                    yield from limited(scan.batches(wanted, partition.after), partition.limit)
-                return
-            yield self._aggregates(partition, wanted, metrics)
+            if self.request is not None and self.request.aggregates:
+                yield self._aggregates(partition, output, metrics)
+            elif partition.task is not None:
+                # With a limit, no prefetch: closing the scan would wait for reads that are not
+                # used.
+                scan = Scan(partition.task, metrics, ahead=partition.limit is None)
+                yield from limited(scan.batches(output, partition.residual), partition.limit)
         finally:
             if self.options.scan_metrics:
                 name = display(self.options.path)
@@ -161,24 +182,24 @@ class LanceReader(DataSourceReader):
                 )
 
     def _aggregates(
-        self, partition: LancePartition, wanted: pa.Schema, metrics: ScanMetrics
+        self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics
     ) -> pa.RecordBatch:
-        from lance_spark.spark.read.aggregates import aggregated, row_of, split_counted
+        from lance_spark.spark.read.aggregates import aggregate_batches, row_of, split_counted
         from lance_spark.spark.types.mapping import batch_schema
 
         assert self.request is not None
         if partition.values is not None:
-            return row_of(partition.values, wanted)
-        rows: Iterator[pa.RecordBatch] = iter(())
+            return row_of(partition.values, output)
+        batches: Iterator[pa.RecordBatch] = iter(())
         counted = 0
         if partition.task is not None:
             assert partition.columns is not None
             task = partition.task
-            if not task.filters and partition.after is None:
+            if not task.filters and partition.residual is None:
                 counted, task = split_counted(self.request.aggregates, task)
             scan = Scan(task, metrics)
-            rows = scan.batches(batch_schema(partition.columns), partition.after)
-        return aggregated(self.request.aggregates, wanted, rows, counted)
+            batches = scan.batches(batch_schema(partition.columns), partition.residual)
+        return aggregate_batches(self.request.aggregates, output, batches, counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +210,9 @@ class Scan:
     ----------
     task : ScanTask
     metrics : ScanMetrics
-        Counters of the read.
+        Counts what is read.
     ahead : bool
-        Whether a thread prefetches the next rows.
+        Whether a thread prefetches.
     """
 
     task: ScanTask
@@ -199,9 +220,9 @@ class Scan:
     ahead: bool = True
 
     def batches(
-        self, wanted: pa.Schema, after: ResidualFilter | None = None
+        self, output: pa.Schema, residual: ResidualFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in an Arrow schema of Spark.
+        """Yield the rows that meet a residual filter, in an Arrow schema that Spark expects.
 
         Raises
         ------
@@ -212,20 +233,20 @@ class Scan:
         from lance_spark.spark.types.mapping import batch_schema
 
         with naming(display(self.task.uri)):
-            if after is None:
-                convert = BatchConverter(self.task.schema, wanted, reading=True)
+            if residual is None:
+                convert = BatchConverter(self.task.schema, output, reading=True)
                 for batch in self.task.batches(self.metrics, ahead=self.ahead):
-                    yield from convert(batch) if len(wanted) else (batch.select([]),)
+                    yield from convert(batch) if len(output) else (batch.select([]),)
                 return
-            seen = batch_schema(after.schema)
-            convert = BatchConverter(seen, wanted, reading=True)
-            for batch in self.batches(seen):
-                kept = batch.filter(after.predicate.holds(batch))
-                yield from convert(kept) if len(wanted) else (kept.select([]),)
+            converted = batch_schema(residual.schema)
+            convert = BatchConverter(converted, output, reading=True)
+            for batch in self.batches(converted):
+                matching = batch.filter(residual.predicate.holds(batch))
+                yield from convert(matching) if len(output) else (matching.select([]),)
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches up to a number of rows; further rows are not read."""
+    """Yield batches up to a number of rows, and read no further."""
     if limit is None:
         yield from batches
         return
@@ -239,7 +260,7 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa
 def spark_batches(
     tasks: Iterable[ScanTask], options: ReadOptions, schema: StructType | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks as Spark expects them.
+    """Yield the rows of tasks as Spark expects them. Benchmarks use it to read without Spark.
 
     Parameters
     ----------
@@ -255,24 +276,31 @@ def spark_batches(
     """
     from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
-    wanted: pa.Schema | None = None
+    output: pa.Schema | None = None
     for task in tasks:
-        if wanted is None:
-            wanted = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
-        yield from Scan(task, ScanMetrics()).batches(wanted)
+        if output is None:
+            output = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
+        yield from Scan(task, ScanMetrics()).batches(output)
 
 
 def version_of(dataset: Dataset, options: ReadOptions) -> Version:
-    """Return what `open_table` needs to open the version of a dataset again."""
+    """Return the version by which `open_table` opens a dataset again, with the same options."""
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.table.refs.names import MAIN
 
-    # A tag can be on another branch than that of the path or the options.
+    # A tag may name a version on another branch than that of the path or the options.
     return Version(dataset.version, None if options.tag is None else dataset.branch or MAIN)
 
 
 def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
-    """Open the version that the options name, or the newest one; `at` fixes a moving target.
+    """Open the version that the options name.
+
+    Parameters
+    ----------
+    options : ReadOptions
+    at : Version, optional
+        Version to open instead of the newest, or of a tag or time, which later queries may find at
+        another version.
 
     Raises
     ------
@@ -280,29 +308,29 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
     """
     from lance_spark.dataset.dataset import open_dataset
 
-    chosen: dict[str, Any] = {}
+    references: dict[str, Any] = {}
     for name in ("branch", "tag", "timestamp"):
         if (value := getattr(options, name)) is not None:
-            chosen[name] = value
+            references[name] = value
     version = options.version
     if at is not None:
         version = at.number
-        chosen.pop("timestamp", None)
-        chosen.pop("tag", None)
+        references.pop("timestamp", None)
+        references.pop("tag", None)
         if at.branch is not None:
-            chosen["branch"] = at.branch
+            references["branch"] = at.branch
     return open_dataset(
-        options.path, version, storage_options=options.storage_options or None, **chosen
+        options.path, version, storage_options=options.storage_options or None, **references
     )
 
 
 def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the schema of the table, reduced to the option columns, with requested row columns.
+    """Return the columns that the options select, and the row columns that they ask for.
 
     Raises
     ------
     InvalidOptionError
-        The option names a column that does not exist.
+        The option columns names a column that is not found.
     """
     schema = whole_schema(dataset, options)
     if options.columns is not None:
@@ -320,49 +348,46 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
 
 
 def option_filter(
-    dataset: Dataset, options: ReadOptions, settings: SqlSettings | None = None
+    known: Schema, options: ReadOptions, settings: SqlSettings | None = None
 ) -> tuple[tuple[Predicate, ...], OptionText | None]:
     """Return the predicates of the options filter and filter_tree.
 
     Parameters
     ----------
-    dataset : Dataset
+    known : Schema
+        Columns that the predicates can name (`known_columns`).
     options : ReadOptions
     settings : SqlSettings, optional
-        Settings of the session, if known.
+        Settings of the session, if they are known.
 
     Returns
     -------
-    tuple of tuple of Predicate and OptionText or None
-        The predicates, and the text that tasks must check.
+    tuple of Predicate
+    OptionText or None
+        Text of a predicate that tasks check before they read.
 
     Raises
     ------
     InvalidInputError
-        The option filter is no predicate on the table's columns.
+        The option filter is not a predicate on the table's columns.
     """
-    if options.filter_tree is None and options.filter is None:
-        return (), None
-    from lance_spark.spark.read.planning import known_columns
-
-    known = known_columns(dataset)
-    results: list[Predicate] = []
-    checked = None
+    predicates: list[Predicate] = []
+    text_for_tasks = None
     if options.filter_tree is not None:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
-        results.append(to_predicate(dict(options.filter_tree), known))
+        predicates.append(to_predicate(dict(options.filter_tree), known))
     if options.filter is not None:
         from lance_spark.spark.options.predicate_text import OptionText
 
         text = OptionText.planned("filter", options.filter, known, settings, options.timezone)
-        results.append(text.predicate())
-        checked = text.for_tasks()
-    return tuple(results), checked
+        predicates.append(text.predicate())
+        text_for_tasks = text.for_tasks()
+    return tuple(predicates), text_for_tasks
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with all row columns, to look up names."""
+    """Return a schema with the row columns, such as _rowid, after its own columns."""
     from lance_spark.scan.fragment.row_meta import META_FIELDS
 
     for field in META_FIELDS.values():
@@ -372,7 +397,7 @@ def with_row_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the schema of a read of all columns, with blobs as the options define."""
+    """Return the schema of a read of all columns, with blobs as the options choose."""
     return dataset.schema_of(blob_handling=options.blob_handling)
 
 
@@ -382,7 +407,7 @@ def table_schema(options: ReadOptions) -> pa.Schema:
 
 
 def display(path: str) -> str:
-    """Return a path as errors show it."""
+    """Return a path without secrets, for messages."""
     from lance_spark.storage.uri import parse_uri
 
     return parse_uri(path).display

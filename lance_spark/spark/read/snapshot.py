@@ -1,4 +1,4 @@
-"""Snapshots: executors open a version of a table themselves, so tasks carry no manifests."""
+"""Versions of tables that executors open themselves, because manifests do not travel with tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lance_spark.errors import VersionNotFoundError
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
 
-#: Most tables that a process keeps open.
-_KEPT = 2
+#: Tables that a process keeps open.
+_MAX_OPEN = 2
 _lock = threading.Lock()
 _opened: OrderedDict[tuple[str, int, int, str], OpenTable] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """Identifies a version of a table, so that executors can open it.
+    """A reference to one version of a table, small enough to send to executors.
 
     Attributes
     ----------
@@ -30,9 +30,10 @@ class TableSnapshot:
     version : int
     storage_options : mapping, not shown by `repr`
     written : int
-        Timestamp of the version in nanoseconds: a recreated table has the same version numbers.
+        When the version was written, in nanoseconds. It tells the version from that of a table
+        which was created again at the same path, and has the same version numbers.
     target_bases : TargetBases
-        Base paths of new data files.
+        Base paths that the data files of the change go to.
     """
 
     uri: str = field(repr=False)
@@ -42,38 +43,37 @@ class TableSnapshot:
     target_bases: TargetBases = field(default_factory=TargetBases)
 
     def open(self) -> OpenTable:
-        """Open the table; the process caches the last two.
+        """Open the table. The process keeps the two tables that were opened last.
 
         Raises
         ------
         VersionNotFoundError
-            The version was removed, or the table was recreated.
+            The version was cleaned up, or the table was created again.
         CorruptTableError, StorageError
         """
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)
         with _lock:
-            result = _opened.pop(key, None)
-            if result is None:
-                result = open_table(
+            table = _opened.pop(key, None)
+            if table is None:
+                table = open_table(
                     self.uri, version=self.version, storage_options=self.storage_options or None
                 )
-            if result.manifest.timestamp_ns != self.written:
+            if table.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{result.store.display}: version {self.version} is another one than when the "
-                    "change was planned: the table "
-                    "was made anew meanwhile; run it again"
+                    f"{table.store.display}: version {self.version} is not the version that the "
+                    "change was planned on, because the table was recreated; run the change again"
                 )
-            _opened[key] = result
-            while len(_opened) > _KEPT:
+            _opened[key] = table
+            while len(_opened) > _MAX_OPEN:
                 _opened.popitem(last=False)
-        if result.target_bases == self.target_bases:
-            return result
-        return replace(result, target_bases=self.target_bases)
+        if table.target_bases == self.target_bases:
+            return table
+        return replace(table, target_bases=self.target_bases)
 
 
 def snapshot_of(table: OpenTable) -> TableSnapshot:
-    """Return the snapshot of an open table."""
+    """Return the reference by which executors open the version of a table."""
     manifest, store = table.manifest, table.store
     return TableSnapshot(
         store.uri, table.version, store.options, manifest.timestamp_ns, table.target_bases

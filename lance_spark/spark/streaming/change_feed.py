@@ -1,7 +1,7 @@
 """The change feed of a table as a DataFrame: rows that versions inserted, updated and deleted.
 
-    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion",
-    5).load(path)
+    spark.read.format("lance").option("readChangeFeed", True)
+        .option("startingVersion", 5).load(path)
 
 Each version is reported separately, so a row that three versions changed appears three times. The
 columns are those of the last version, and `_change_type`, `_commit_version` and
@@ -33,7 +33,7 @@ from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.convert import BatchConverter, check_conversion
 from lance_spark.spark.types.mapping import batch_schema
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.history import manifest_as_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest.manifest import Manifest
 
 _MICROSECOND = timedelta(microseconds=1)
-_OWN = tuple(field.name for field in CHANGE_FIELDS)
+_CHANGE_NAMES = tuple(field.name for field in CHANGE_FIELDS)
 
 
 class ChangePartition(InputPartition):
@@ -87,8 +87,8 @@ class ChangeFeedReader(DataSourceReader):
             A column is missing, or has another type in one of the versions.
         """
         span = Span.of(self.options, self.feed)
-        told = list(changes_between(span.table, span.first, span.last))
-        tasks = tasks_of(span.table, told, span.manifest(), self.options, self.spark_schema)
+        changes = list(changes_between(span.table, span.first, span.last))
+        tasks = tasks_of(span.table, changes, span.manifest(), self.options, self.spark_schema)
         return [ChangePartition(task) for task in tasks] or [ChangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -136,9 +136,8 @@ class Span:
         # No version may have been committed between two times.
         if first > last + 1:
             raise InvalidOptionError(
-                f"{table.store.display}: the changes of a feed begin with version {first}, and end "
-                f"with version {last}: "
-                "give an end that is not before the start"
+                f"{table.store.display}: the change feed starts at version {first} and ends at "
+                f"version {last}: set an end that is not before the start"
             )
         return cls(table, first, last)
 
@@ -163,12 +162,12 @@ def feed_schema(options: ReadOptions, feed: FeedOptions) -> pa.Schema:
     """
     table = newest_of(options)
     manifest = _manifest(table, _last(table, feed))
-    return FeedColumns.of(manifest, _chosen(options, manifest), options.blob_handling).to_arrow()
+    return FeedColumns.of(manifest, _selected(options, manifest), options.blob_handling).to_arrow()
 
 
 def tasks_of(
     table: OpenTable,
-    told: list[VersionChanges],
+    changes: list[VersionChanges],
     manifest: Manifest,
     options: ReadOptions,
     schema: StructType,
@@ -180,7 +179,7 @@ def tasks_of(
     Parameters
     ----------
     table : OpenTable
-    told : list of VersionChanges
+    changes : list of VersionChanges
     manifest : Manifest
         Manifest of the last version, or of a later one.
     options : ReadOptions
@@ -193,7 +192,7 @@ def tasks_of(
     SchemaMismatchError
     """
     visible = FeedColumns.of(
-        manifest, _chosen(options, manifest, whole=True), options.blob_handling
+        manifest, _selected(options, manifest, whole=True), options.blob_handling
     ).to_arrow()
     names: list[str] = []
     for field in schema:
@@ -201,16 +200,15 @@ def tasks_of(
         if position < 0:
             raise SchemaMismatchError(
                 f"table {display(options.path)} has no column {field.name} in version "
-                f"{manifest.version}; there are "
-                f"{', '.join(visible.names[:50])}"
+                f"{manifest.version}; the columns are {', '.join(visible.names[:50])}"
             )
-        if visible.names[position] not in _OWN:
+        if visible.names[position] not in _CHANGE_NAMES:
             names.append(visible.names[position])
     columns = FeedColumns.of(manifest, names, options.blob_handling)
-    BatchConverter(columns.to_arrow(), batch_schema(schema), reading=True)
+    check_conversion(columns.to_arrow(), batch_schema(schema), reading=True)
     return plan_changes(
         table.store.uri,
-        told,
+        changes,
         columns,
         options.storage_options,
         target_rows=options.target_rows or TARGET_ROWS,
@@ -259,9 +257,8 @@ def _first_since(store: ObjectStore, timestamp: datetime) -> int:
         oldest = list_manifests(store)[0].version
         if oldest > 1:
             raise VersionNotFoundError(
-                f"{error}; what was committed before has been cleaned up, so that nobody knows "
-                "which version was the first of "
-                f"that time: give startingVersion, {oldest + 1} or later"
+                f"{error}; earlier versions have been cleaned up, so the first version of that "
+                f"time is unknown: set startingVersion to {oldest + 1} or later"
             ) from None
         return oldest
 
@@ -283,7 +280,7 @@ def _manifest(table: OpenTable, version: int) -> Manifest:
     return table.manifest if version == table.version else read_version(table.store, version)
 
 
-def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
+def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
     """Return the columns and row columns of the options; None for all columns.
 
     Raises
@@ -293,21 +290,21 @@ def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) ->
     """
     from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS, ROW_ID, ROW_OFFSET
 
-    own = [field.name for field in manifest.schema.fields]
-    more = [name for name in META_FIELDS if name != ROW_OFFSET.name and name not in own]
+    columns = [field.name for field in manifest.schema.fields]
+    row_columns = [name for name in META_FIELDS if name != ROW_OFFSET.name and name not in columns]
     if whole:
-        return own + more
-    chosen = own
+        return columns + row_columns
+    selected = columns
     if options.columns is not None:
-        chosen = []
+        selected = []
         for name in options.columns:
-            position = find(own + more, name)
-            if position < 0:
+            index = find(columns + row_columns, name)
+            if index < 0:
                 raise InvalidOptionError(
                     f"option columns: a change feed of table {display(options.path)} has no column "
-                    f"{name}; there are "
-                    f"{', '.join(own[:50])}, and no children of structs"
+                    f"{name}; the columns are "
+                    f"{', '.join(columns[:50])}, without nested fields"
                 )
-            chosen.append((own + more)[position])
+            selected.append((columns + row_columns)[index])
     flags = ((ROW_ID.name, options.with_row_id), (ROW_ADDRESS.name, options.with_row_address))
-    return [*chosen, *(name for name, wanted in flags if wanted and name not in chosen)]
+    return [*selected, *(name for name, wanted in flags if wanted and name not in selected)]

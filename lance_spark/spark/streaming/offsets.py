@@ -5,13 +5,13 @@
 | `version` | all versions before this one have been read |
 | `index` | number of fragments of this version that have been read |
 | `snapshot` | true while all rows of the version are read, at the start of a stream |
-| `seen` | time and transaction of the last read version, to detect a recreated table; may be absent |
+| `seen` | optional: time and transaction of the last read version, to detect a recreated table |
 
-`{"version": 0, "index": 0, "snapshot": false}` is the start of a stream
-without a starting version: it begins with a snapshot of the newest version at its first batch. The
-end of that batch records the version: V with a snapshot, or V + 1 if the batch has all of V. So
-start and end define a batch. A position after the last fragment of a version is always that of the
-next version, as Spark compares positions as texts.
+`{"version": 0, "index": 0, "snapshot": false}` is the start of a stream without a starting version:
+it begins with a snapshot of the newest version at its first batch. The end of that batch records
+the version: V with a snapshot, or V + 1 if the batch has all of V. So start and end define a batch.
+A position after the last fragment of a version is always stored as the start of the next version,
+because Spark compares positions as texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Position:
     index : int
         Number of fragments of the version that have been read.
     snapshot : bool
-        Whether they are all fragments of the version, not only the new ones.
+        Whether `index` counts all fragments of the version, not only new fragments.
     seen : str
         Identity of the version `last`; empty if unknown.
     """
@@ -56,18 +56,18 @@ class Position:
         return self.version if self.index or self.snapshot else self.version - 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the text for the checkpoint."""
-        told = {"version": self.version, "index": self.index, "snapshot": self.snapshot}
-        return {**told, "seen": self.seen} if self.seen else told
+        """Return the JSON value for the checkpoint."""
+        value = {"version": self.version, "index": self.index, "snapshot": self.snapshot}
+        return {**value, "seen": self.seen} if self.seen else value
 
     @classmethod
     def parse(cls, value: object) -> Position:
-        """Parse the text of a checkpoint.
+        """Parse the JSON value of a checkpoint.
 
         Raises
         ------
         InvalidInputError
-            The text is not a position: the checkpoint belongs to another source.
+            The value is not a position: the checkpoint belongs to another source.
         """
         if isinstance(value, dict) and value.keys() - {"seen"} == _KEYS:
             version, index, snapshot = value["version"], value["index"], value["snapshot"]
@@ -76,9 +76,8 @@ class Position:
             if whole and version >= 0 and index >= 0 and isinstance(seen, str):
                 return cls(version, index, snapshot, seen)
         raise InvalidInputError(
-            f"{str(value)[:200]} is no position in a Lance table: the checkpoint is of another "
-            "source or of a newer release; "
-            "start the stream with a new checkpointLocation"
+            f"{str(value)[:200]} is not a position in a Lance table: the checkpoint belongs to "
+            "another source or to a newer release; start the stream with a new checkpointLocation"
         )
 
 

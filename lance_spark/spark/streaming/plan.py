@@ -6,7 +6,7 @@
 | update or merge that only adds fragments | its new fragments |
 | delete, or an update that only deletes; compaction, columns, indexes, settings | none |
 | overwrite of a table without rows | its fragments |
-| update of rows, overwrite, restore, replaced or overlaid columns, unknown | error; none with skipChangeCommits |
+| any other, such as an update, overwrite or restore | error; none with skipChangeCommits |
 
 A stream of a change feed reads the changes of a version (`change_feed/diff`) in one batch. At its
 start a stream reads the fragments of one version, then the new fragments of later versions.
@@ -40,9 +40,9 @@ from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.update import Update, UpdateMode
 
-#: Operations without new rows, which remove only rows that the stream has passed on already.
+#: Operations without new rows: they remove only rows that the stream has already returned.
 _NOTHING_NEW = NO_ROWS | {"delete"}
-#: Most manifests, and their fragments together, that are cached while batches are planned.
+#: Bounds of the cache: manifests, and fragments in all of them.
 _KEPT_PARTS = 64
 _KEPT_FRAGMENTS = 200_000
 
@@ -119,7 +119,7 @@ class StreamPlan:
     change_feed: bool = False
     skip_changes: bool = False
     _parts: dict[tuple[int, bool], Part] = field(default_factory=dict)
-    _kinds: dict[int, str | None] = field(default_factory=dict)
+    _operations: dict[int, str | None] = field(default_factory=dict)
 
     def next(self, start: Position, newest: int, limit: Limit) -> Position:
         """Return the end of the next batch; `start` without new rows.
@@ -138,7 +138,7 @@ class StreamPlan:
         UnsupportedError
             A version changed rows.
         """
-        self._check_not_behind(start, newest)
+        self._check_not_ahead(start, newest)
         if newest > start.last:
             self.check_same(start)
         budget = _Budget(limit)
@@ -176,9 +176,9 @@ class StreamPlan:
         """
         if start == end and start.seen == end.seen:
             return
-        # Before 4.2 Spark requests only the newest position, which can be anywhere in a recreated
-        # table.
-        self._check_not_behind(start, end.last)
+        # Before 4.2, Spark requests only the newest position. In a recreated table it can be before
+        # the start.
+        self._check_not_ahead(start, end.last)
         self.check_same(start)
         self.check_same(end)
         if start == end:
@@ -204,50 +204,52 @@ class StreamPlan:
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
 
     def same_life(self, version: int, newest: int) -> bool:
-        """Tell whether field ids mean the same columns in two versions.
+        """Return whether field ids mean the same columns in two versions.
 
         That is false after an overwrite or a restore in between, or if versions were removed.
         """
         for number in range(newest, version, -1):
-            if number not in self._kinds:
+            if number not in self._operations:
                 try:
-                    made = read_transaction(self.table.store, self._manifest(number))
+                    transaction = read_transaction(self.table.store, self._manifest(number))
                 except VersionNotFoundError:
                     return False
-                self._kinds[number] = None if made is None else made.operation.kind
-            if starts_life(self._kinds[number]):
+                self._operations[number] = (
+                    None if transaction is None else transaction.operation.kind
+                )
+            if starts_life(self._operations[number]):
                 return False
         return True
 
-    def _advance(self, at: Position, budget: _Budget) -> Position:
+    def _advance(self, start: Position, budget: _Budget) -> Position:
         """Add the fitting part of one version."""
-        part = self._part(at.version, snapshot=at.snapshot)
-        if part.changes is not None and not at.snapshot:
+        part = self._part(start.version, snapshot=start.snapshot)
+        if part.changes is not None and not start.snapshot:
             changed = part.changes.changes
             size = sum(map(_share, changed))
             fits = not changed or budget.takes(len(changed), size)
-            return Position(at.version + 1, seen=seen(part.manifest)) if fits else at
+            return Position(start.version + 1, seen=seen(part.manifest)) if fits else start
         fragments = _fragments(part)
-        index = at.index
+        index = start.index
         while index < len(fragments) and budget.takes(1, fragments[index].size_bytes):
             index += 1
         if index >= len(fragments):
-            return Position(at.version + 1, seen=seen(part.manifest))
-        return Position(at.version, index, at.snapshot, seen(part.manifest))
+            return Position(start.version + 1, seen=seen(part.manifest))
+        return Position(start.version, index, start.snapshot, seen(part.manifest))
 
     def _cut(self, part: Part, first: int, stop: int | None) -> Part:
         if part.changes is None:
             return Part(part.manifest, part.fragments[first:stop])
         if first == 0 and stop is None:
             return part
-        told = part.changes
+        changes = part.changes
         cut = VersionChanges(
-            told.version,
-            told.timestamp_us,
-            told.operation,
-            told.before,
-            told.after,
-            told.changes[first:stop],
+            changes.version,
+            changes.timestamp_us,
+            changes.operation,
+            changes.before,
+            changes.after,
+            changes.changes[first:stop],
         )
         return Part(part.manifest, (), cut)
 
@@ -256,9 +258,9 @@ class StreamPlan:
         part = self._parts.get(key)
         if part is None:
             try:
-                part = self._snapshot(version) if snapshot else self._brought(version)
+                part = self._snapshot(version) if snapshot else self._new_part(version)
             except VersionNotFoundError:
-                raise self._gone(version) from None
+                raise self._removed(version) from None
             self._parts[key] = part
             held = sum(map(_held, self._parts.values()))
             while len(self._parts) > 1 and (
@@ -274,11 +276,11 @@ class StreamPlan:
             return Part(manifest, fragments)
         return Part(manifest, (), as_inserted(manifest, fragments))
 
-    def _brought(self, version: int) -> Part:
+    def _new_part(self, version: int) -> Part:
         if self.change_feed:
-            (told,) = changes_between(self.table, version, version)
-            self._kinds[version] = told.operation
-            return Part(told.after, (), told)
+            (changes,) = changes_between(self.table, version, version)
+            self._operations[version] = changes.operation
+            return Part(changes.after, (), changes)
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
         operation = None if transaction is None else transaction.operation
@@ -301,10 +303,8 @@ class StreamPlan:
             return Part(manifest)
         raise UnsupportedError(
             f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows "
-            "that a stream may have handed on: "
-            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to "
-            "read inserted, updated and "
-            "deleted rows"
+            "that the stream may have returned: set the option skipChangeCommits to skip such "
+            "versions, or readChangeFeed to read inserted, updated and deleted rows"
         )
 
     def _manifest(self, version: int) -> Manifest:
@@ -322,35 +322,32 @@ class StreamPlan:
         if not position.seen:
             return
         try:
-            there = seen(self._manifest(position.last))
+            existing = seen(self._manifest(position.last))
         except VersionNotFoundError:
             # A version may be removed after it was read.
             return
-        if there != position.seen:
-            raise self._replaced(f"another version {position.last} than the one that is there")
+        if existing != position.seen:
+            raise self._replaced(f"a version {position.last} that differs from the existing one")
 
-    def _check_not_behind(self, start: Position, newest: int) -> None:
+    def _check_not_ahead(self, start: Position, newest: int) -> None:
         if start.version > newest + 1:
             raise self._replaced(
                 f"up to version {start.version - 1}, but the newest version is {newest}"
             )
 
-    def _replaced(self, what: str) -> VersionNotFoundError:
+    def _replaced(self, read: str) -> VersionNotFoundError:
         return VersionNotFoundError(
-            f"{self.table.store.display}: the stream has read {what}: the table was replaced by "
-            "another one; start the stream with a "
-            "new checkpointLocation"
+            f"{self.table.store.display}: the stream has read {read}: the table was recreated; "
+            "start the stream with a new checkpointLocation"
         )
 
-    def _gone(self, version: int) -> LanceError:
-        there = describe(list_manifests(self.table.store))
+    def _removed(self, version: int) -> LanceError:
+        existing = describe(list_manifests(self.table.store))
         return VersionNotFoundError(
-            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up "
-            "before the stream had read it: "
-            f"the table has {there}. Rows may be lost to the stream; start it with a new "
-            "checkpointLocation, which begins with "
-            "a snapshot, or at a version that is there by startingVersion, and keep versions for "
-            "as long as streams may lag"
+            f"{self.table.store.display}: version {version}, or the version before it, was cleaned "
+            f"up before the stream read it: the table has {existing}. The stream may have missed "
+            "rows. Start it with a new checkpointLocation, which begins with a snapshot, or at an "
+            "existing version by startingVersion, and keep versions longer than streams lag"
         )
 
 
@@ -378,7 +375,7 @@ def _fragments(part: Part) -> tuple[Fragment, ...]:
 
 
 def _share(changed: ChangedRows) -> int:
-    """Estimate the bytes of the changed rows from those of their fragments."""
+    """Estimate the bytes of changed rows from the bytes of their fragments."""
     fragment = changed.fragment
     return fragment.size_bytes * changed.num_rows // max(fragment.physical_rows, 1)
 

@@ -1,8 +1,8 @@
 """A table as the source of a stream: a snapshot, then new rows; or the change feed.
 
     spark.readStream.format("lance").load(path)
-    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion",
-    5).load(path)
+    spark.readStream.format("lance").option("readChangeFeed", True)
+        .option("startingVersion", 5).load(path)
 
 One object, in one Python process for the whole query, plans batches and partitions; copies of it
 read the partitions. Start and end define the rows of a batch (`offsets`), so a batch that is
@@ -31,7 +31,7 @@ from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS
+from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for
 from lance_spark.spark.read.reader import (
     Scan,
@@ -43,7 +43,7 @@ from lance_spark.spark.read.reader import (
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
 from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
 from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
-from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import batch_schema
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.versions import latest
@@ -74,10 +74,10 @@ except ImportError:
         """Replaces a class that this release of Spark lacks."""
 
 
-#: Least rows of a partition of merged tasks, and the number of partitions to aim at.
+#: Minimum rows of a partition of merged tasks, and the target number of partitions.
 _SMALL_ROWS = 100_000
 _PARTITIONS = 2 * MIN_PARTITIONS
-#: Most versions of a batch, and of changes that are planned together: manifests can be large.
+#: Maximum versions of a batch, and of changes that are planned together: manifests can be large.
 MOST_VERSIONS = 1_000
 _TOGETHER = 32
 _NO_LIMIT = 2**31 - 1
@@ -130,8 +130,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
             raise UnsupportedError(
                 "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, "
-                "which asks a source where the "
-                "next batch ends; leave them out"
+                "which lets a source limit its batches; remove the options"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,12 +165,12 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._end_of(newest).to_json()
         unlimited = HAS_LIMITS and isinstance(limit, ReadAllAvailable)
-        most = (
+        bound = (
             Limit()
             if unlimited
             else Limit(self.feed.max_fragments, self.feed.max_bytes, MOST_VERSIONS)
         )
-        return self._planned().next(Position.parse(start), newest, most).to_json()
+        return self._planned().next(Position.parse(start), newest, bound).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the size limit of a batch."""
@@ -198,16 +197,16 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         VersionNotFoundError, UnsupportedError, SchemaMismatchError
         """
         parts = self._planned().parts(Position.parse(start), Position.parse(end))
-        now: Manifest | None = None
+        newest: Manifest | None = None
         tasks: list[ScanTask | ChangeTask] = []
         # Manifests are dropped as soon as their parts are known.
-        while some := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
-            now = now or newest_of(self.options).manifest
+        while group := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
+            newest = newest or newest_of(self.options).manifest
             if self.feed.change_feed:
-                told = [part.changes for part in some if part.changes is not None]
-                tasks += self._changes(told, now)
+                changes = [part.changes for part in group if part.changes is not None]
+                tasks += self._changes(changes, newest)
             else:
-                tasks += self._scans(some[0], now)
+                tasks += self._scans(group[0], newest)
         return _together(tasks, self._text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -256,35 +255,41 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _newest(self) -> int:
         return latest(self._planned().table.store).version
 
-    def _changes(self, told: list[VersionChanges], now: Manifest) -> list[ChangeTask]:
+    def _changes(self, changes: list[VersionChanges], manifest: Manifest) -> list[ChangeTask]:
         """Return tasks for changes, with the columns of the newest or of their last version."""
-        plan, last = self._planned(), told[-1].after
-        own = {field.name for field in now.schema.fields} | {field.name for field in CHANGE_FIELDS}
-        if any(name not in own and name not in META_FIELDS for name in self.spark_schema.names):
-            now = last
-        same_life = plan.same_life(last.version, now.version)
-        return tasks_of(plan.table, told, now, self.options, self.spark_schema, same_life=same_life)
+        plan, last = self._planned(), changes[-1].after
+        existing = {field.name for field in manifest.schema.fields} | {
+            field.name for field in CHANGE_FIELDS
+        }
+        if any(
+            name not in existing and name not in META_FIELDS for name in self.spark_schema.names
+        ):
+            manifest = last
+        same_life = plan.same_life(last.version, manifest.version)
+        return tasks_of(
+            plan.table, changes, manifest, self.options, self.spark_schema, same_life=same_life
+        )
 
-    def _scans(self, part: Part, now: Manifest) -> Sequence[ScanTask | ChangeTask]:
+    def _scans(self, part: Part, newest: Manifest) -> Sequence[ScanTask | ChangeTask]:
         """Return tasks for fragments, as of the version that added them."""
         if not part.fragments:
             return []
-        if not self._has_columns_of(now, part.manifest):
+        if not self._has_columns_of(newest, part.manifest):
             if self.options.filter is not None:
                 raise SchemaMismatchError(
-                    f"table {display(self.options.path)}: version {part.manifest.version} has not "
-                    "the columns that the stream "
-                    "reads, which were added or renamed later; read it without the option filter"
+                    f"table {display(self.options.path)}: version {part.manifest.version} lacks "
+                    "columns of the stream, which were added or renamed later; remove the option "
+                    "filter"
                 )
-            return self._changes([as_inserted(part.manifest, part.fragments)], now)
+            return self._changes([as_inserted(part.manifest, part.fragments)], newest)
         from lance_spark.dataset.dataset import Dataset
 
         paths = self._planned().table.paths.with_bases(part.manifest.base_paths)
         dataset = Dataset(OpenTable(paths, part.manifest), self.options.storage_options)
         visible = with_row_columns(whole_schema(dataset, self.options))
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
-        BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
-        filters, self._text = option_filter(dataset, self.options)
+        check_conversion(visible, batch_schema(self.spark_schema), reading=True)
+        filters, self._text = option_filter(known_columns(dataset), self.options)
         return dataset.plan(
             columns,
             target_rows=self.options.target_rows,
@@ -295,14 +300,14 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fragment_ids=[fragment.id for fragment in part.fragments],
         )
 
-    def _has_columns_of(self, now: Manifest, manifest: Manifest) -> bool:
-        """Tell whether a version has the read columns with their present names and ids."""
-        there = {field.name: field.id for field in manifest.schema.fields}
-        later = {field.name: field.id for field in now.schema.fields}
+    def _has_columns_of(self, newest: Manifest, manifest: Manifest) -> bool:
+        """Return whether a version has the read columns with their present names and ids."""
+        ids = {field.name: field.id for field in manifest.schema.fields}
+        newest_ids = {field.name: field.id for field in newest.schema.fields}
         for name in self.spark_schema.names:
-            position = find(list(later), name)
-            wanted = name if position < 0 else list(later)[position]
-            if wanted in later and there.get(wanted) != later[wanted]:
+            index = find(list(newest_ids), name)
+            wanted = name if index < 0 else list(newest_ids)[index]
+            if wanted in newest_ids and ids.get(wanted) != newest_ids[wanted]:
                 return False
         return True
 
@@ -311,12 +316,12 @@ def _together(
     tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None
 ) -> list[StreamPartition]:
     """Merge the tasks of small versions, in order."""
-    enough = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
+    max_rows = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
     results: list[StreamPartition] = []
     current: list[ScanTask | ChangeTask] = []
     rows = 0
     for task in tasks:
-        if current and rows + task.num_rows > enough:
+        if current and rows + task.num_rows > max_rows:
             results.append(StreamPartition(current, text))
             current, rows = [], 0
         current.append(task)

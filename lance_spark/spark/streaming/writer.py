@@ -158,24 +158,22 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
 
     def _planned(self) -> LanceWriter:
         if self._writer is None:
-            if self.options.rules:
-                self._check_rules()
-            made = make_writer(self.options, self.spark_schema, self.overwrite)
-            assert isinstance(made, LanceWriter)
-            self._writer = made
+            if self.options.overwrite:
+                self._refuse_overwrite_options()
+            writer = make_writer(self.options, self.spark_schema, self.overwrite)
+            assert isinstance(writer, LanceWriter)
+            self._writer = writer
         return self._writer
 
-    def _check_rules(self) -> None:
+    def _refuse_overwrite_options(self) -> None:
         from lance_spark.spark.options.overwrite_options import OverwriteOptions
 
-        rules = OverwriteOptions.parse(self.options, self.overwrite)
-        if rules.once is not None or rules.replaces_part:
+        effect = OverwriteOptions.parse(self.options, self.overwrite)
+        if effect.once is not None or effect.replaces_part:
             raise InvalidOptionError(
-                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for "
-                "writes of one DataFrame: a stream "
-                "numbers its batches itself, and appends, or in complete mode overwrites the "
-                "table; for more, use "
-                "writeStream.foreachBatch"
+                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode do not "
+                "apply to streams: a stream numbers its batches itself, and appends, or overwrites "
+                "the table in complete mode; for other writes, use writeStream.foreachBatch"
             )
 
 
@@ -190,8 +188,7 @@ def _query_of_task() -> str:
     result = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
     if not result:
         raise InvalidInputError(
-            "nobody says which query this stream is, so that its batches could not be told apart: "
-            "set the option "
-            "streamingQueryId, to the same name after each restart"
+            "the id of the streaming query is unknown, so repeated batches cannot be detected: set "
+            "the option streamingQueryId to a name that stays the same after each restart"
         )
     return str(result)

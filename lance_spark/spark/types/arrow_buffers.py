@@ -165,8 +165,8 @@ def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
     bad = np.flatnonzero(wrong & present)
     if bad.size:
         raise InvalidInputError(
-            f"column {column} is vectors of {size} values, and a row holds one of "
-            f"{int(lengths[bad[0]])}"
+            f"column {column} has vectors of {size} values, but a row has a vector of "
+            f"{int(lengths[bad[0]])} values"
         )
     if not present.any():
         return pa.nulls(len(array) * size, array.type.value_type)
@@ -229,9 +229,8 @@ def even_offsets(length: int, size: int) -> pa.Buffer:
 
 
 def _has_long_offsets(data_type: pa.DataType) -> bool:
-    kind = pa.types
     return bool(
-        kind.is_large_list(data_type)
-        or kind.is_large_string(data_type)
-        or kind.is_large_binary(data_type)
+        pa.types.is_large_list(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_large_binary(data_type)
     )

@@ -66,7 +66,7 @@ class BatchConverter:
             index = find(source.names, field.name)
             if index < 0:
                 raise SchemaMismatchError(
-                    f"column {field.name} is missing; there are {', '.join(source.names)}"
+                    f"column {field.name} not found; the columns are {', '.join(source.names)}"
                 )
             self._columns.append((index, planner.field(source.field(index), field, field.name)))
 
@@ -86,13 +86,24 @@ class BatchConverter:
         except OffsetsTooLarge as error:
             if batch.num_rows < 2:
                 raise UnsupportedTypeError(
-                    "one row holds more than 2 GiB in one column, more than a batch of Spark can"
+                    "one row has more than 2 GiB in one column, more than a batch of Spark can hold"
                 ) from error
             half = batch.num_rows // 2
             yield from self(batch.slice(0, half))
             yield from self(batch.slice(half))
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+
+def check_conversion(source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
+    """Refuse schemas between which no batch can be converted.
+
+    Raises
+    ------
+    SchemaMismatchError
+        As `BatchConverter`.
+    """
+    BatchConverter(source, target, reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,6 @@ class _Planner:
         return step
 
     def type(self, source: pa.DataType, target: pa.DataType, column: str) -> Step | None:
-        kind = pa.types
         if source.equals(target) and not (self.reading and _has_nanosecond_times(source)):
             return None
         if isinstance(source, pa.BaseExtensionType):
@@ -115,16 +125,16 @@ class _Planner:
         if isinstance(target, pa.BaseExtensionType):
             inner = self.type(source, target.storage_type, column)
             return _then(inner, lambda array: pa.ExtensionArray.from_storage(target, array))
-        if kind.is_dictionary(source):
+        if pa.types.is_dictionary(source):
             return _then(_decoded, self.type(source.value_type, target, column))
-        if kind.is_dictionary(target):
+        if pa.types.is_dictionary(target):
             inner = self.type(source, target.value_type, column)
             return _then(inner, self._encoded(target, column))
-        if kind.is_null(source):
+        if pa.types.is_null(source):
             return lambda array: pa.nulls(len(array), target)
-        if kind.is_struct(source) and kind.is_struct(target):
+        if pa.types.is_struct(source) and pa.types.is_struct(target):
             return self._struct(source, target, column)
-        if kind.is_map(source) and kind.is_map(target):
+        if pa.types.is_map(source) and pa.types.is_map(target):
             return self._map(source, target, column)
         if _is_list(source) and _is_list(target):
             return self._list(source, target, column)
@@ -135,9 +145,9 @@ class _Planner:
         reason = self._cast(source, target)
         if reason is None:
             raise SchemaMismatchError(self._no_way(source, target, column))
-        if kind.is_float16(target):
+        if pa.types.is_float16(target):
             return _rounded(target, column)
-        if kind.is_time(target) and kind.is_int64(source):
+        if pa.types.is_time(target) and pa.types.is_int64(source):
             return _then(_nanoseconds(column), self._checked(target, column, reason))
         return self._checked(target, column, reason)
 
@@ -149,7 +159,7 @@ class _Planner:
             index = find(names, field.name)
             if index < 0:
                 raise SchemaMismatchError(
-                    f"column {name} is missing; {column} has {', '.join(names)}"
+                    f"column {name} not found; {column} has {', '.join(names)}"
                 )
             child = source.field(index)
             # A child of a null struct may be null even if it is declared as non-nullable.
@@ -200,29 +210,27 @@ class _Planner:
         return step
 
     def _list(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
-        kind = pa.types
-        wanted = target.list_size if kind.is_fixed_size_list(target) else None
-        given = source.list_size if kind.is_fixed_size_list(source) else None
+        wanted = target.list_size if pa.types.is_fixed_size_list(target) else None
+        given = source.list_size if pa.types.is_fixed_size_list(source) else None
         if wanted is not None and given is not None and wanted != given:
             raise SchemaMismatchError(
-                f"column {column} holds vectors of {given} values, {wanted} were expected"
+                f"column {column} has vectors of {given} values, not of {wanted} values"
             )
         child = self.field(source.value_field, target.value_field, f"{column}.element")
         if wanted is not None:
             return lambda array: to_vectors(array, target, child, column)
         if given is not None:
             return lambda array: vectors_to_list(array, target, child)
-        if kind.is_large_list(source) != kind.is_large_list(target):
+        if pa.types.is_large_list(source) != pa.types.is_large_list(target):
             return lambda array: narrow_list(array, target, child)
         return lambda array: relabel_list(array, target, child)
 
     def _variable(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
-        kind = pa.types
-        if kind.is_fixed_size_binary(target):
+        if pa.types.is_fixed_size_binary(target):
             if self.reading:
                 raise SchemaMismatchError(self._no_way(source, target, column))
             return self._checked(target, column, f"not {target.byte_width} bytes long")
-        if kind.is_fixed_size_binary(source):
+        if pa.types.is_fixed_size_binary(source):
             return lambda array: to_variable(array, target)
         if _is_large(source) and not _is_large(target):
             return lambda array: narrow_variable(array, target)
@@ -230,47 +238,47 @@ class _Planner:
 
     def _cast(self, source: pa.DataType, target: pa.DataType) -> str | None:
         """Describe why the cast refuses a value; None if the types have no cast."""
-        kind = pa.types
-        if kind.is_integer(source) and kind.is_integer(target):
-            if kind.is_uint64(source) and kind.is_int64(target):
+        if pa.types.is_integer(source) and pa.types.is_integer(target):
+            if pa.types.is_uint64(source) and pa.types.is_int64(target):
                 return "past 2^63 - 1, which Spark's bigint cannot hold"
             if self.reading and not _int_fits(source, target):
                 return None
             return f"outside the range of {target}"
-        if kind.is_floating(source) and kind.is_floating(target):
+        if pa.types.is_floating(source) and pa.types.is_floating(target):
             # Only half floats have no type in Spark and are rounded; other types keep their values.
             narrowing = source.bit_width > target.bit_width
-            rounding = not self.reading and kind.is_float16(target) and kind.is_float32(source)
+            rounding = (
+                not self.reading and pa.types.is_float16(target) and pa.types.is_float32(source)
+            )
             return None if narrowing and not rounding else f"outside the range of {target}"
-        if kind.is_decimal(source) and kind.is_decimal(target):
+        if pa.types.is_decimal(source) and pa.types.is_decimal(target):
             fits = (
                 target.scale >= source.scale
                 and target.precision - target.scale >= source.precision - source.scale
             )
-            return f"outside of what {target} holds" if fits or not self.reading else None
-        if kind.is_timestamp(source) and kind.is_timestamp(target):
+            return f"outside the range of {target}" if fits or not self.reading else None
+        if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
             if (source.tz is None) != (target.tz is None):
                 return None
             return _finer(target)
-        if kind.is_duration(source) and kind.is_duration(target):
+        if pa.types.is_duration(source) and pa.types.is_duration(target):
             return _finer(target)
-        if kind.is_date(source) and kind.is_date(target):
-            return "that is no whole day"
-        if kind.is_time(source) and (kind.is_time(target) or kind.is_int64(target)):
+        if pa.types.is_date(source) and pa.types.is_date(target):
+            return "that is not a whole day"
+        if pa.types.is_time(source) and (pa.types.is_time(target) or pa.types.is_int64(target)):
             return _finer(target)
-        if kind.is_int64(source) and kind.is_time(target) and not self.reading:
+        if pa.types.is_int64(source) and pa.types.is_time(target) and not self.reading:
             return _finer(target)
         return None
 
     def _checked(self, target: pa.DataType, column: str, reason: str) -> Step:
         error: type[LanceError] = UnsupportedTypeError if self.reading else InvalidInputError
-        kind = pa.types
 
         def step(array: Any) -> Any:
             try:
-                if kind.is_int64(target) and kind.is_time(array.type):
+                if pa.types.is_int64(target) and pa.types.is_time(array.type):
                     return array.cast(pa.time64("ns")).view(target)
-                if kind.is_time(target) and self.reading:
+                if pa.types.is_time(target) and self.reading:
                     _whole_microseconds(array)
                 return array.cast(target)
             except pa.ArrowInvalid as cause:
@@ -279,7 +287,9 @@ class _Planner:
         return step
 
     def _encoded(self, target: pa.DataType, column: str) -> Step:
-        cast = self._checked(target, column, f"that is one too many for {target.index_type}")
+        cast = self._checked(
+            target, column, f"that exceeds the range of {target.index_type} dictionary indices"
+        )
         return lambda array: cast(array.dictionary_encode())
 
     def _no_way(self, source: pa.DataType, target: pa.DataType, column: str) -> str:
@@ -287,8 +297,7 @@ class _Planner:
             return f"column {column} is {source} in the table and cannot be read as {target}"
         return (
             f"column {column} is {target} in the table, and {source} cannot be written to it; cast "
-            "the column, "
-            "or overwrite the table"
+            "the column, or overwrite the table"
         )
 
 
@@ -298,7 +307,7 @@ def _finer(target: pa.DataType) -> str:
     if pa.types.is_time(target) and target.unit == "ns":
         # Spark sends TIME in nanoseconds, but it has microsecond precision.
         unit = "microseconds"
-    return f"finer than {unit}, or further away than {unit} reach"
+    return f"finer than {unit}, or outside the range of {unit}"
 
 
 def _whole_microseconds(array: Any) -> None:
@@ -315,7 +324,7 @@ def _nanoseconds(column: str) -> Step:
             _DAY_NANOSECONDS
         ):
             raise InvalidInputError(
-                f"column {column} holds a value that is no time of day in nanoseconds"
+                f"column {column} holds a value that is not a time of day in nanoseconds"
             )
         return array.view(pa.time64("ns"))
 
@@ -361,14 +370,14 @@ def _no_nulls_below(column: str) -> Callable[[Any, Any], None]:
 
 
 def _null_refused(column: str) -> InvalidInputError:
-    return InvalidInputError(f"column {column} holds a null where none is allowed")
+    return InvalidInputError(f"column {column} holds a null but is not nullable")
 
 
 def _refuse_others(given: list[str], wanted: list[str], column: str) -> None:
     others = [name for name in given if name not in wanted]
     if others:
         raise SchemaMismatchError(
-            f"column {column} has fields that the table's does not: {', '.join(others)}"
+            f"column {column} has fields that the table lacks: {', '.join(others)}"
         )
 
 
@@ -391,11 +400,10 @@ def _fields(struct: pa.DataType) -> list[pa.Field]:
 
 
 def _is_list(data_type: pa.DataType) -> bool:
-    kind = pa.types
     return bool(
-        kind.is_list(data_type)
-        or kind.is_large_list(data_type)
-        or kind.is_fixed_size_list(data_type)
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_fixed_size_list(data_type)
     )
 
 
@@ -404,11 +412,10 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:
-    kind = pa.types
     return bool(
-        kind.is_binary(data_type)
-        or kind.is_large_binary(data_type)
-        or (kind.is_fixed_size_binary(data_type) and not kind.is_decimal(data_type))
+        pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or (pa.types.is_fixed_size_binary(data_type) and not pa.types.is_decimal(data_type))
     )
 
 
@@ -417,7 +424,7 @@ def _is_large(data_type: pa.DataType) -> bool:
 
 
 def _has_nanosecond_times(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type can hold times of day that Spark rounds."""
+    """Return whether an Arrow type can hold times of day that Spark rounds."""
     if data_type.equals(pa.time64("ns")):
         return True
     return any(_has_nanosecond_times(data_type.field(i).type) for i in range(data_type.num_fields))

@@ -1,5 +1,6 @@
-"""Arrow types of Lance tables and Spark's types, both ways; docs/reference/types.md is this table
-in words.
+"""Mapping between the Arrow types of Lance tables and Spark types, in both directions.
+
+docs/reference/types.md has the mapping as a table.
 
 A read widens types that Spark lacks (unsigned integers, half floats), and unifies variants (large,
 dictionary-encoded and fixed-size types). The conversion of batches (`convert`) refuses changes of
@@ -101,40 +102,42 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
     simple = _FROM_ARROW.get(arrow)
     if simple is not None:
         return simple
-    kind = pa.types
-    if kind.is_fixed_size_binary(arrow):
+    if pa.types.is_fixed_size_binary(arrow):
         return spark.BinaryType()
-    if kind.is_decimal(arrow):
+    if pa.types.is_decimal(arrow):
         if arrow.precision > MAX_PRECISION or not 0 <= arrow.scale <= arrow.precision:
             raise UnsupportedTypeError(
                 f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at "
-                f"most {MAX_PRECISION} "
-                "digits and a scale between 0 and the precision; leave the column out by the "
-                "option columns"
+                f"most {MAX_PRECISION} digits and a scale from 0 to the precision; read other "
+                "columns by the option columns"
             )
         return spark.DecimalType(arrow.precision, arrow.scale)
-    if kind.is_timestamp(arrow):
+    if pa.types.is_timestamp(arrow):
         return spark.TimestampNTZType() if arrow.tz is None else spark.TimestampType()
-    if kind.is_time(arrow):
+    if pa.types.is_time(arrow):
         return spark.LongType() if TIME_TYPE is None else TIME_TYPE()
-    if kind.is_duration(arrow):
+    if pa.types.is_duration(arrow):
         return spark.DayTimeIntervalType()
-    if kind.is_dictionary(arrow):
+    if pa.types.is_dictionary(arrow):
         return to_spark_type(arrow.value_type, column)
-    if kind.is_list(arrow) or kind.is_large_list(arrow) or kind.is_fixed_size_list(arrow):
+    if (
+        pa.types.is_list(arrow)
+        or pa.types.is_large_list(arrow)
+        or pa.types.is_fixed_size_list(arrow)
+    ):
         child = arrow.value_field
         return spark.ArrayType(to_spark_type(child.type, f"{column}.{child.name}"), child.nullable)
-    if kind.is_struct(arrow):
+    if pa.types.is_struct(arrow):
         children = [arrow.field(i) for i in range(arrow.num_fields)]
         return spark.StructType([_spark_field(f, f"{column}.{f.name}") for f in children])
-    if kind.is_map(arrow):
+    if pa.types.is_map(arrow):
         return spark.MapType(
             to_spark_type(arrow.key_type, f"{column}.key"),
             to_spark_type(arrow.item_type, f"{column}.value"),
             arrow.item_field.nullable,
         )
     raise UnsupportedTypeError(
-        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option "
+        f"column {column}: {arrow} has no counterpart in Spark; read other columns by the option "
         "columns"
     )
 
@@ -188,9 +191,13 @@ def to_arrow_schema(
     for name in extra:
         if lower.count(name) != 1:
             known = ", ".join(field.name for field in schema)
+            problem = (
+                "has it twice, in upper and lower case"
+                if name in lower
+                else f"has the columns {known}"
+            )
             raise InvalidOptionError(
-                f"an option is about the column {name}, which the DataFrame "
-                f"{'has twice, in upper and lower case' if name in lower else f'does not have; it has {known}'}"
+                f"an option sets metadata of the column {name}, but the DataFrame {problem}"
             )
     return pa.schema(
         _arrow_field(field, field.name, large_var_types, extra.get(field.name.lower()))
@@ -208,11 +215,11 @@ def check_names(names: list[str], where: str) -> None:
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
-                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name "
-                "of a column; rename it"
+                f"{where} has a column {name!r}: a column name in Lance must not be empty or "
+                "contain a dot; rename the column"
             )
         if names.count(name) > 1:
-            raise SchemaMismatchError(f"{where} has more than one column {name!r}; rename one")
+            raise SchemaMismatchError(f"{where} has several columns {name!r}; rename them")
 
 
 def _spark_field(field: pa.Field, column: str) -> spark.StructField:
@@ -288,7 +295,9 @@ def _arrow_field(
         for key, value in marks.items()
         if key.startswith(_ENCODING_PREFIX)
     }
-    of_blobs = {key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)}
+    blob_metadata = {
+        key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)
+    }
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
     arrow = _arrow_type(field.dataType, column, marks, large)
@@ -298,19 +307,19 @@ def _arrow_field(
             _arrow_type(field.dataType, column, {**marks, key: None}, large)
         ):
             raise InvalidOptionError(
-                f"option {column}.{key} does not fit the column, which is "
+                f"option {column}.{key} does not apply to the column, whose type is "
                 f"{field.dataType.simpleString()}"
             )
-    if of_blobs and pa.types.is_list(arrow):
+    if blob_metadata and pa.types.is_list(arrow):
         # The elements of the array are blobs.
-        arrow = _with_marked_items(arrow, of_blobs)
-        metadata = {key: value for key, value in metadata.items() if key not in of_blobs}
+        arrow = _with_marked_items(arrow, blob_metadata)
+        metadata = {key: value for key, value in metadata.items() if key not in blob_metadata}
     if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
         if isinstance(field.dataType, spark.StringType):
             metadata[EXTENSION_NAME] = ARROW_JSON
         elif _is_set(extra or {}, JSON):
             raise InvalidOptionError(
-                f"option {column}.{JSON} does not fit the column, which is "
+                f"option {column}.{JSON} does not apply to the column, whose type is "
                 f"{field.dataType.simpleString()}"
             )
     return pa.field(field.name, arrow, field.nullable, metadata or None)
@@ -341,7 +350,9 @@ def _arrow_type(
     if isinstance(data_type, spark.StructType):
         names = data_type.names
         if len(set(names)) != len(names):
-            raise SchemaMismatchError(f"column {column} has two fields of one name; rename one")
+            raise SchemaMismatchError(
+                f"column {column} has two fields with the same name; rename one"
+            )
         return pa.struct([_arrow_field(f, f"{column}.{f.name}", large) for f in data_type])
     if isinstance(data_type, spark.MapType):
         inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
@@ -393,5 +404,5 @@ def _size(marks: Mapping[str, Any], key: str, column: str) -> int | None:
     if text.isdecimal() and 1 <= int(text) < 2**31:
         return int(text)
     raise InvalidOptionError(
-        f"{column}.{key}: give a whole number from 1 to {2**31 - 1}, not {text[:40]!r}"
+        f"{column}.{key} must be a whole number from 1 to {2**31 - 1}, not {text[:40]!r}"
     )

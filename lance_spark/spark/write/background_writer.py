@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lance_spark.file.offsets import batch_with_offsets
 
-#: Most bytes of waiting batches: some batches of Spark, which arrive while a page is encoded.
+#: Bound of the bytes of waiting batches: several batches of Spark arrive while a page is encoded.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 
@@ -42,7 +42,7 @@ class BackgroundWriter:
         self._waiting: deque[pa.RecordBatch] = deque()
         self._bytes = 0
         self._closed = False
-        self._given_up = False
+        self._abandoned = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="lance-write", daemon=True)
@@ -53,13 +53,13 @@ class BackgroundWriter:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         with self._changed:
             self._closed = True
-            self._given_up = kind is not None
+            self._abandoned = error_type is not None
             self._changed.notify_all()
         self._thread.join()
         if error is None:
@@ -92,7 +92,7 @@ class BackgroundWriter:
             with self._changed:
                 while not (self._waiting or self._closed):
                     self._changed.wait()
-                if self._given_up or not self._waiting:
+                if self._abandoned or not self._waiting:
                     return
                 batch = self._waiting.popleft()
             try:

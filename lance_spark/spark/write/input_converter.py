@@ -22,7 +22,7 @@ class InputConverter:
     Parameters
     ----------
     target : pyarrow.Schema
-        Columns of the writer; those that are not in `names` are left out.
+        Columns of the writer; columns that are not in `names` are left out.
     names : sequence of str
         Target column of each column of the batches.
 

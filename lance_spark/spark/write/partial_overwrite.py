@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
 
-#: Characters of a value that an error shows.
+#: Maximum characters of a value in an error.
 _SHOWN = 60
 
 
@@ -61,12 +61,12 @@ class WhereWriter(LanceWriter):
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     condition : Predicate
     text : OptionText
-        The condition, as it was given.
+        The text of the condition.
     commit_message : str, optional
-    once : Once, optional
+    once : WriteToken, optional
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class WhereWriter(LanceWriter):
         Raises
         ------
         InvalidOptionError
-            The session would read the condition differently.
+            The session would parse the condition differently.
         """
         if self._checked is not None:
             self._checked.check()
@@ -106,8 +106,8 @@ class WhereWriter(LanceWriter):
             shown.append(f"{column} is {value[:_SHOWN]}")
         raise InvalidInputError(
             f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
-            f"{', '.join(shown)}. Nothing was replaced; "
-            "filter the DataFrame by the same condition"
+            f"{', '.join(shown)}. Nothing was replaced; filter the DataFrame by the same "
+            "condition"
         )
 
 
@@ -118,11 +118,11 @@ class DynamicWriter(LanceWriter):
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     columns : sequence of Column
         The partition columns.
     commit_message : str, optional
-    once : Once, optional
+    once : WriteToken, optional
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class DynamicWriter(LanceWriter):
         Raises
         ------
         InvalidInputError
-            The partitions are too many.
+            There are too many partitions.
         """
         partitions = Partitions(self.columns)
         for message in messages:
@@ -167,21 +167,24 @@ class DynamicWriter(LanceWriter):
 
 def replacing_writer(
     options: WriteOptions,
-    rules: OverwriteOptions,
+    effect: OverwriteOptions,
     job: WriteJob,
     names: Sequence[str],
+    table: Schema,
 ) -> LanceWriter:
     """Return the writer for the options.
 
     Parameters
     ----------
     options : WriteOptions
-    rules : OverwriteOptions
+    effect : OverwriteOptions
         Options with `replace_where` or `partition_by`.
     job : WriteJob
         An append, or the creation of the table.
     names : sequence of str
         Target column of each column of the DataFrame.
+    table : Schema
+        Columns of the table.
 
     Raises
     ------
@@ -191,30 +194,28 @@ def replacing_writer(
         The DataFrame lacks a column of the condition or of the partitions.
     """
     name = display(options.path)
-    table = job.schema
-    if job.read_version:
-        table = job.base().schema
-    text = rules.replace_where
-    if text is None:
-        wanted = [_named(table, item) for item in rules.partition_by]
-        columns = partition_columns(table, wanted, f"table {name}")
+    if effect.replace_where is None:
+        partition_by = [_table_name(table, column) for column in effect.partition_by]
+        columns = partition_columns(table, partition_by, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
-        return DynamicWriter(job, names, columns, options.commit_message, rules.once)
+        return DynamicWriter(job, names, columns, options.commit_message, effect.once)
     try:
-        given = OptionText.planned("replaceWhere", text, table, rules.settings, rules.timezone)
-        condition = given.predicate()
+        text = OptionText.planned(
+            "replaceWhere", effect.replace_where, table, effect.settings, effect.timezone
+        )
+        condition = text.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
-            f"option replaceWhere: {error}. Conditions that only Spark understands are for "
-            "LanceTable.replaceWhere"
+            f"option replaceWhere: {error}. Use LanceTable.replaceWhere for conditions that only "
+            "Spark supports"
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
         job = job.with_strategy(ReplaceRows(condition))
-    return WhereWriter(job, names, condition, given, options.commit_message, rules.once)
+    return WhereWriter(job, names, condition, text, options.commit_message, effect.once)
 
 
-def _named(table: Schema, name: str) -> str:
+def _table_name(table: Schema, name: str) -> str:
     index = find(table.names, name)
     return name if index < 0 else table.names[index]
 
@@ -223,6 +224,6 @@ def _check_given(columns: Sequence[Column], names: Sequence[str], table: str, op
     missing = [str(column) for column in columns if column.path[0].name not in names]
     if missing:
         raise SchemaMismatchError(
-            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} "
-            "looks at; select it"
+            f"table {table}: the DataFrame has no {', '.join(missing)}, which the option {option} "
+            "needs; select it"
         )

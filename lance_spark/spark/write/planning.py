@@ -1,9 +1,8 @@
-"""Plans writes through Spark: checks the schema of the data, and makes the writer."""
+"""Planning of writes on the driver: the columns that are written, and the writer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ from lance_spark.file.blobs.fields import given_as
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
 from lance_spark.spark.write.writer import LanceWriter
 
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from lance_spark.table.commit.write_job import WriteJob
+    from lance_spark.file.schema.schema import Schema
+    from lance_spark.table.commit.write_job import Mode, WriteJob
+    from lance_spark.table.manifest.manifest import Manifest
 
 
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -44,61 +45,123 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
 
 def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    from lance_spark.file.blobs.writer import blob_options
     from lance_spark.spark.options.overwrite_options import OverwriteOptions
-    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
-    from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
-    rules = OverwriteOptions.parse(options, overwrite) if options.rules else OverwriteOptions()
-    part = overwrite and rules.replaces_part
-    table = None if overwrite and not part else existing_schema(options)
-    if table is None:
-        target = to_arrow_schema(
-            schema, options.column_metadata, large_var_types=options.large_var_types
-        )
-        names = schema.names
+    effect = OverwriteOptions()
+    if options.overwrite:
+        effect = OverwriteOptions.parse(options, overwrite)
+    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    partial = overwrite and effect.replaces_part
+    columns = _Columns(made, display(options.path))
+    if effect.merge_schema:
+        job = _begin_merge(options, columns)
     else:
-        names = map_columns(schema.names, table, display(options.path), merge=rules.merge_schema)
-        target = _appended(schema, table, names, options)
-    begin: Callable[..., WriteJob] = begin_write
-    if rules.merge_schema:
-        from lance_spark.mutations.merge_schema import begin_merging_write
+        job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
+    # Batches of Spark have 32-bit offsets, also if the table has 64-bit offsets.
+    source = to_arrow_schema(schema, options.column_metadata) if options.large_var_types else made
+    _check_columns(source, columns.names, job.arrow_schema)
+    if not partial:
+        return LanceWriter(job, columns.names, options.commit_message, effect.once)
+    from lance_spark.spark.write.partial_overwrite import replacing_writer
 
-        begin = begin_merging_write
-    mode = ("append" if table is not None else "create") if part else None
-    job = begin(
-        options.path,
-        target,
-        mode=mode or ("overwrite" if overwrite else "append"),
-        branch=options.branch,
-        data_storage_version=options.data_storage_version,
-        limits=WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
-        settings=TableSettings(bool(options.enable_stable_row_ids)),
-        commit_retries=options.commit_retries,
-        bases=BaseTargets(
-            options.initial_bases or (),
-            options.target_bases.names,
-            options.target_bases.all_bases,
-        ),
-        storage_options=options.storage_options or None,
-        blobs=blob_options(
+    if columns.table is None:
+        from lance_spark.table.commit.write_job import STRATEGIES
+
+        # Another client may create the table meanwhile: an append would add the rows to its own.
+        job = job.with_strategy(STRATEGIES["create"])
+    return replacing_writer(options, effect, job, columns.names, columns.table or job.schema)
+
+
+def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
+    """Plan an append or an overwrite. `columns` is fitted to the version that it reads."""
+    from lance_spark.table.commit.write_plan import begin_write
+
+    return begin_write(
+        options.path, columns.made, mode=mode, fit=columns.fit, **_arguments(options)
+    )
+
+
+def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
+    """Plan an append of a DataFrame that may have new columns."""
+    from lance_spark.mutations.merge_schema import begin_merging_write
+
+    table = existing_schema(options)
+    target = columns.made if table is None else columns.target(table, merge=True)
+    return begin_merging_write(options.path, target, **_arguments(options))
+
+
+def _arguments(options: WriteOptions) -> dict[str, Any]:
+    """Return the arguments of `begin_write` that options set."""
+    from lance_spark.file.blobs.writer import blob_options
+    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
+    from lance_spark.table.commit.write_plan import BaseTargets
+
+    bases = options.target_bases
+    return {
+        "branch": options.branch,
+        "data_storage_version": options.data_storage_version,
+        "limits": WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
+        "settings": TableSettings(bool(options.enable_stable_row_ids)),
+        "commit_retries": options.commit_retries,
+        "bases": BaseTargets(options.initial_bases or (), bases.names, bases.all_bases),
+        "storage_options": options.storage_options or None,
+        "blobs": blob_options(
             options.external_blob_mode,
             options.allow_external_blob_outside_bases,
             options.blob_pack_file_size_threshold,
         ),
-    )
-    check_types(schema, options, names, job.arrow_schema)
-    if not part:
-        return LanceWriter(job, names, options.commit_message, rules.once)
-    from lance_spark.spark.write.partial_overwrite import replacing_writer
+    }
 
-    return replacing_writer(options, rules, job, names)
+
+class _Columns:
+    """The columns of a DataFrame, which are fitted to those of the table once it is read.
+
+    Parameters
+    ----------
+    made : pyarrow.Schema
+        Columns that the DataFrame gives a new table.
+    display : str
+        Name of the table in errors.
+
+    Attributes
+    ----------
+    names : list of str
+        For each column of the DataFrame, the table's column that it is written to.
+    table : Schema or None
+        Columns of the table that data is appended to; None before `fit`, and for a new table.
+    """
+
+    def __init__(self, made: pa.Schema, display: str) -> None:
+        self.made = made
+        self.names: list[str] = made.names
+        self.table: Schema | None = None
+        self._display = display
+
+    def fit(self, base: Manifest, data: Schema, name: str) -> Schema:
+        """Return the fields of the data files of an append; see `begin_write`."""
+        from lance_spark.file.schema.schema import Schema
+        from lance_spark.table.append_schema import filled_by
+
+        self.table = base.schema
+        target = self.target(base.schema.to_arrow())
+        return filled_by(base.schema, Schema.from_arrow(target), name)
+
+    def target(self, table: pa.Schema, *, merge: bool = False) -> pa.Schema:
+        """Return the appended columns: as the table has them, new columns as the DataFrame does."""
+        self.names = map_columns(self.made.names, table, self._display, merge=merge)
+        return pa.schema(
+            [
+                table.field(name) if name in table.names else field.with_nullable(True)
+                for name, field in zip(self.names, self.made, strict=True)
+            ],
+            table.metadata,
+        )
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
-    """Return the schema of the existing table; None without one."""
+    """Return the schema of the table at the path; None if the table is not found."""
     from lance_spark.dataset.dataset import open_dataset
     from lance_spark.errors import TableNotFoundError
 
@@ -134,57 +197,55 @@ def map_columns(
     SchemaMismatchError
         A column has no target.
     """
-    wanted = schema.names
-    result = [find(wanted, name) for name in given]
-    unknown = [name for name, index in zip(given, result, strict=True) if index < 0 and not merge]
+    names = schema.names
+    indexes = [find(names, name) for name in given]
+    unknown = [name for name, index in zip(given, indexes, strict=True) if index < 0 and not merge]
     missing = [
-        field.name for index, field in enumerate(schema) if not (index in result or field.nullable)
+        field.name for index, field in enumerate(schema) if not (index in indexes or field.nullable)
     ]
-    twice = [
+    repeated = [
         name
-        for name, index in zip(given, result, strict=True)
-        if index >= 0 and result.count(index) > 1
+        for name, index in zip(given, indexes, strict=True)
+        if index >= 0 and indexes.count(index) > 1
     ]
     problems = []
     if unknown:
         problems.append(f"the table has no {', '.join(unknown)}")
     if missing:
         problems.append(f"the DataFrame has no {', '.join(missing)}")
-    if not problems and twice:
-        problems.append(f"{', '.join(twice)} go to one column")
+    if not problems and repeated:
+        problems.append(f"{', '.join(repeated)} match the same column")
     if problems:
         raise SchemaMismatchError(
             f"table {table}: {'; '.join(problems)}. Columns are matched by name: select the "
-            "columns of the table "
-            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite "
-            "the table"
+            f"columns of the table ({', '.join(names[:50])}), add new columns by the option "
+            "mergeSchema, or overwrite the table"
         )
-    return [name if index < 0 else wanted[index] for name, index in zip(given, result, strict=True)]
-
-
-def _appended(
-    schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
-) -> pa.Schema:
-    """Return the appended columns with the types of the table; new ones as in the DataFrame."""
-    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
-    return pa.schema(
-        [
-            table.field(name) if name in table.names else field.with_nullable(True)
-            for name, field in zip(names, made, strict=True)
-        ],
-        table.metadata,
-    )
+    return [name if index < 0 else names[index] for name, index in zip(given, indexes, strict=True)]
 
 
 def check_types(
     schema: StructType, options: WriteOptions, names: list[str], target: pa.Schema
 ) -> None:
-    """Refuse types that cannot be converted, before any task runs.
+    """Refuse columns whose types cannot be converted, before any task runs.
+
+    Parameters
+    ----------
+    schema : StructType
+        Schema of the DataFrame.
+    options : WriteOptions
+    names : list of str
+        Target column of each column.
+    target : pyarrow.Schema
+        Columns that are written.
 
     Raises
     ------
     SchemaMismatchError
     """
-    made = to_arrow_schema(schema, options.column_metadata)
+    _check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
+
+
+def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
     source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
-    BatchConverter(source, given_as(target, source), reading=False)
+    check_conversion(source, given_as(target, source), reading=False)

@@ -1,7 +1,7 @@
-"""Writes a table: executors write data files, the driver commits their fragments at once.
+"""Writes a table: executors write data files, the driver commits all fragments in one commit.
 
 A failed task deletes its files, and an aborted job deletes the files of all tasks. If Spark runs a
-task twice, the files of the dropped result never become a part of the table. Nothing is visible
+task twice, the files of the dropped result never become part of the table. Readers see nothing
 before the commit.
 """
 
@@ -66,7 +66,7 @@ class LanceWriter(DataSourceArrowWriter):
         self.once = once
 
     def watcher(self) -> Callable[[pa.RecordBatch], None] | None:
-        """Return a check of the batches of one task before they are written."""
+        """Return a function that receives each batch of a task before it is written."""
         return None
 
     def message(
@@ -105,12 +105,9 @@ class LanceWriter(DataSourceArrowWriter):
                 writer.write(piece)
 
         try:
-            with (
-                naming(display(self.job.uri)),
-                BackgroundWriter(write) as behind,
-            ):
+            with naming(display(self.job.uri)), BackgroundWriter(write) as background:
                 for batch in chain([first], batches):
-                    behind.put(batch)
+                    background.put(batch)
             return self.message(writer.finish(), watcher)
         except BaseException:
             _abandon(writer)
@@ -161,6 +158,6 @@ def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
 
 
 def _abandon(writer: FragmentWriter) -> None:
-    # The error of the task matters more than one of this cleanup.
+    # The error of the task matters more than an error of this cleanup.
     with suppress(Exception):
         writer.abort()

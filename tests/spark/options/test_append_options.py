@@ -1,4 +1,6 @@
-"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs them."""
+"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -81,21 +83,21 @@ def table_of(path: Path) -> pa.Table:
 
 
 def data_files(path: Path) -> set[str]:
-    return {one.name for one in (path / "data").iterdir()}
+    return {item.name for item in (path / "data").iterdir()}
 
 
-def test_columns_that_can_be_null_may_be_missing(path: Path) -> None:
+def test_nullable_columns_may_be_missing(path: Path) -> None:
     append(path, rows(6).select(["id"]))
-    found = table_of(path)
-    assert found["id"].to_pylist() == list(range(9))
-    assert found["word"].to_pylist() == [f"w{i}" for i in range(6)] + [None] * 3
+    result = table_of(path)
+    assert result["id"].to_pylist() == list(range(9))
+    assert result["word"].to_pylist() == [f"w{i}" for i in range(6)] + [None] * 3
     with pytest.raises(SchemaMismatchError, match="the DataFrame has no id"):
         append(path, rows(6).select(["word"]))
     with pytest.raises(SchemaMismatchError, match=r"the table has no score.*mergeSchema"):
         append(path, more(6))
 
 
-def test_new_columns_come_with_an_append(path: Path) -> None:
+def test_an_append_adds_new_columns(path: Path) -> None:
     """In one version, with what options say of them; pylance appends to the table afterwards."""
     append(path, more(6), **MERGE, **{"vector.arrow.fixed-size-list.size": "2"})
     dataset = lance.dataset(str(path))
@@ -103,37 +105,37 @@ def test_new_columns_come_with_an_append(path: Path) -> None:
     assert dataset.schema.names == ["id", "word", "score", "Vector"]
     assert dataset.schema.field("Vector").type == pa.list_(pa.float32(), 2)
     assert not dataset.schema.field("id").nullable
-    found = table_of(path)
-    assert found["word"].to_pylist() == [f"w{i}" for i in range(9)]
-    assert found["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
-    assert found["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+    result = table_of(path)
+    assert result["word"].to_pylist() == [f"w{i}" for i in range(9)]
+    assert result["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
+    assert result["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     versions = dataset.to_table(
         columns=["id", "_row_created_at_version", "_row_last_updated_at_version"],
         with_row_id=True,
     ).to_pylist()
-    assert [one["_rowid"] for one in versions] == list(range(9))
+    assert [version["_rowid"] for version in versions] == list(range(9))
     for name in ("_row_created_at_version", "_row_last_updated_at_version"):
-        assert [one[name] for one in versions] == [1] * 6 + [2] * 3
+        assert [version[name] for version in versions] == [1] * 6 + [2] * 3
     lance.write_dataset(dataset.to_table(filter="id = 8"), str(path), mode="append")
     assert table_of(path)["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0, 2.0]
 
 
-def test_nothing_new_is_an_append(path: Path) -> None:
+def test_merge_schema_without_new_columns_is_an_append(path: Path) -> None:
     append(path, rows(6), **MERGE)
     assert type(lance.dataset(str(path)).read_transaction(2).operation).__name__ == "Append"
     assert table_of(path)["id"].to_pylist() == list(range(9))
 
 
-def test_only_new_columns(tmp_path: Path) -> None:
+def test_a_dataframe_with_only_new_columns(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(pa.Table.from_batches([rows(0)]), str(path))
     append(path, more(0, without=["id", "word"]), **MERGE)
-    found = lance.dataset(str(path)).to_table().to_pydict()
-    assert found["id"] == [0, 1, 2, None, None, None]
-    assert found["score"] == [None, None, None, 0.0, 1.0, 2.0]
+    result = lance.dataset(str(path)).to_table().to_pydict()
+    assert result["id"] == [0, 1, 2, None, None, None]
+    assert result["score"] == [None, None, None, 0.0, 1.0, 2.0]
 
 
-def test_what_does_not_fit_is_refused_with_new_columns_too(path: Path) -> None:
+def test_mismatched_columns_are_refused_with_merge_schema_too(path: Path) -> None:
     before = data_files(path)
     with pytest.raises(SchemaMismatchError, match="the DataFrame has no id"):
         append(path, more(6, without=["id"]), **MERGE)
@@ -144,25 +146,29 @@ def test_what_does_not_fit_is_refused_with_new_columns_too(path: Path) -> None:
     assert lance.dataset(str(path)).version == 1
 
 
-def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_a_missing_table_is_created(tmp_path: Path) -> None:
     append(tmp_path / "made", more(0), **MERGE)
     assert lance.dataset(str(tmp_path / "made")).schema.names == ["id", "word", "score", "Vector"]
 
 
-def test_rows_that_change_meanwhile(path: Path) -> None:
-    """The merge is planned again, on the newest version: what others appended and deleted stays so."""
+def test_concurrent_row_changes_are_kept(path: Path) -> None:
+    """The merge is planned again, on the newest version: what others appended and deleted stays
+    so.
+    """
     done = written(path, more(6), **MERGE)
     append(path, rows(20))
     open_dataset(str(path)).delete([("id", "<", 2)])
     commit(done)
-    found = table_of(path)
-    assert found["id"].to_pylist() == [2, 3, 4, 5, 6, 7, 8, 20, 21, 22]
-    assert found["score"].to_pylist() == [None] * 4 + [0.0, 1.0, 2.0] + [None] * 3
+    result = table_of(path)
+    assert result["id"].to_pylist() == [2, 3, 4, 5, 6, 7, 8, 20, 21, 22]
+    assert result["score"].to_pylist() == [None] * 4 + [0.0, 1.0, 2.0] + [None] * 3
     assert lance.dataset(str(path)).version == 4
 
 
-def test_columns_that_change_meanwhile(path: Path) -> None:
-    """Two appends with the same new column: the second one is refused, and leaves nothing behind."""
+def test_a_concurrent_append_with_the_same_new_column_is_refused(path: Path) -> None:
+    """Two appends with the same new column: the second one is refused, and leaves nothing
+    behind.
+    """
     first, second = written(path, more(6), **MERGE), written(path, more(9), **MERGE)
     commit(first)
     kept = data_files(path)
@@ -174,7 +180,7 @@ def test_columns_that_change_meanwhile(path: Path) -> None:
     assert table_of(path)["id"].to_pylist() == list(range(12))
 
 
-def test_a_write_that_is_run_again(path: Path) -> None:
+def test_a_repeated_write_is_skipped(path: Path) -> None:
     txn = {"txnAppId": "nightly", "txnVersion": "4"}
     first, second = written(path, rows(6), **txn), written(path, rows(6), **txn)
     commit(first)
@@ -202,7 +208,7 @@ def test_a_write_that_is_run_again(path: Path) -> None:
         writer_for(path, rows(0), txnAppId="a", txnVersion="-1")
 
 
-def test_a_table_is_made_once(tmp_path: Path) -> None:
+def test_a_repeated_creation_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t"
     txn = {"txnAppId": "nightly", "txnVersion": "0"}
     first, second = written(path, rows(0), **txn), written(path, rows(0), **txn)

@@ -1,4 +1,6 @@
-"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets never shown."""
+"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets
+never shown.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def test_read_options_are_typed() -> None:
     )
 
 
-def test_columns_with_commas_stand_in_a_json_list() -> None:
+def test_column_names_with_commas_need_a_json_list() -> None:
     assert read(columns='["a,b", "c"]').columns == ("a,b", "c")
 
 
@@ -76,7 +78,7 @@ def test_options_of_columns_become_metadata() -> None:
     }
 
 
-def test_settings_of_the_store_travel_as_they_are_given() -> None:
+def test_storage_options_are_passed_on_unchanged() -> None:
     parsed = read(
         aws_access_key_id="k",
         AWS_SECRET_ACCESS_KEY=SECRET,
@@ -96,7 +98,7 @@ def test_settings_of_the_store_travel_as_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("parse", [read, write])
-def test_nothing_shows_a_secret(parse: Any) -> None:
+def test_repr_and_errors_show_no_secret(parse: Any) -> None:
     assert SECRET not in repr(parse(aws_secret_access_key=SECRET))
     for bad in (
         {"aws_secret_acess_key": SECRET},
@@ -120,7 +122,7 @@ def test_nothing_shows_a_secret(parse: Any) -> None:
         ("location", "path"),
     ],
 )
-def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -> None:
+def test_unknown_options_are_refused_with_the_nearest_name(name: str, nearest: str) -> None:
     for parse in (read, write):
         with pytest.raises(InvalidOptionError, match=name) as caught:
             parse(**{name: "1"})
@@ -141,9 +143,9 @@ def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -
         "max_bytes_per_file",
     ],
 )
-def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
+def test_invalid_sizes_are_refused(name: str, value: str) -> None:
     parse = write if name.startswith("max") else read
-    with pytest.raises(InvalidOptionError, match=f"option {name}: give a whole number") as caught:
+    with pytest.raises(InvalidOptionError, match=f"option {name} must be a whole number") as caught:
         parse(**{name: value})
     assert len(str(caught.value)) < 200
 
@@ -154,8 +156,8 @@ def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
         ({"version": "1", "tag": "a"}, "version and tag exclude"),
         ({"timestamp": "2026-01-01", "tag": "a"}, "tag and timestamp exclude"),
         ({"timestamp": "yesterday"}, "yesterday"),
-        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "give a time as"),
-        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "give a time as"),
+        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "option timestamp must be a time"),
+        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "option timestamp must be a time"),
         ({"tag": " "}, "tag is empty"),
         ({"columns": "a,,b"}, "columns"),
         ({"columns": "a,a"}, "more than once"),
@@ -165,7 +167,7 @@ def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
         ({"paths": '["/a", "/b"]'}, "one table"),
     ],
 )
-def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_invalid_read_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         read(**options)
 
@@ -173,15 +175,15 @@ def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"version": "1"}, "version belongs to reading"),
-        ({"columns": "a"}, "columns belongs to reading"),
-        ({"data_storage_version": "2.3"}, "2.3.* cannot be written"),
-        ({"data_storage_version": "nan"}, "nan.* cannot be written"),
+        ({"version": "1"}, "version applies to reads only"),
+        ({"columns": "a"}, "columns applies to reads only"),
+        ({"data_storage_version": "2.3"}, "must be one of stable, .* not '2.3'"),
+        ({"data_storage_version": "nan"}, "must be one of stable, .* not 'nan'"),
         ({"enable_stable_row_ids": "maybe"}, "enable_stable_row_ids: give true or false"),
         ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),
     ],
 )
-def test_writes_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+def test_invalid_write_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         write(**options)
 
@@ -190,12 +192,12 @@ def test_one_path_in_a_list_is_a_path() -> None:
     assert ReadOptions.parse({"paths": '["/a"]'}).path == "/a"
 
 
-def test_a_view_has_the_options_of_both_directions() -> None:
+def test_a_view_accepts_options_of_reads_and_writes() -> None:
     assert read(max_rows_per_file="5", **{"v.arrow.fixed-size-list.size": "2"}).path == "/t.lance"
     assert write(batch_size="5", target_rows_per_partition="7").path == "/t.lance"
 
 
-def test_tuning_of_other_connectors_is_let_through() -> None:
+def test_tuning_options_of_other_connectors_are_ignored() -> None:
     for parse in (read, write):
         parse(index_cache_size="100", use_queued_write_buffer="true", pushDownFilters="false")
 
@@ -220,7 +222,7 @@ CATALOG = {
 }
 
 
-def test_properties_of_catalog_tables_are_let_through_but_not_their_unknown_options() -> None:
+def test_properties_of_catalog_tables_are_ignored_but_unknown_options_refused() -> None:
     assert ReadOptions.parse(CATALOG).version == 1
     with pytest.raises(InvalidOptionError, match="versoin"):
         ReadOptions.parse({**CATALOG, "versoin": "1", "option.versoin": "1"})
@@ -228,7 +230,7 @@ def test_properties_of_catalog_tables_are_let_through_but_not_their_unknown_opti
         read(owner="me")
 
 
-def test_a_catalog_table_is_found_again_by_its_schema() -> None:
+def test_the_schema_of_a_catalog_table_has_its_location() -> None:
     import pyarrow as pa
 
     schema = with_options(to_spark_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())])), CATALOG)
@@ -245,7 +247,7 @@ def test_a_catalog_table_is_found_again_by_its_schema() -> None:
 def test_no_secret_goes_into_the_catalog(more: dict[str, str]) -> None:
     import pyarrow as pa
 
-    with pytest.raises(LanceError, match="cannot keep settings of the store") as caught:
+    with pytest.raises(LanceError, match="cannot store storage options") as caught:
         with_options(to_spark_schema(pa.schema([("a", pa.int8())])), {**CATALOG, **more})
     assert SECRET not in str(caught.value)
 

@@ -46,7 +46,9 @@ def vectors(rng: np.random.Generator, item: pa.DataType, rows: int, nulls: float
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of three fragments with all kinds of arrays; items are null in the second fragment alone."""
+    """A table of three fragments with all kinds of arrays; items are null in the second fragment
+    alone.
+    """
     folder = str(tmp_path_factory.mktemp("packing") / "t.lance")
     rng = np.random.default_rng(11)
     for part in range(3):
@@ -89,14 +91,14 @@ def rows_of(frame: Any) -> list[str]:
 
 
 def expected(path: str, columns: list[str], **chosen: Any) -> list[str]:
-    found = lance.dataset(path).to_table(columns=columns, **chosen)
+    result = lance.dataset(path).to_table(columns=columns, **chosen)
     return sorted(
-        repr(row) for row in zip(*(found[name].to_pylist() for name in columns), strict=True)
+        repr(row) for row in zip(*(result[name].to_pylist() for name in columns), strict=True)
     )
 
 
 @pytest.mark.parametrize("item", [str(item) for item in [*NUMBERS, *WIDER]])
-def test_items_are_those_that_pylance_reads(frame: Any, path: str, item: str) -> None:
+def test_items_equal_the_items_that_pylance_reads(frame: Any, path: str, item: str) -> None:
     columns = ["id", f"l_{item}", f"v_{item}"]
     query = frame.select(*columns)
     assert plan_of(query).count("fromPrimitiveArray") == 2
@@ -112,7 +114,7 @@ def test_nulls(frame: Any, path: str, columns: list[str]) -> None:
     assert rows_of(query) == expected(path, columns)
 
 
-def test_other_arrays_come_as_they_are(frame: Any, path: str) -> None:
+def test_other_arrays_are_not_packed(frame: Any, path: str) -> None:
     query = frame.select("flags", "deep", "id")
     assert not is_packed(query)
     assert rows_of(query) == expected(path, ["flags", "deep", "id"])
@@ -151,7 +153,7 @@ def test_without_generated_code(spark: Any, frame: Any, path: str) -> None:
         lambda f: f.limit(2500).select("v_double").where("v_double[0] > 20").groupBy().count(),
     ],
 )  # fmt: skip
-def test_queries_have_the_rows_that_they_have_without(
+def test_queries_return_the_same_rows_without_packing(
     spark: Any, frame: Any, query: Callable[[Any], Any]
 ) -> None:
     frame.createOrReplaceTempView("packed")
@@ -185,7 +187,7 @@ def test_equal_scans_are_read_once(spark: Any, frame: Any) -> None:
     assert "ReusedExchange" in plan_of(both)
 
 
-def test_a_column_of_the_name_that_the_arrays_have(
+def test_a_table_column_with_the_name_of_an_added_column(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -197,7 +199,7 @@ def test_a_column_of_the_name_that_the_arrays_have(
     assert is_packed(frame.select("v"))
 
 
-def test_a_plan_by_other_strategies_has_arrays(spark: Any, frame: Any, path: str) -> None:
+def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path: str) -> None:
     """What plans the scan without looking for arrays of bytes gets arrays."""
     jvm = spark._jvm
     optimized = frame.select("full", "id")._jdf.queryExecution().optimizedPlan()
@@ -208,12 +210,12 @@ def test_a_plan_by_other_strategies_has_arrays(spark: Any, frame: Any, path: str
         )
     )
     assert "fromPrimitiveArray" not in read.toString()
-    found = read.executeCollect()
-    rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in found]
+    result = read.executeCollect()
+    rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in result]
     assert sorted(repr(row) for row in rows) == expected(path, ["full", "id"])
 
 
-def test_large_batches_are_cut_where_offsets_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_too_large_for_32_bit_offsets_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     array = lists(rng, pa.int32(), 1000)
     monkeypatch.setattr(lance_spark.spark.pushdown.packed_arrays, "_INT32_MAX", 600)
@@ -238,7 +240,7 @@ def test_a_single_row_that_is_too_long_stays_an_array(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("names", [["id"], ["missing"], ["flags"], ["deep"]])
-def test_only_arrays_of_numbers_can_be_asked_for(names: list[str]) -> None:
+def test_only_arrays_of_numbers_can_be_requested(names: list[str]) -> None:
     schema = st.StructType(
         [
             st.StructField("id", st.LongType()),
@@ -250,7 +252,7 @@ def test_only_arrays_of_numbers_can_be_asked_for(names: list[str]) -> None:
         pack(schema, names)
 
 
-def test_what_a_request_may_say(path: str) -> None:
+def test_packed_in_requests(path: str) -> None:
     for bad in (
         {"packed": "full"},
         {"packed": [1]},

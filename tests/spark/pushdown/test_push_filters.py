@@ -1,4 +1,6 @@
-"""Filters that Spark pushes by itself: rows are the same in both settings, and fewer are handed over in one."""
+"""Filters that Spark pushes by itself: rows are the same in both settings, and fewer are handed
+over in one.
+"""
 
 from __future__ import annotations
 
@@ -80,36 +82,41 @@ def reader_of(path: str, schema: StructType | None = None, **options: str) -> An
 
 
 def kept(reader: Any) -> list[int]:
-    """Return the rows that a reader gives, as pyspark asks it: the reader is pickled before it plans."""
+    """Return the rows that a reader gives, as pyspark asks it: the reader is pickled before it
+    plans.
+    """
     copied = pickle.loads(pickle.dumps(reader))
-    partitions = [pickle.loads(pickle.dumps(one)) for one in reader.partitions()]
+    partitions = [pickle.loads(pickle.dumps(item)) for item in reader.partitions()]
     return [
-        row for one in partitions for batch in copied.read(one) for row in batch["row"].to_pylist()
+        row
+        for item in partitions
+        for batch in copied.read(item)
+        for row in batch["row"].to_pylist()
     ]
 
 
 def all_filters() -> list[Any]:
     """Return filters of each kind on each column, and their opposites."""
-    found: list[Any] = []
+    results: list[Any] = []
     for path, _ in KINDS.values():
         values = COLUMNS[path[0]][1]
         for name in path[1:]:
-            values = [None if one is None else one[name] for one in values]
-        given = list({repr(one): one for one in values if one is not None}.values())
+            values = [None if item is None else item[name] for item in values]
+        given = list({repr(item): item for item in values if item is not None}.values())
         for name in OPS:
-            found += [getattr(ds, name)(path, one) for one in given[1:4]]
-        found += [ds.EqualNullSafe(path, None), ds.EqualTo(path, None)]
-        found += [ds.In(path, tuple(given[:2])), ds.In(path, (given[0], None))]
-        found += [ds.IsNull(path), ds.IsNotNull(path)]
+            results += [getattr(ds, name)(path, item) for item in given[1:4]]
+        results += [ds.EqualNullSafe(path, None), ds.EqualTo(path, None)]
+        results += [ds.In(path, tuple(given[:2])), ds.In(path, (given[0], None))]
+        results += [ds.IsNull(path), ds.IsNotNull(path)]
         if isinstance(given[0], str):
-            found += [
+            results += [
                 kind(path, text)
                 for kind in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
                 for text in ("a", "%b", "")
             ]
-    found += [ds.IsNull(("deep",)), ds.IsNotNull(("deep", "in ner")), ds.IsNull(("words",))]
-    found += [ds.EqualTo(("bytes",), bytearray(b"\xff")), ds.EqualTo(("short",), 300)]
-    return [one for part in found for one in (part, ds.Not(part))]
+    results += [ds.IsNull(("deep",)), ds.IsNotNull(("deep", "in ner")), ds.IsNull(("words",))]
+    results += [ds.EqualTo(("bytes",), bytearray(b"\xff")), ds.EqualTo(("short",), 300)]
+    return [item for part in results for item in (part, ds.Not(part))]
 
 
 def meant(one: Any, row: dict[str, Any]) -> bool | None:
@@ -120,7 +127,7 @@ def meant(one: Any, row: dict[str, Any]) -> bool | None:
     if name in ("IsNull", "IsNotNull"):
         return truth(op("is_null" if name == "IsNull" else "is_not_null", where), row, {})
     values = one.value if name == "In" else (one.value,)
-    literals = [{"lit": "", "at": at} for at in range(len(values))]
+    literals = [{"lit": "", "at": index} for index in range(len(values))]
     by_identity = {id(literal): v for literal, v in zip(literals, values, strict=True)}
     matched = {
         "In": "in",
@@ -132,7 +139,7 @@ def meant(one: Any, row: dict[str, Any]) -> bool | None:
     return truth(tree, row, by_identity)
 
 
-def test_each_filter_is_true_for_what_it_says() -> None:
+def test_each_predicate_agrees_with_its_filter() -> None:
     data = table()
     rows = data.to_pylist()
     (batch,) = data.combine_chunks().to_batches()
@@ -141,9 +148,9 @@ def test_each_filter_is_true_for_what_it_says() -> None:
     assert len(filters) > 700
     predicates, left = push(filters, wanted, known)
     assert not left
-    for one, predicate in zip(filters, predicates, strict=True):
-        found = batch["row"].filter(predicate.holds(batch)).to_pylist()
-        assert found == [row["row"] for row in rows if meant(one, row) is True], one
+    for item, predicate in zip(filters, predicates, strict=True):
+        result = batch["row"].filter(predicate.holds(batch)).to_pylist()
+        assert result == [row["row"] for row in rows if meant(item, row) is True], item
 
 
 def test_filters_of_a_read(path: str) -> None:
@@ -151,12 +158,12 @@ def test_filters_of_a_read(path: str) -> None:
     reader = reader_of(path, push_filters="true")
     filters = [ds.IsNotNull(("word",)), ds.Not(ds.EqualTo(("flag",), True))]
     assert reader.pushFilters(filters) == []
-    both = [row["row"] for row in rows if all(meant(one, row) is True for one in filters)]
+    both = [row["row"] for row in rows if all(meant(item, row) is True for item in filters)]
     assert both
     assert kept(reader) == both
 
 
-def test_what_is_not_compared_alike_goes_back(path: str) -> None:
+def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None:
     unknown = type("Unknown", (ds.EqualTo,), {})
     clock, instant = datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC)
     returned = [
@@ -187,7 +194,7 @@ def test_what_is_not_compared_alike_goes_back(path: str) -> None:
     assert kept(reader) == [21, 22, 23]
 
 
-def test_collations_go_back(path: str) -> None:
+def test_filters_on_collations_go_back_to_spark(path: str) -> None:
     plain = StructField("word", StringType())
     row = reader_of(path).spark_schema["row"]
     collated = StructField("word", StringType("UTF8_LCASE"))
@@ -197,7 +204,7 @@ def test_collations_go_back(path: str) -> None:
         assert reader.pushFilters([equal]) == left
 
 
-def test_filters_are_about_the_planned_version(path: str, tmp_path: Any) -> None:
+def test_filters_and_plan_use_the_same_version(path: str, tmp_path: Any) -> None:
     where = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"row": [1, 2, 3]}), where)
     reader = reader_of(where, push_filters="true")
@@ -206,7 +213,7 @@ def test_filters_are_about_the_planned_version(path: str, tmp_path: Any) -> None
     assert kept(reader) == [2, 3]
 
 
-def test_pyspark_sees_no_method_of_ours(path: str) -> None:
+def test_push_filters_passes_the_check_of_pyspark(path: str) -> None:
     for options in ({}, {"push_filters": "true"}):
         reader = reader_of(path, **options)
         assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
@@ -215,22 +222,24 @@ def test_pyspark_sees_no_method_of_ours(path: str) -> None:
 def handed_over(frame: DataFrame) -> int:
     """Return how many rows the source gave to the query that ran."""
     leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
-    found: int = leaf.metrics().apply("numOutputRows").value()
-    return found
+    result: int = leaf.metrics().apply("numOutputRows").value()
+    return result
 
 
-def test_spark_gets_the_same_rows_of_fewer(spark: SparkSession, path: str, setting: Any) -> None:
+def test_push_down_returns_the_same_result_from_fewer_rows(
+    spark: SparkSession, path: str, setting: Any
+) -> None:
     load = spark.read.format("lance").option("push_filters", "true")
     texts = PUSHED + RETURNED
     setting("false")
     frame = load.load(path)
-    found = frame.selectExpr(
-        "row", *(f"({one}) AS c{at}" for at, one in enumerate(texts))
+    result = frame.selectExpr(
+        "row", *(f"({item}) AS c{index}" for index, item in enumerate(texts))
     ).collect()
     setting("true")
     frame = load.load(path)
-    for at, text in enumerate(texts):
-        wanted = [row["row"] for row in found if row[f"c{at}"]]
+    for index, text in enumerate(texts):
+        wanted = [row["row"] for row in result if row[f"c{index}"]]
         query = frame.where(text)
         assert [row["row"] for row in query.collect()] == wanted, text
         assert len(wanted) < 24

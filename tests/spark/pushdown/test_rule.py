@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 import lance_spark
-from lance_spark.spark.pushdown import java
+from lance_spark.spark.pushdown import compile_java
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.versions import HAS_TIME, SPARK
 
@@ -46,9 +46,9 @@ def table(pushdown: Callable[[bool], None], tmp_path: Path) -> str:
 def scans(frame: Any) -> list[str]:
     """Return how the plan that a query will execute describes its scans."""
     plan = str(frame._jdf.queryExecution().executedPlan().toString())
-    found = re.findall(r"BatchScan (?i:lance)\[.*?\] (.*?) RuntimeFilters", plan)
-    assert found
-    return [text.removeprefix("lance pushdown ") for text in found]
+    result = re.findall(r"BatchScan (?i:lance)\[.*?\] (.*?) RuntimeFilters", plan)
+    assert result
+    return [text.removeprefix("lance pushdown ") for text in result]
 
 
 def asked(frame: Any) -> dict[str, str]:
@@ -73,14 +73,14 @@ def rows_of(frame: Any) -> list[str]:
     return sorted(repr(row) for row in frame.collect())
 
 
-def test_columns_are_pruned_nested_ones_too(spark: Any, shop: dict[str, str]) -> None:
+def test_columns_and_nested_fields_are_pruned(spark: Any, shop: dict[str, str]) -> None:
     assert asked(spark.sql("select id from items"))["columns"] == "[id:bigint]"
     nested = asked(spark.sql("select s.c.u + 1, parts.n from items"))["columns"]
     assert nested == "[s:struct<c:struct<u:bigint>>,parts:array<struct<n:string>>]"
 
 
 @pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 asks for one column")
-def test_no_column_is_asked_if_none_is_needed(spark: Any, shop: dict[str, str]) -> None:
+def test_no_column_is_requested_if_none_is_needed(spark: Any, shop: dict[str, str]) -> None:
     query = spark.sql("select 1 from items")
     assert asked(query)["columns"] == "[]"
     assert query.count() == len(query.collect()) == spark.sql("select id from items").count()
@@ -104,7 +104,7 @@ def test_no_column_is_asked_if_none_is_needed(spark: Any, shop: dict[str, str]) 
         "`odd-name` = 3 and `Upper Case` <> 'a'",
     ],
 )
-def test_filters_are_met_by_the_reader(spark: Any, shop: dict[str, str], condition: str) -> None:
+def test_the_reader_evaluates_filters(spark: Any, shop: dict[str, str], condition: str) -> None:
     if SPARK < (4, 1) and "_'" in condition:
         pytest.skip("Spark 4.0 does not hand over such a pattern")
     query = spark.sql(f"select id from items where {condition}")
@@ -181,7 +181,7 @@ def test_long_lists_and_deep_trees_run(spark: Any, shop: dict[str, str]) -> None
         assert spark.sql(query).collect() == expected
 
 
-def test_counts_and_extremes_are_asked_for(spark: Any, shop: dict[str, str]) -> None:
+def test_counts_and_bounds_are_requested(spark: Any, shop: dict[str, str]) -> None:
     query = spark.sql("select count(*), count(s.a), min(day), max(price) from items")
     assert asked(query)["aggregates"] == (
         '[{"op":"count_star"},{"op":"count","col":["s","a"]},{"op":"min","col":["day"]},'
@@ -275,7 +275,7 @@ def test_names_of_the_format_and_schemas_of_users(spark: Any, shop: dict[str, st
     assert hidden.selectExpr("max(_rowid)").first() == hidden.agg({"_rowid": "max"}).first()
 
 
-def test_options_of_the_read_hold(spark: Any, table: str) -> None:
+def test_push_down_keeps_the_options_of_the_read(spark: Any, table: str) -> None:
     lance.write_dataset(pa.table({"id": [100], "g": [9]}), table, mode="append")
     read = spark.read.format("lance")
     assert read.option("version", 1).load(table).count() == 100
@@ -331,7 +331,7 @@ def _first_scan(plan: Any) -> Any:
     return leaves.apply(0).scan()
 
 
-def test_equal_scans_of_a_query_are_read_once(spark: Any, shop: dict[str, str]) -> None:
+def test_equal_scans_of_a_query_run_once(spark: Any, shop: dict[str, str]) -> None:
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:
         query = spark.sql(
@@ -432,7 +432,7 @@ class Other(DataSource):
         return Reader()
 
 
-def test_other_sources_are_left_alone(spark: Any, shop: dict[str, str]) -> None:
+def test_other_sources_are_unchanged(spark: Any, shop: dict[str, str]) -> None:
     spark.dataSource.register(Other)
     assert spark.read.format("other").load().select("b").collect() == [(2,)]
     both = (
@@ -441,7 +441,7 @@ def test_other_sources_are_left_alone(spark: Any, shop: dict[str, str]) -> None:
     assert both.select("b", "id").collect() == [(2, 1)]
 
 
-def test_beside_the_push_down_that_spark_has_itself(spark: Any, shop: dict[str, str]) -> None:
+def test_together_with_the_filter_push_down_of_spark(spark: Any, shop: dict[str, str]) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         items = spark.read.format("lance").load(shop["items"])
@@ -453,7 +453,7 @@ def test_beside_the_push_down_that_spark_has_itself(spark: Any, shop: dict[str, 
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_errors_are_those_of_the_reader(spark: Any, table: str) -> None:
+def test_errors_of_the_reader_reach_the_user(spark: Any, table: str) -> None:
     frame = spark.read.format("lance").load(table)
     lance.dataset(table).drop_columns(["g"])
     with pytest.raises(Exception, match="g"):
@@ -461,7 +461,7 @@ def test_errors_are_those_of_the_reader(spark: Any, table: str) -> None:
     assert frame.select("id").count() == 100
 
 
-def test_connect_is_told_what_to_do() -> None:
+def test_enable_with_spark_connect_explains_what_to_do() -> None:
     class Session:
         """Named as that of Spark Connect; its server is not configured."""
 
@@ -475,7 +475,7 @@ def test_connect_is_told_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "5.0.0"])
-def test_unknown_versions_are_left_alone(version: str) -> None:
+def test_unknown_versions_of_spark_are_unchanged(version: str) -> None:
     class Session:
         """Has nothing but a version."""
 
@@ -492,7 +492,7 @@ def test_sources_that_do_not_compile_are_an_error(
     from lance_spark.spark.pushdown import enable, java_classes
 
     (tmp_path / "Extension.java").write_text("package org.lancespark; class Extension { int }")
-    monkeypatch.setattr(java, "_FOLDER", tmp_path)
+    monkeypatch.setattr(compile_java, "_FOLDER", tmp_path)
     monkeypatch.setattr(java_classes, "_extensions", {})
     with pytest.raises(lance_spark.LanceError, match="cannot be compiled in Spark") as caught:
         enable.enable(spark)

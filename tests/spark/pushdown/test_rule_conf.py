@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_spark import __version__
 from lance_spark.spark.options import redaction
-from lance_spark.spark.pushdown.java import write_jar
+from lance_spark.spark.pushdown.compile_java import write_jar
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """
@@ -73,12 +73,12 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     # Of fewer rows the query would find all while it is planned.
     rows = pa.table({"id": range(20_000), "g": range(20_000)})
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
-    found = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
-    assert found[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
-    assert found[-1] == redaction.FOR_CLUSTERS
+    result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
+    assert result[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
+    assert result[-1] == redaction.FOR_CLUSTERS
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = subprocess.run(
         [sys.executable, "-m", "lance_spark", "conf", str(tmp_path / "file" / "below")],

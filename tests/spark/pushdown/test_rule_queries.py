@@ -1,4 +1,6 @@
-"""Queries give the same rows with push-down on and off: in the manner of TPC-H, and a hundred random ones."""
+"""Queries give the same rows with push-down on and off: in the manner of TPC-H, and a hundred
+random ones.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,8 @@ SHOP = {
 #: So many random queries go into one of Spark's.
 TOGETHER = 10
 SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "50")) // TOGETHER)
-#: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an error.
+#: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an
+#: error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -101,18 +104,20 @@ Run = Callable[[str], tuple[Counter[str], Counter[str], Counter[str]]]
 def ways(
     spark: Any, pushdown: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Run]:
-    """Return the rows of a query without push-down, with tasks alone, and with what is answered while it is planned."""
+    """Return the rows of a query without push-down, with tasks alone, and with what is answered
+    while it is planned.
+    """
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         spark.read.format("lance").load(path).createOrReplaceTempView(name)
     for key, value in QUICK.items():
         spark.conf.set(key, value)
 
     def run(query: str) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        found = []
+        result = []
         for on, local in ((False, False), (True, False), (True, True)):
             pushdown(on, local)
-            found.append(Counter(repr(row) for row in spark.sql(query).collect()))
-        return found[0], found[1], found[2]
+            result.append(Counter(repr(row) for row in spark.sql(query).collect()))
+        return result[0], result[1], result[2]
 
     yield run
     for key in QUICK:

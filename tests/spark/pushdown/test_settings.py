@@ -1,4 +1,6 @@
-"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet is the judge."""
+"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet
+is the judge.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,7 @@ METHODS = {
     [("delete", *case) for case in CASES]
     + [(entry, *case) for entry in ("update", "merge", "replaceWhere") for case in SOME],
 )
-def test_methods_mean_what_spark_means(
+def test_conditions_of_methods_agree_with_spark(
     spark: Any,
     parquet: str,
     tmp_path: Path,
@@ -195,7 +197,7 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     write_dataset(TABLE, path)
     other = spark.newSession()
     with settings_of(other, ESCAPED):
-        here, there = (LanceTable.forPath(one, path) for one in (spark, other))
+        here, there = (LanceTable.forPath(item, path) for item in (spark, other))
         assert here.delete(r"s = 'a\b'").num_deleted_rows == 1
         assert there.delete(r"s = 'a\b'").num_deleted_rows == 1
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
@@ -203,7 +205,7 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
 @pytest.mark.parametrize(("values", "condition"), SOME)
-def test_options_mean_what_spark_means_or_are_refused(
+def test_conditions_in_options_agree_with_spark_or_are_refused(
     spark: Any,
     pushdown: Callable[..., None],
     parquet: str,
@@ -215,11 +217,11 @@ def test_options_mean_what_spark_means_or_are_refused(
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
     pushdown(told)
-    found: set[int] = set()
+    results: set[int] = set()
 
     def read() -> None:
         frame = spark.read.format("lance").option("filter", condition).load(str(path))
-        found.update(row.id for row in frame.select("id", "s").collect())
+        results.update(row.id for row in frame.select("id", "s").collect())
 
     def write() -> None:
         empty = spark.createDataFrame([], spark.read.format("lance").load(str(path)).schema)
@@ -229,7 +231,7 @@ def test_options_mean_what_spark_means_or_are_refused(
     with settings_of(spark, values):
         wanted = expected(spark, parquet, condition)
         refused = outcome(read)
-        assert refused is not None or found == wanted
+        assert refused is not None or results == wanted
         refused_too = outcome(write)
     left = set(range(10))
     assert ids(path) == (left if refused_too is not None else left - (wanted or left))
@@ -241,7 +243,7 @@ def test_options_mean_what_spark_means_or_are_refused(
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
-def test_streams_mean_what_spark_means_or_are_refused(
+def test_conditions_of_streams_agree_with_spark_or_are_refused(
     spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, told: bool
 ) -> None:
     path = tmp_path / "t.lance"
@@ -256,7 +258,7 @@ def test_streams_mean_what_spark_means_or_are_refused(
     ]
     answered = 0
     for number, (values, condition) in enumerate(cases):
-        found: set[int] = set()
+        results: set[int] = set()
 
         def read(condition: str = condition, name: str = f"stream{number}{told}") -> set[int]:
             stream = spark.readStream.format("lance").option("filter", condition)
@@ -267,13 +269,13 @@ def test_streams_mean_what_spark_means_or_are_refused(
 
         with settings_of(spark, values):
             wanted = expected(spark, parquet, condition)
-            refused = outcome(lambda: found.update(read()))  # noqa: B023 - called at once
-        assert refused is not None or found == wanted, condition
+            refused = outcome(lambda: results.update(read()))  # noqa: B023 - called at once
+        assert refused is not None or results == wanted, condition
         answered += refused is None
     assert answered >= 1
 
 
-def test_columns_that_differ_in_case_only(
+def test_columns_that_differ_only_in_case(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -288,8 +290,8 @@ def test_columns_that_differ_in_case_only(
         assert table.update("ID = 1", {"s": "'x'"}).num_updated_rows == 1
         assert table.update("id = 2", {"ID": "id + ID + 5"}).num_updated_rows == 1
         assert table.delete("ID = 2").num_deleted_rows == 1
-    found = lance.dataset(path).to_table().sort_by("id").to_pydict()
-    assert found == {"id": [1, 2], "ID": [1, 7], "s": ["x", "c"]}
+    result = lance.dataset(path).to_table().sort_by("id").to_pydict()
+    assert result == {"id": [1, 2], "ID": [1, 7], "s": ["x", "c"]}
     with pytest.raises(LanceError, match="ambiguous"):
         dataset.to_table(filter="Id = 1")
 
@@ -316,7 +318,7 @@ def test_names_of_new_values_follow_the_setting(spark: Any, tmp_path: Path) -> N
     ]
 
 
-def test_a_setting_that_planning_cannot_see_is_named(
+def test_the_error_names_a_setting_that_planning_cannot_see(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -346,14 +348,14 @@ def test_a_setting_that_planning_cannot_see_is_named(
         assert "lance_spark.enable(spark)" in error
 
 
-def test_the_rule_hands_over_every_setting() -> None:
+def test_the_rule_sends_every_setting() -> None:
     source = Path(lance_spark.__file__).parent / "spark" / "pushdown" / "java" / "Settings.java"
     text = source.read_text()
     assert all(f'"{name}"' in text for name in SPARK_NAMES.values())
     assert text.count('"spark.sql.') == len(SPARK_NAMES)
 
 
-def test_scans_meet_what_push_down_takes(spark: Any, tmp_path: Path) -> None:
+def test_scans_evaluate_pushed_conditions(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
     from lance_spark.spark.table.conditions import condition_tree

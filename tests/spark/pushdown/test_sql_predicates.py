@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.spark.pushdown.sql_settings import settings_of_session
+from lance_spark.spark.options.predicate_text import settings_of_session
 
 NAN, INF = float("nan"), float("inf")
 UNIQUE = datetime(2024, 1, 31, 12, 30, 15, 123456)
@@ -273,15 +273,15 @@ def both(
 ) -> list[tuple[str, list[int], list[int]]]:
     """Return what each condition keeps, by both; Spark is asked for all of them at once."""
     kept = frame.selectExpr(
-        "row", *(f"({text}) AS c{at}" for at, text in enumerate(texts))
+        "row", *(f"({text}) AS c{index}" for index, text in enumerate(texts))
     ).collect()
-    wanted = [[row["row"] for row in kept if row[f"c{at}"]] for at in range(len(texts))]
+    wanted = [[row["row"] for row in kept if row[f"c{index}"]] for index in range(len(texts))]
     return [(text, rows, ours(table, text)) for text, rows in zip(texts, wanted, strict=True)]
 
 
 def test_conditions(table: pa.Table, frame: DataFrame) -> None:
-    texts = [text for one in CONDITIONS for text in (one, f"NOT ({one})")]
-    wrong = [one for one in both(table, frame, texts) if one[1] != one[2]]
+    texts = [text for item in CONDITIONS for text in (item, f"NOT ({item})")]
+    wrong = [item for item in both(table, frame, texts) if item[1] != item[2]]
     assert not wrong
 
 
@@ -296,7 +296,9 @@ def test_random_trees(table: pa.Table, frame: DataFrame) -> None:
             return f"NOT ({tree(depth - 1)})"
         return f"({tree(depth - 1)}) {draw.choice(['AND', 'OR'])} ({tree(depth - 1)})"
 
-    wrong = [one for one in both(table, frame, [tree(4) for _ in range(300)]) if one[1] != one[2]]
+    wrong = [
+        item for item in both(table, frame, [tree(4) for _ in range(300)]) if item[1] != item[2]
+    ]
     assert not wrong
 
 
@@ -306,7 +308,7 @@ def test_refused(table: pa.Table, text: str) -> None:
         ours(table, text)
 
 
-def test_a_timestamp_of_a_session_needs_its_zone(table: pa.Table) -> None:
+def test_a_timestamp_without_zone_needs_the_session_zone(table: pa.Table) -> None:
     schema = Schema.from_arrow(table.schema)
     with pytest.raises(InvalidInputError, match="needs a zone"):
         parse_predicate("instant > TIMESTAMP '2024-01-01 00:00:00'", schema)

@@ -27,7 +27,7 @@ except lance_spark.errors.UnsupportedError as error:
 """
 
 
-def test_a_worker_without_the_package_is_told_of(tmp_path: Path) -> None:
+def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     bare = tmp_path / "bare" / "bin" / "python"
     made = {**environment(), "PYSPARK_PYTHON": str(bare)}
@@ -47,18 +47,18 @@ def test_a_worker_without_the_package_is_told_of(tmp_path: Path) -> None:
     assert str(bare) in said
     assert "DATA_SOURCE_NOT_FOUND" in said
     assert (
-        f"Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the package, such as {sys.executable}"
-        in said
+        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
+        f"package, such as {sys.executable}" in said
     )
 
 
-def test_it_is_looked_up_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[object] = []
-    found = subprocess.run
+    original = subprocess.run
 
     def run(*given: Any, **options: Any) -> Any:
         runs.append(given)
-        return found(*given, **options)
+        return original(*given, **options)
 
     monkeypatch.setattr(worker_python.subprocess, "run", run)
     worker_python._checked.discard(spark.sparkContext._gateway)
@@ -67,11 +67,11 @@ def test_it_is_looked_up_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(runs) == 1
 
 
-def test_a_program_that_is_missing_is_told_of(
+def test_a_missing_program_is_reported(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "python")
-    monkeypatch.setattr(worker_python, "_of_workers", lambda spark: (nowhere, os.defpath))
+    monkeypatch.setattr(worker_python, "_worker_python", lambda spark: (nowhere, os.defpath))
     worker_python._checked.discard(spark.sparkContext._gateway)
     with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
         worker_python.check_worker_python(spark)

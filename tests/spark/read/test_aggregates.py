@@ -1,4 +1,6 @@
-"""Aggregates that the manifest and indexes know: no data file is read for them, and they are what all rows give."""
+"""Aggregates that the manifest and indexes know: no data file is read for them, and they are
+what all rows give.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def indexed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             "id": pa.array(ids),
             "part": pa.array(ids % 60_000, pa.uint16()),
             "few": pa.array([None if i % 3 else int(i) for i in ids], pa.int64()),
-            "day": pa.array([one.date() for one in times]),
+            "day": pa.array([time.date() for time in times]),
             "at": pa.array(times, pa.timestamp("ms", "UTC")),
             "clock": pa.array(times, pa.timestamp("ns")),
             "price": pa.array([int(i) for i in ids], pa.decimal128(10, 2)),
@@ -68,10 +70,10 @@ def asked(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
 
 
 def is_known(answer: Answer) -> bool:
-    return [one.task for one in answer.partitions] == [None]
+    return [partition.task for partition in answer.partitions] == [None]
 
 
-def test_least_and_greatest(indexed: str) -> None:
+def test_min_and_max(indexed: str) -> None:
     table = lance.dataset(indexed).to_table()
     for name, kind in KINDS.items():
         answer = asked(indexed, ("min", name, kind), ("max", name, kind))
@@ -79,15 +81,15 @@ def test_least_and_greatest(indexed: str) -> None:
         expected = [pc.min(table[name]).as_py(), pc.max(table[name]).as_py()]
         if name in ("at", "clock"):
             expected = [
-                pc.cast(pa.scalar(one), answer.batches[0].schema.types[0]).as_py()
-                for one in expected
+                pc.cast(pa.scalar(item), answer.batches[0].schema.types[0]).as_py()
+                for item in expected
             ]
         assert list(answer.to_pylist()[0].values()) == expected, name
         assert answer.found is not None
         assert answer.found.to_pylist() == answer.to_pylist()
 
 
-def test_names_are_found_as_spark_finds_them(indexed: str) -> None:
+def test_names_are_matched_as_in_spark(indexed: str) -> None:
     assert asked(indexed, ("max", "ID", LongType())).to_pylist() == [{"agg0": ROWS - 1}]
 
 
@@ -104,7 +106,7 @@ def test_all_or_nothing(indexed: str) -> None:
     assert filtered.found.to_pylist() == [{"agg0": 6}]
 
 
-def test_rows_that_no_index_has(indexed: str) -> None:
+def test_rows_outside_the_index(indexed: str) -> None:
     more = lance.dataset(indexed).to_table().slice(0, 1)
     larger = pa.array([10 * ROWS], pa.int64())
     lance.write_dataset(more.set_column(0, "id", larger), indexed, mode="append")
@@ -115,7 +117,7 @@ def test_rows_that_no_index_has(indexed: str) -> None:
     assert max(asked(indexed, ("max", "id", LongType())).column("agg0")) == ROWS - 5
 
 
-def test_an_index_that_cannot_be_read(indexed: str) -> None:
+def test_an_unreadable_index(indexed: str) -> None:
     for file in Path(indexed, "_indices").rglob("*.lance"):
         file.write_bytes(b"no index")
     answer = asked(indexed, ("min", "id", LongType()), ("max", "id", LongType()))

@@ -1,4 +1,6 @@
-"""Small queries are answered while they are planned: with the same rows as by tasks, and within bounds."""
+"""Small queries are answered while they are planned: with the same rows as by tasks, and within
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -71,28 +73,28 @@ def is_found(frame: Any) -> bool:
         (lambda f: f, False),
     ],
 )
-def test_what_is_found(
+def test_small_queries_start_no_task(
     read: Callable[..., Any], local: Switch, table: str, query: Callable[[Any], Any], expected: bool
 ) -> None:
     assert is_found(query(read())) == expected
-    found = query(read()).collect()
+    result = query(read()).collect()
     local(False)
     assert not is_found(query(read()))
-    assert sorted(query(read()).collect()) == sorted(found)
+    assert sorted(query(read()).collect()) == sorted(result)
 
 
-def test_all_types_are_what_tasks_give(
+def test_all_types_equal_the_values_of_tasks(
     spark: Any, local: Switch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         frame = spark.read.format("lance").load(path)
         assert is_found(frame)
-        found = [repr(row) for row in frame.collect()]
-        assert bool(found) == (name != "nothing")
+        result = [repr(row) for row in frame.collect()]
+        assert bool(result) == (name != "nothing")
         local(False)
         again = spark.read.format("lance").load(path)
         assert not is_found(again)
-        assert [repr(row) for row in again.collect()] == found
+        assert [repr(row) for row in again.collect()] == result
         local(True)
 
 
@@ -122,7 +124,7 @@ def test_showing_a_table_starts_no_task(
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
 
 
-def test_options_and_the_switch(
+def test_options_that_disable_reads_on_the_driver(
     spark: Any, read: Callable[..., Any], local: Switch, table: str
 ) -> None:
     assert not is_found(read(driver_read_bytes=0).limit(3))
@@ -148,7 +150,9 @@ def test_a_limit_is_exact_without_spark(
     assert [row.id for row in query.collect()] == expected
 
 
-def test_a_limit_that_others_see(read: Callable[..., Any], local: Switch, table: str) -> None:
+def test_a_limit_below_another_operator(
+    read: Callable[..., Any], local: Switch, table: str
+) -> None:
     for on in (True, False):
         local(on)
         frame = read()
@@ -166,9 +170,7 @@ def test_a_limit_that_others_see(read: Callable[..., Any], local: Switch, table:
         cached.unpersist()
 
 
-def test_what_cannot_be_read_is_for_tasks_to_tell(
-    read: Callable[..., Any], local: Switch, table: str
-) -> None:
+def test_tasks_report_read_errors(read: Callable[..., Any], local: Switch, table: str) -> None:
     assert is_found(read().limit(3))
     for file in Path(table, "data").iterdir():
         file.write_bytes(file.read_bytes()[:-40] + b"\0" * 40)
@@ -180,7 +182,7 @@ def test_what_cannot_be_read_is_for_tasks_to_tell(
     assert read().count() == 39_600
 
 
-def test_every_query_finds_the_newest_rows(
+def test_every_query_reads_the_newest_rows(
     read: Callable[..., Any], local: Switch, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
@@ -205,7 +207,7 @@ def test_aggregates_of_several_partitions_are_one_row(table: str) -> None:
     assert answer.found.to_pylist() == [{"agg0": 39_591, "agg1": 39_591, "agg2": 10, "agg3": 99}]
 
 
-def test_wide_rows_are_few(tmp_path: Path) -> None:
+def test_wide_rows_lower_the_bound(tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     vectors = pa.FixedSizeListArray.from_arrays(np.zeros(2_000 * 1_024, np.float32), 1_024)
     lance.write_dataset(pa.table({"id": range(2_000), "vector": vectors}), path)

@@ -1,4 +1,6 @@
-"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or by an option of their own."""
+"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or
+by an option of their own.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def expected(table: Any, columns: list[str]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_table(columns).to_pylist())
 
 
-def test_named_in_a_schema(spark: Any, table: Any) -> None:
+def test_row_columns_in_a_schema(spark: Any, table: Any) -> None:
     columns = ["_rowaddr", "id", *ALL[2:], "_rowid"]
     schema = "_rowaddr long, id long, " + ", ".join(f"{name} long" for name in columns[2:])
     frame = spark.read.schema(schema).format("lance").load(table.uri)
@@ -50,10 +52,10 @@ def test_named_in_a_schema(spark: Any, table: Any) -> None:
     assert tuples(frame.collect()) == expected(table, columns)
     # A partition may begin in the middle of a fragment.
     small = spark.read.schema("_rowoffset long, _fragid int, id long").format("lance")
-    found = small.option("target_rows_per_partition", 3).load(table.uri)
-    assert found.rdd.getNumPartitions() > 8
+    result = small.option("target_rows_per_partition", 3).load(table.uri)
+    assert result.rdd.getNumPartitions() > 8
     addresses = table.to_table(["_rowoffset", "_rowaddr", "id"]).to_pylist()
-    assert tuples(found.collect()) == sorted(
+    assert tuples(result.collect()) == sorted(
         (row["_rowoffset"], row["_rowaddr"] >> 32, row["id"]) for row in addresses
     )
 
@@ -72,7 +74,7 @@ def test_options(read: Read, table: Any) -> None:
         ReadOptions.parse({"path": "t", "with_row_id": "perhaps"})
 
 
-def test_such_a_column_is_not_written(read: Read, table: Any, tmp_path: Path) -> None:
+def test_row_columns_are_not_written(read: Read, table: Any, tmp_path: Path) -> None:
     frame = read(with_row_id="true")
     with pytest.raises(Exception, match="_rowid"):
         frame.write.format("lance").mode("append").save(str(tmp_path / "copy.lance"))

@@ -207,10 +207,10 @@ def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
             {"initial_bases": '[{"path": "/a"}, {"path": "/a"}]'},
             "two base paths have the same path",
         ),
-        ({"target_bases": "a,,b"}, "names with commas"),
+        ({"target_bases": "a,,b"}, "must be comma-separated names"),
         ({"target_bases": "a", "target_all_bases": "true"}, "not both"),
         ({"target_all_bases": "some"}, "true or false"),
-        ({"base_store_params": "[]"}, "option base_store_params: give a JSON object"),
+        ({"base_store_params": "[]"}, "option base_store_params must be a JSON object"),
         ({"base_store_params": '{"s3://b/c": "k"}'}, "storage option base_store_params"),
     ],
 )

@@ -129,7 +129,7 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
     newest = lance_spark.open_dataset(table).version
     with pytest.raises(Exception, match=f"startingVersion is {newest + 2}, but the newest"):
         feed(startingVersion=newest + 2).count()
-    with pytest.raises(Exception, match="give an end that is not before the start"):
+    with pytest.raises(Exception, match="set an end that is not before the start"):
         feed(startingVersion=4, endingVersion=2).count()
     with pytest.raises(Exception, match="startingVersion or startingTimestamp"):
         feed().count()
@@ -139,7 +139,7 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
     with pytest.raises(Exception, match=f"the first version whose changes .* is {newest}"):
         feed(startingVersion=3).count()
     assert feed(startingVersion=newest).count() == 1
-    with pytest.raises(Exception, match="not for tables of Spark's catalog"):
+    with pytest.raises(Exception, match="does not apply to tables of Spark's catalog"):
         spark.sql(
             f"CREATE TABLE feed_of_catalog USING lance OPTIONS (readChangeFeed true) LOCATION '{table}'"
         )
@@ -148,11 +148,14 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude one another"),
-        ({"starting_version": "0"}, "starting_version: give a whole number from 1"),
+        ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
+        ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
         ({"endingTimestamp": "noon"}, "option endingTimestamp: give a time"),
-        ({"startingVersion": "1", "version": "3"}, "option version reads one version"),
-        ({"startingVersion": "1", "skipChangeCommits": "true"}, "tells of all changes"),
+        ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
+        (
+            {"startingVersion": "1", "skipChangeCommits": "true"},
+            "a change feed contains all changes",
+        ),
         ({"startingVersion": "1", "filter": "id = 1"}, "use .where"),
     ],
 )

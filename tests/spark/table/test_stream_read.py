@@ -222,7 +222,7 @@ def test_history_that_is_gone(tmp_path: Path) -> None:
         plan_of(uri).next(Position(2), 4, Limit())
     # An append says itself what it brought.
     assert read(plan_of(uri), Position(3), Position(5)) == [(3, 1), (4, 1)]
-    with pytest.raises(VersionNotFoundError, match="the table was replaced by another one"):
+    with pytest.raises(VersionNotFoundError, match="the table was recreated"):
         plan_of(uri).next(Position(9), 4, Limit())
 
 
@@ -246,13 +246,13 @@ def test_a_table_that_was_made_anew(tmp_path: Path, limit: Limit, feed: bool) ->
     remade(uri, 4)
     for start, end in pairwise(places):
         if not start.is_beginning:
-            with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+            with pytest.raises(VersionNotFoundError, match="the table was recreated"):
                 plan_of(uri, change_feed=feed).next(start, 4, limit)
         # A batch that is made again after a restart.
-        with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+        with pytest.raises(VersionNotFoundError, match="the table was recreated"):
             read(plan_of(uri, change_feed=feed), start, end)
     for known in (plan, plan_of(uri, change_feed=feed)):
-        with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+        with pytest.raises(VersionNotFoundError, match="the table was recreated"):
             known.next(places[-1], 4, limit)
     # Earlier releases did not note what they had seen.
     assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
@@ -276,7 +276,7 @@ def test_releases_of_spark_that_ask_for_the_newest_position_only(tmp_path: Path)
         again = LanceStreamReader(options, FeedOptions.parse(options), columns)
         assert again.latestOffset() != later
         for known in (asked, again):
-            with pytest.raises(VersionNotFoundError, match="the table was replaced by another one"):
+            with pytest.raises(VersionNotFoundError, match="the table was recreated"):
                 known.partitions(later, again.latestOffset())
 
 
@@ -288,7 +288,7 @@ def test_options_of_streams() -> None:
     assert parse(maxFragmentsPerTrigger="3", max_bytes_per_trigger="9").max_fragments == 3
     with pytest.raises(InvalidOptionError, match="a stream has no end"):
         parse(endingVersion="3")
-    with pytest.raises(InvalidOptionError, match="option timestamp reads one version"):
+    with pytest.raises(InvalidOptionError, match="option timestamp selects one version"):
         parse(timestamp="2026-01-01")
 
 
@@ -348,7 +348,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
     append(uri, 76, 77)
     append(uri, 77, 78)
     lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=1)
-    with pytest.raises(Exception, match="was cleaned up before the stream had read it"):
+    with pytest.raises(Exception, match="was cleaned up before the stream read it"):
         stream(uri)
 
 
@@ -367,10 +367,10 @@ def test_a_query_does_not_go_on_in_another_table(
             # Nothing to read, and nothing is looked at before there is.
             assert stream(uri) == []
         else:
-            with pytest.raises(Exception, match="the table was replaced by another one"):
+            with pytest.raises(Exception, match="the table was recreated"):
                 stream(uri)
         append(uri, 511, 512)
-    with pytest.raises(Exception, match="the table was replaced by another one"):
+    with pytest.raises(Exception, match="the table was recreated"):
         stream(uri)
     assert len(stream(uri, "another")) == 9 + max(versions, 2)
 

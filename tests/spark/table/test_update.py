@@ -235,7 +235,7 @@ def test_a_table_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
     for one in ("x", "y"):
         write_dataset(pa.table({one: [1]}), str(tmp_path / one))
         snapshot_of(open_table(str(tmp_path / one))).open()
-    with pytest.raises(VersionNotFoundError, match="made anew"):
+    with pytest.raises(VersionNotFoundError, match="recreated"):
         first.open()
     with pytest.raises(SchemaMismatchError, match="'a'"):
         InputConverter(second.open().schema.to_arrow(), ["a"])

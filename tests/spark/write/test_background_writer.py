@@ -16,7 +16,7 @@ def batch(number: int, rows: int = 1) -> pa.RecordBatch:
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name == "lance-write"]
+    return [item.name for item in threading.enumerate() if item.name == "lance-write"]
 
 
 def test_order_and_other_thread() -> None:
@@ -78,7 +78,7 @@ def test_an_error_of_the_caller_ends_the_thread() -> None:
     assert not threads()
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_batches_are_bounded() -> None:
     rows = 1000
     held = 0
     most = 0

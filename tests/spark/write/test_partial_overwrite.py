@@ -1,4 +1,6 @@
-"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and that it is one version."""
+"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and
+that it is one version.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,10 @@ def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
     """Rows of (id, day)."""
     return pa.record_batch(
         {
-            "id": pa.array([one[0] for one in given], pa.int64()),
-            "day": pa.array([one[1] for one in given], pa.string()),
+            "id": pa.array([item[0] for item in given], pa.int64()),
+            "day": pa.array([item[1] for item in given], pa.string()),
             "word": pa.array([word] * len(given), pa.string()),
-            "vector": pa.array([[float(one[0])] * 4 for one in given], pa.list_(pa.float32())),
+            "vector": pa.array([[float(item[0])] * 4 for item in given], pa.list_(pa.float32())),
         }
     )
 
@@ -78,12 +80,12 @@ def replace(path: Path, *tasks: pa.RecordBatch, **options: str) -> None:
 def content(path: Path) -> list[tuple[int, str]]:
     dataset = lance.dataset(str(path))
     dataset.validate()
-    found = dataset.to_table(columns=["id", "word"]).to_pydict()
-    return sorted(zip(found["id"], found["word"], strict=True))
+    result = dataset.to_table(columns=["id", "word"]).to_pydict()
+    return sorted(zip(result["id"], result["word"], strict=True))
 
 
 def files(path: Path) -> set[str]:
-    return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()}
+    return {str(item.relative_to(path)) for item in path.rglob("*") if item.is_file()}
 
 
 def old(*ids: int) -> list[tuple[int, str]]:
@@ -94,7 +96,7 @@ def new(*ids: int) -> list[tuple[int, str]]:
     return [(number, "new") for number in ids]
 
 
-def test_rows_that_meet_a_condition_are_replaced(path: Path) -> None:
+def test_rows_that_meet_the_condition_are_replaced(path: Path) -> None:
     replace(
         path,
         rows((20, "b")),
@@ -105,13 +107,13 @@ def test_rows_that_meet_a_condition_are_replaced(path: Path) -> None:
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20, 21, 22)
     dataset = lance.dataset(str(path))
     assert dataset.version == 2
-    kept = {one.fragment_id: one for one in dataset.get_fragments()}
+    kept = {item.fragment_id: item for item in dataset.get_fragments()}
     assert 3 not in kept, "a fragment that loses all rows goes"
     assert kept[0].metadata.deletion_file is None
     assert len(list((path / "_deletions").iterdir())) == 2
     assert dataset.read_transaction(2).transaction_properties == {"__lance_commit_message": "again"}
     versions = dataset.to_table(columns=["id", "_row_created_at_version"]).to_pylist()
-    assert {one["id"]: one["_row_created_at_version"] for one in versions} == {
+    assert {item["id"]: item["_row_created_at_version"] for item in versions} == {
         **dict.fromkeys((0, 1, 2, 5, 6, 8), 1),
         **dict.fromkeys((20, 21, 22), 2),
     }
@@ -134,7 +136,7 @@ def test_conditions(path: Path, condition: str, gone: set[int]) -> None:
     assert lance.dataset(str(path)).version == 2
 
 
-def test_rows_that_do_not_meet_the_condition(path: Path) -> None:
+def test_new_rows_must_meet_the_condition(path: Path) -> None:
     before = files(path)
     for wrong in ("a", None):
         writer = writer_for(path, rows((1, "b")), replaceWhere="day = 'b'")
@@ -164,7 +166,7 @@ def test_partitions_by_several_columns(path: Path) -> None:
     assert content(path) == sorted(old(0, 1, 2, 4, 6, 7, 8, 9, 10, 11) + new(3, 5, 8, 40))
 
 
-def test_no_row_replaces_no_partition(path: Path) -> None:
+def test_a_dataframe_without_rows_replaces_no_partition(path: Path) -> None:
     replace(path, rows(), **DYNAMIC, partitionBy="day")
     assert content(path) == old(*range(12))
 
@@ -178,7 +180,7 @@ def test_a_static_overwrite_replaces_all(path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}]
 )
-def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, str]) -> None:
+def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> None:
     path = tmp_path / "made"
     replace(path, rows((1, "b"), (2, "b")), **options)
     assert content(path) == new(1, 2)
@@ -194,16 +196,19 @@ def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, st
         ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
         ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
         ({"replaceWhere": "nothing = 1"}, "nothing"),
-        ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude one another"),
-        (DYNAMIC, "needs option partitionBy"),
+        ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
+        (DYNAMIC, "needs the option partitionBy"),
         ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
         ({**DYNAMIC, "partitionBy": "vector"}, "makes no partitions"),
         ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),
-        ({"replaceWhere": "day = 'b'", "mergeSchema": "true"}, "mergeSchema is for appends"),
-        ({"mergeSchema": "true"}, "mergeSchema is for appends"),
+        (
+            {"replaceWhere": "day = 'b'", "mergeSchema": "true"},
+            "mergeSchema applies to appends only",
+        ),
+        ({"mergeSchema": "true"}, "mergeSchema applies to appends only"),
     ],
 )
-def test_options_that_make_no_sense(path: Path, options: dict[str, str], said: str) -> None:
+def test_contradictory_options_are_refused(path: Path, options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         writer_for(path, rows((1, "b")), **options)
 
@@ -213,7 +218,7 @@ def test_an_append_replaces_nothing(path: Path) -> None:
         writer_for(path, rows((1, "b")), overwrite=False, replaceWhere="day = 'b'")
 
 
-def test_the_columns_that_decide_must_come(path: Path) -> None:
+def test_columns_of_the_condition_must_be_in_the_dataframe(path: Path) -> None:
     batch = rows((1, "b")).select(["id", "word"])
     for options in ({"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}):
         with pytest.raises(SchemaMismatchError, match="the DataFrame has no day"):
@@ -222,7 +227,7 @@ def test_the_columns_that_decide_must_come(path: Path) -> None:
     assert content(path) == sorted(new(1) + old(*range(3, 12)))
 
 
-def test_what_others_do_meanwhile(path: Path) -> None:
+def test_concurrent_changes_of_other_clients(path: Path) -> None:
     """Appended rows stay; deleted rows are no obstacle; changed ones are looked for again."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="day = 'b'")
     messages = run(writer, [[rows((20, "b"))]])
@@ -240,16 +245,16 @@ def test_what_others_do_meanwhile(path: Path) -> None:
     before = files(path)
     writer.commit(messages)
     assert content(path) == sorted(old(1, 3, 5, 8) + new(20, 30))
-    deletions = {one for one in files(path) - before if one.startswith("_deletions")}
+    deletions = {item for item in files(path) - before if item.startswith("_deletions")}
     named = {
-        one.metadata.deletion_file.path(one.fragment_id)
-        for one in lance.dataset(str(path)).get_fragments()
-        if one.metadata.deletion_file is not None
+        item.metadata.deletion_file.path(item.fragment_id)
+        for item in lance.dataset(str(path)).get_fragments()
+        if item.metadata.deletion_file is not None
     }
-    assert deletions <= {f"_deletions/{Path(one).name}" for one in named}
+    assert deletions <= {f"_deletions/{Path(item).name}" for item in named}
 
 
-def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
+def test_a_concurrent_change_of_a_column_type_is_refused(path: Path) -> None:
     """Its values would be lost: nothing is replaced, nothing is left behind."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="id > 3")
     messages = run(writer, [[rows((20, "b"))]])
@@ -260,30 +265,32 @@ def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
     ):
         writer.commit(messages)
     assert content(path) == before
-    there = {one.rpartition("/")[2] for one in files(path) if one.startswith("data/")}
+    there = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
     named = {
         Path(file.path).name
         for version in (1, 2)
-        for one in lance.dataset(str(path), version=version).get_fragments()
-        for file in one.metadata.files
+        for item in lance.dataset(str(path), version=version).get_fragments()
+        for file in item.metadata.files
     }
     assert there == named
 
 
-def test_the_same_write_twice(path: Path) -> None:
-    """By a job that was run again, or that runs twice: the second one changes nothing and leaves nothing."""
+def test_a_repeated_partial_overwrite_is_skipped(path: Path) -> None:
+    """By a job that was run again, or that runs twice: the second one changes nothing and leaves
+    nothing.
+    """
     txn = {"txnAppId": "nightly", "txnVersion": "7", "replaceWhere": "day = 'b'"}
     two = [writer_for(path, rows((20, "b")), **txn) for _ in range(2)]
     said = [run(writer, [[rows((20, "b"))]]) for writer in two]
     two[0].commit(said[0])
-    after = files(path) - {one for one in files(path) if one.startswith("data/")}
+    after = files(path) - {item for item in files(path) if item.startswith("data/")}
     two[1].commit(said[1])
     replace(path, rows((21, "b")), **txn)
     replace(path, rows((22, "b")), **{**txn, "txnVersion": "3"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20)
     assert lance.dataset(str(path)).version == 2
-    assert files(path) - {one for one in files(path) if one.startswith("data/")} == after
-    assert len([one for one in files(path) if one.startswith("data/")]) == 5
+    assert files(path) - {item for item in files(path) if item.startswith("data/")} == after
+    assert len([item for item in files(path) if item.startswith("data/")]) == 5
     replace(path, rows((23, "b")), **{**txn, "txnVersion": "8"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(23)
 

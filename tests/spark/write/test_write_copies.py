@@ -1,4 +1,6 @@
-"""How often the bytes of a batch from Spark are copied on their way to the file, told by the memory that is taken."""
+"""How often the bytes of a batch from Spark are copied on their way to the file, told by the
+memory that is taken.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,9 @@ def from_spark(batch: pa.RecordBatch) -> io.BytesIO:
     return stream
 
 
-#: Bytes taken for each byte of values. The batches of a page are joined once, whatever the type; what the encoding makes of
-#: that, which is less, is put between the headers of chunks. One more copy of the values anywhere is more than each bound.
+#: Bytes taken for each byte of values. The batches of a page are joined once, whatever the type;
+#: what the encoding makes of that, which is less, is put between the headers of chunks. One more
+#: copy of the values anywhere is more than each bound.
 CASES = [
     pytest.param(vectors, 40_000, 0.1, id="vectors: from the message to the file"),
     pytest.param(numbers, 2_000_000, 2.7, id="floats: joined, chunks"),
@@ -91,7 +94,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "rows", "bound"), CASES)
-def test_memory_taken_for_each_byte(
+def test_memory_used_for_each_byte(
     make: Callable[[int, np.random.Generator], dict[str, pa.Array]],
     rows: int,
     bound: float,

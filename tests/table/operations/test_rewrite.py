@@ -321,5 +321,3 @@ def test_overlays_that_became_rows_make_older_indexes_forget(tmp_path: Path) -> 
 def _bitmap(numbers: list[int]) -> bytes:
     data: bytes = BitMap(numbers).serialize()
     return data
-
-

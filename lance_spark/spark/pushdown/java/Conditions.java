@@ -9,15 +9,16 @@ import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 
-/** The condition of a DataFrame's rows in the form that the reader takes: for changes of tables, whether queries push down or not. */
+/** Writes conditions of changes of tables as forms (Forms), also in sessions without push-down. */
 public final class Conditions {
   private Conditions() {}
 
   /**
    * Returns the JSON text of the form of a condition, or null if Spark must find the rows.
    *
-   * <p>The query is one filter over an RDD, whose condition Spark's own optimizer brings to the shape that push-down sees. If the
-   * optimizer raises, which it does for a constant that cannot be computed, Spark is to raise when it finds the rows.
+   * <p>The query is one filter over an RDD. Spark's optimizer rewrites its condition as it does
+   * before push-down. It may raise for a constant that cannot be computed; the result is then null,
+   * so that Spark raises the error when it finds the rows.
    */
   public static Object write(Object query) {
     try {

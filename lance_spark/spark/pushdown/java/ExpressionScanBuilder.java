@@ -10,30 +10,31 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Takes filters as Spark's own expressions. */
-public class ExpressionScanBuilder extends RequestScanBuilder implements SupportsPushDownCatalystFilters {
+/** Receives filters as Catalyst expressions. */
+public class ExpressionScanBuilder extends RequestScanBuilder
+    implements SupportsPushDownCatalystFilters {
   ExpressionScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     super(table, options);
   }
 
-  /** Takes the filters that the reader answers exactly, and returns the others. */
+  /** Takes the filters that the reader answers exactly, and returns the other filters. */
   public Seq pushFilters(Seq filters) {
     try {
-      List left = new ArrayList();
+      List others = new ArrayList();
       List shown = new ArrayList();
       List forms = new ArrayList();
       for (Iterator i = filters.iterator(); i.hasNext(); ) {
         Expression filter = (Expression) i.next();
         Object form = Expressions.write(filter);
         if (!Forms.isSent(form)) {
-          left.add(filter);
+          others.add(filter);
         } else {
           forms.add(form);
           shown.add(new Shown(filter.sql()));
         }
       }
       take(forms, shown);
-      return CollectionConverters.asScala(left).toSeq();
+      return CollectionConverters.asScala(others).toSeq();
     } catch (Exception e) {
       Log.leftToSpark("filters", e);
     } catch (LinkageError e) {
@@ -46,7 +47,7 @@ public class ExpressionScanBuilder extends RequestScanBuilder implements Support
     return pushed();
   }
 
-  /** A filter in the plan's description. */
+  /** A filter as EXPLAIN shows it. */
   static final class Shown extends Predicate {
     private final String text;
 

@@ -33,7 +33,9 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
 
-/** Spark's expressions in the form that the reader takes: what has one, the reader answers exactly as Spark would. */
+/**
+ * Writes Catalyst expressions as forms (Forms), if the reader answers them exactly as Spark would.
+ */
 final class Expressions {
   private Expressions() {}
 
@@ -52,13 +54,16 @@ final class Expressions {
       return Forms.operation("not", new Object[] {write((Expression) ((Not) e).child())});
     }
     if (e instanceof IsNull) {
-      return Forms.operation("is_null", new Object[] {column((Expression) ((IsNull) e).child(), true)});
+      Object column = column((Expression) ((IsNull) e).child(), true);
+      return Forms.operation("is_null", new Object[] {column});
     }
     if (e instanceof IsNotNull) {
-      return Forms.operation("is_not_null", new Object[] {column((Expression) ((IsNotNull) e).child(), true)});
+      Object column = column((Expression) ((IsNotNull) e).child(), true);
+      return Forms.operation("is_not_null", new Object[] {column});
     }
     if (e instanceof IsNaN) {
-      return Forms.operation("is_nan", new Object[] {column((Expression) ((IsNaN) e).child(), false)});
+      Object column = column((Expression) ((IsNaN) e).child(), false);
+      return Forms.operation("is_nan", new Object[] {column});
     }
     if (e instanceof BinaryComparison) {
       String name = comparison(e);
@@ -111,7 +116,7 @@ final class Expressions {
     return null;
   }
 
-  /** A list holds expressions, a set values of the given type. */
+  /** Items are expressions if the type is null, else values of the type. */
   private static Map in(Expression value, Iterator items, DataType type) {
     List arguments = new ArrayList();
     arguments.add(column(value, false));
@@ -139,17 +144,17 @@ final class Expressions {
 
   private static Map column(Expression e, boolean anyType) {
     List path = new ArrayList();
-    Expression at = e;
-    while (at instanceof GetStructField) {
-      GetStructField get = (GetStructField) at;
+    Expression inner = e;
+    while (inner instanceof GetStructField) {
+      GetStructField get = (GetStructField) inner;
       Expression struct = (Expression) get.child();
       path.add(0, ((StructType) struct.dataType()).fields()[get.ordinal()].name());
-      at = struct;
+      inner = struct;
     }
-    if (!(at instanceof AttributeReference) || !(anyType || Forms.isComparable(e.dataType()))) {
+    if (!(inner instanceof AttributeReference) || !(anyType || Forms.isComparable(e.dataType()))) {
       return null;
     }
-    path.add(0, ((AttributeReference) at).name());
+    path.add(0, ((AttributeReference) inner).name());
     return Forms.column(path);
   }
 }

@@ -14,15 +14,16 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * The parts of a request: {"col": [names]}, {"lit": text or null, "type": Spark's name of it}, {"op": name, "args": [parts]}.
+ * Makes forms, the parts of a request: {"col": [names]}, {"lit": text or null, "type": Spark's
+ * name}, {"op": name, "args": [forms]}.
  *
- * <p>Literals are texts of what Spark holds: dates are days, timestamps and intervals microseconds, times of day nanoseconds, binary is
- * hexadecimal.
+ * <p>The text of a literal is Spark's internal value: days of a date, microseconds of a timestamp or
+ * interval, nanoseconds of a time of day, hexadecimal digits of binary.
  */
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final int DEEPEST = 100;
-  private static final int LONGEST = 10000;
+  private static final int MAX_DEPTH = 100;
+  private static final int MAX_ARGUMENTS = 10000;
 
   private Forms() {}
 
@@ -38,12 +39,16 @@ final class Forms {
       return null;
     }
     Map form = new LinkedHashMap();
-    form.put("lit", value == null ? null : value instanceof byte[] ? hex((byte[]) value) : value.toString());
+    String text = value instanceof byte[] ? hex((byte[]) value) : String.valueOf(value);
+    form.put("lit", value == null ? null : text);
     form.put("type", type.catalogString());
     return form;
   }
 
-  /** Returns the form of an operation, or null if one of its arguments has none. Chains of one logical operation are one. */
+  /**
+   * Returns the form of an operation, or null if an argument is null. Nested and, and nested or,
+   * are flattened.
+   */
   static Map operation(String name, Object[] arguments) {
     boolean chain = name.equals("and") || name.equals("or");
     List list = new ArrayList();
@@ -63,7 +68,9 @@ final class Forms {
     return form;
   }
 
-  /** Tells whether a filter is worth sending: neither nested too deeply for the reader's parser, nor with too long a list. */
+  /**
+   * Returns whether a filter is sent: not if it is nested too deeply for the reader, or too long.
+   */
   static boolean isSent(Object form) {
     return form != null && isSent(form, 0);
   }
@@ -73,7 +80,7 @@ final class Forms {
     if (arguments == null) {
       return true;
     }
-    if (depth > DEEPEST || arguments.size() > LONGEST) {
+    if (depth > MAX_DEPTH || arguments.size() > MAX_ARGUMENTS) {
       return false;
     }
     for (int i = 0; i < arguments.size(); i++) {
@@ -84,7 +91,7 @@ final class Forms {
     return true;
   }
 
-  /** Tells the types that the reader compares as Spark does. Strings of other collations are not among them. */
+  /** Returns whether the reader compares a type as Spark does: not strings with collations. */
   static boolean isComparable(DataType t) {
     return isOrdered(t)
         || t.equals(DataTypes.BooleanType)
@@ -97,7 +104,7 @@ final class Forms {
         || t.catalogString().equals("time(6)");
   }
 
-  /** Tells the types whose least and greatest values are those of integers. */
+  /** Returns whether values of a type are ordered as integers are. */
   static boolean isOrdered(DataType t) {
     return t.equals(DataTypes.ByteType)
         || t.equals(DataTypes.ShortType)
@@ -109,23 +116,23 @@ final class Forms {
         || t instanceof DecimalType;
   }
 
-  /** Returns the type of a column or of a struct's child, or null if there is none. */
+  /** Returns the type of a column or of a struct's child, or null if it is not found. */
   static DataType typeAt(StructType schema, String[] path) {
-    DataType at = schema;
+    DataType type = schema;
     for (int i = 0; i < path.length; i++) {
-      if (!(at instanceof StructType)) {
+      if (!(type instanceof StructType)) {
         return null;
       }
-      Option index = ((StructType) at).getFieldIndex(path[i]);
+      Option index = ((StructType) type).getFieldIndex(path[i]);
       if (index.isEmpty()) {
         return null;
       }
-      at = ((StructType) at).fields()[((Integer) index.get()).intValue()].dataType();
+      type = ((StructType) type).fields()[((Integer) index.get()).intValue()].dataType();
     }
-    return at;
+    return type;
   }
 
-  /** Returns the one column whose values are least wide. */
+  /** Returns the column with the narrowest values. */
   static StructType narrowest(StructType schema) {
     StructField[] fields = schema.fields();
     StructField best = fields[0];

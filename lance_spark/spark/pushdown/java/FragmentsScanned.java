@@ -2,7 +2,7 @@ package org.lancespark;
 
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 
-/** Fragments whose files tasks open. Spark's web interface makes one of its own to show them. */
+/** Counts fragments whose files tasks open. Public, because the web interface makes an instance. */
 public class FragmentsScanned extends CustomSumMetric {
   public String name() {
     return "numFragmentsScanned";

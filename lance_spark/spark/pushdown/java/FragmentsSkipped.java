@@ -2,7 +2,7 @@ package org.lancespark;
 
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 
-/** Fragments that no task opens. Spark's web interface makes one of its own to show them. */
+/** Counts fragments that no task opens. Public, because the web interface makes an instance. */
 public class FragmentsSkipped extends CustomSumMetric {
   public String name() {
     return "numFragmentsSkipped";

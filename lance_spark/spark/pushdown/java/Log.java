@@ -6,22 +6,23 @@ import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Warnings in the driver's log, each of them once. */
+/** Writes warnings to the driver's log, each of them once. */
 final class Log {
   private static final Logger LOGGER = LoggerFactory.getLogger("org.lancespark");
-  private static final Set SAID = Collections.synchronizedSet(new HashSet());
+  private static final Set WRITTEN = Collections.synchronizedSet(new HashSet());
 
   private Log() {}
 
   static void once(String text) {
-    if (SAID.add(text)) {
+    if (WRITTEN.add(text)) {
       LOGGER.warn(text);
     }
   }
 
-  static void leftToSpark(String what, Throwable cause) {
-    if (SAID.add(what + cause.getClass())) {
-      LOGGER.warn("format(\"lance\") leaves " + what + " to Spark: " + cause);
+  /** Warns that a part of a plan is not pushed down. */
+  static void leftToSpark(String part, Throwable cause) {
+    if (WRITTEN.add(part + cause.getClass())) {
+      LOGGER.warn("format(\"lance\") does not push down " + part + ": " + cause);
     }
   }
 }

@@ -4,13 +4,17 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.util.Utils;
 
-/** What the web interface shows of a scan besides Spark's own counters. */
+/** Counters of a scan that the web interface shows besides Spark's own. */
 final class Metrics {
   private Metrics() {}
 
-  /** Returns Spark's counters and those of this package, if Spark finds their classes: not those of a running session. */
+  /**
+   * Returns Spark's counters and those of this package.
+   *
+   * <p>Without the latter if Spark does not find their classes, which were compiled in the session.
+   */
   static CustomMetric[] with(CustomMetric[] others) {
-    if (!areFound()) {
+    if (!areOnClassPath()) {
       return others;
     }
     CustomMetric[] all = new CustomMetric[others.length + 2];
@@ -20,21 +24,22 @@ final class Metrics {
     return all;
   }
 
-  /** Returns the values that are known once a scan is planned. */
-  static CustomTaskMetric[] of(Answer answer) {
-    if (!areFound()) {
+  /** Returns the values of a planned scan. */
+  static CustomTaskMetric[] of(PlanReply reply) {
+    if (!areOnClassPath()) {
       return new CustomTaskMetric[0];
     }
     return new CustomTaskMetric[] {
-      new Value(new FragmentsScanned().name(), answer.scanned),
-      new Value(new FragmentsSkipped().name(), answer.fragments - answer.scanned)
+      new Value(new FragmentsScanned().name(), reply.scannedFragments),
+      new Value(new FragmentsSkipped().name(), reply.fragments - reply.scannedFragments)
     };
   }
 
-  private static boolean areFound() {
+  private static boolean areOnClassPath() {
     try {
       ClassLoader loader = Utils.getContextOrSparkClassLoader();
-      return Class.forName(FragmentsScanned.class.getName(), false, loader) == FragmentsScanned.class;
+      Class named = Class.forName(FragmentsScanned.class.getName(), false, loader);
+      return named == FragmentsScanned.class;
     } catch (ClassNotFoundException e) {
       return false;
     }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.StructType;
 
-/** A scan whose arrays of numbers come as bytes, for a plan that makes arrays of them. */
+/** A scan that returns packed arrays, for a plan that unpacks them. */
 public class PackedScan implements Scan, Batch {
   private final RequestScan scan;
   private final StructType output;
@@ -39,11 +39,11 @@ public class PackedScan implements Scan, Batch {
   }
 
   public InputPartition[] planInputPartitions() {
-    return scan.answer().partitions;
+    return scan.reply().partitions;
   }
 
   public PartitionReaderFactory createReaderFactory() {
-    return scan.answer().factory;
+    return scan.reply().factory;
   }
 
   public boolean equals(Object other) {

@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.Collections;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -14,20 +15,21 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Has arrays of numbers read as bytes. Spark takes the projections and filters above a scan together with it, so they are
- * looked through; a scan that is not found here gives arrays.
+ * Replaces scans of arrays of numbers by scans that return them packed, and unpacks them above.
+ *
+ * <p>Spark plans a scan together with the projections and filters above it, so the strategy looks
+ * for the scan below them. A scan that it does not find returns plain arrays.
  */
 public class PackedStrategy extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     try {
-      LogicalPlan at = plan;
-      while (at instanceof Project || at instanceof Filter) {
-        at = (LogicalPlan) ((UnaryNode) at).child();
+      LogicalPlan node = plan;
+      while (node instanceof Project || node instanceof Filter) {
+        node = (LogicalPlan) ((UnaryNode) node).child();
       }
-      if (isPacked(at)) {
-        Object replaced = plan.transform(new Replacement());
-        return CollectionConverters.asScala(java.util.Collections.singletonList(new PlanLater((LogicalPlan) replaced)))
-            .toSeq();
+      if (isPacked(node)) {
+        Object replaced = new PlanLater((LogicalPlan) plan.transform(new Replacement()));
+        return CollectionConverters.asScala(Collections.singletonList(replaced)).toSeq();
       }
     } catch (Exception e) {
       Log.leftToSpark("arrays", e);

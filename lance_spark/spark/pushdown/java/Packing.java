@@ -37,25 +37,29 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Arrays of numbers that come as bytes. Spark takes the items of an array out of Arrow's vectors one by one, and writes them
- * into its rows one by one; bytes it copies at once.
+ * Packed arrays: arrays of numbers that a scan returns as the bytes of their items.
+ *
+ * <p>Spark reads the items of an array from Arrow's vectors, and writes them into its rows, one by
+ * one. It copies bytes at once.
  *
  * <pre>
- *   scan      column: binary, the items' bytes        __lance_items_0: the array itself, where an item is null
- *   project   coalesce(UnsafeArrayData.fromPrimitiveArray(column, offset, length / width, width), __lance_items_0)
+ *   scan      column: binary, the items' bytes; __lance_items_0: the array, where an item is null
+ *   project   coalesce(
+ *                 UnsafeArrayData.fromPrimitiveArray(column, offset, length / width, width),
+ *                 __lance_items_0)
  * </pre>
  *
- * <p>The classes that the expression calls are Spark's own: executors have them.
+ * <p>The expression calls Spark's own classes only, because executors have no others.
  */
 final class Packing {
-  /** Whether arrays of numbers come as bytes. */
+  /** Setting: whether arrays of numbers are packed. */
   static final String ARRAYS = "spark.lance.pushdown.arrays";
 
   private static final String ITEMS = "__lance_items_";
 
   private Packing() {}
 
-  /** Returns the columns of a scan that come as bytes. */
+  /** Returns the names of the columns of a scan that are packed. */
   static List columns(StructType output) {
     List names = new ArrayList();
     if (ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN
@@ -72,7 +76,7 @@ final class Packing {
     return names;
   }
 
-  /** Returns the bytes of an item, or -1 if a column of the type does not come as bytes. */
+  /** Returns the bytes of an item, or -1 if columns of the type are not packed. */
   private static int width(DataType type) {
     if (!(type instanceof ArrayType)) {
       return -1;
@@ -88,14 +92,15 @@ final class Packing {
     return isNumber ? item.defaultSize() : -1;
   }
 
-  /** Returns what a scan gives if some columns come as bytes: these, and behind all columns what could not be bytes. */
+  /** Returns the columns of a scan with packed columns; their arrays with null items come last. */
   static StructType schema(StructType output, List names) {
     StructField[] fields = (StructField[]) output.fields().clone();
     StructType items = new StructType();
     for (int i = 0; i < fields.length; i++) {
       if (names.contains(fields[i].name())) {
         items = items.add(ITEMS + items.length(), fields[i].dataType(), true);
-        fields[i] = new StructField(fields[i].name(), DataTypes.BinaryType, true, fields[i].metadata());
+        fields[i] =
+            new StructField(fields[i].name(), DataTypes.BinaryType, true, fields[i].metadata());
       }
     }
     StructType packed = new StructType(fields);
@@ -105,8 +110,9 @@ final class Packing {
     return packed;
   }
 
-  /** Returns the relation over a scan of bytes, and above it what makes arrays of them. */
-  static LogicalPlan unpacked(DataSourceV2ScanRelation relation, PackedScan scan) throws ReflectiveOperationException {
+  /** Returns the relation over a packed scan, and above it the projection that unpacks arrays. */
+  static LogicalPlan unpacked(DataSourceV2ScanRelation relation, PackedScan scan)
+      throws ReflectiveOperationException {
     StructField[] fields = scan.readSchema().fields();
     int columns = relation.output().size();
     List output = new ArrayList();
@@ -121,44 +127,66 @@ final class Packing {
       AttributeReference wanted = (AttributeReference) relation.output().apply(i);
       Expression column = (Expression) output.get(i);
       if (column != wanted) {
-        Expression array = array(column, wanted.dataType(), (Expression) output.get(items++), wanted.nullable());
+        Expression others = (Expression) output.get(items++);
+        Expression array = array(column, wanted.dataType(), others, wanted.nullable());
         column =
-            new Alias(array, wanted.name(), wanted.exprId(), wanted.qualifier(), Option.apply(wanted.metadata()), none());
+            new Alias(
+                array,
+                wanted.name(),
+                wanted.exprId(),
+                wanted.qualifier(),
+                Option.apply(wanted.metadata()),
+                none());
       }
       projected.add(column);
     }
-    Object read = Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, seq(output)});
+    Object read =
+        Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, seq(output)});
     return new Project(seq(projected), (LogicalPlan) read);
   }
 
   private static AttributeReference attribute(StructField field) {
     return new AttributeReference(
-        field.name(), field.dataType(), true, field.metadata(), NamedExpression$.MODULE$.newExprId(), none());
+        field.name(),
+        field.dataType(),
+        true,
+        field.metadata(),
+        NamedExpression$.MODULE$.newExprId(),
+        none());
   }
 
-  /** Where a byte[] begins is asked where the expression runs: another JVM may lay arrays out otherwise. */
-  private static Expression array(Expression bytes, DataType type, Expression others, boolean nullable) {
+  /**
+   * Returns the expression that makes arrays of bytes, or takes `others` where the bytes are null.
+   */
+  private static Expression array(
+      Expression bytes, DataType type, Expression others, boolean nullable) {
+    // The offset of a byte[] is computed where the expression runs: it may differ between JVMs.
     Expression text = new Literal(UTF8String.EMPTY_UTF8, DataTypes.StringType);
-    Expression start = new Invoke(text, "getBaseOffset", DataTypes.LongType, none(), none(), true, false, true);
+    Expression start =
+        new Invoke(text, "getBaseOffset", DataTypes.LongType, none(), none(), true, false, true);
     Expression width = new Literal(Integer.valueOf(width(type)), DataTypes.IntegerType);
-    Expression[] call = {
+    Expression[] lengths = {new OctetLength(bytes), width};
+    Expression[] arguments = {
       bytes,
       invoke(Math.class, "toIntExact", DataTypes.IntegerType, new Expression[] {start}, false),
-      invoke(Integer.class, "divideUnsigned", DataTypes.IntegerType, new Expression[] {new OctetLength(bytes), width}, false),
+      invoke(Integer.class, "divideUnsigned", DataTypes.IntegerType, lengths, false),
       width
     };
-    Expression unpacked = invoke(UnsafeArrayData.class, "fromPrimitiveArray", type, call, true);
+    Expression unpacked =
+        invoke(UnsafeArrayData.class, "fromPrimitiveArray", type, arguments, true);
     Expression either = new Coalesce(seq(Arrays.asList(new Expression[] {unpacked, others})));
     return nullable ? either : new KnownNotNull(either);
   }
 
-  private static Expression invoke(Class of, String name, DataType type, Expression[] arguments, boolean returnsNull) {
+  private static Expression invoke(
+      Class owner, String name, DataType type, Expression[] arguments, boolean returnsNull) {
+    Seq values = seq(Arrays.asList(arguments));
     return new StaticInvoke(
-        of, type, name, seq(Arrays.asList(arguments)), none(), true, returnsNull, true, Option.empty());
+        owner, type, name, values, none(), true, returnsNull, true, Option.empty());
   }
 
-  private static Seq seq(List of) {
-    return CollectionConverters.asScala(of).toSeq();
+  private static Seq seq(List list) {
+    return CollectionConverters.asScala(list).toSeq();
   }
 
   private static Seq none() {

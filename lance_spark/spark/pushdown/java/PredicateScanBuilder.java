@@ -6,29 +6,29 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Takes filters as predicates of the connector API. */
+/** Receives filters as predicates of the connector API. */
 public class PredicateScanBuilder extends RequestScanBuilder implements SupportsPushDownV2Filters {
   PredicateScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     super(table, options);
   }
 
-  /** Takes the filters that the reader answers exactly, and returns the others. */
+  /** Takes the filters that the reader answers exactly, and returns the other filters. */
   public Predicate[] pushPredicates(Predicate[] predicates) {
     try {
-      List left = new ArrayList();
+      List others = new ArrayList();
       List shown = new ArrayList();
       List forms = new ArrayList();
       for (int i = 0; i < predicates.length; i++) {
         Object form = Predicates.write(predicates[i], table.schema());
         if (!Forms.isSent(form)) {
-          left.add(predicates[i]);
+          others.add(predicates[i]);
         } else {
           forms.add(form);
           shown.add(predicates[i]);
         }
       }
       take(forms, shown);
-      return (Predicate[]) left.toArray(new Predicate[left.size()]);
+      return (Predicate[]) others.toArray(new Predicate[others.size()]);
     } catch (Exception e) {
       Log.leftToSpark("filters", e);
     } catch (LinkageError e) {

@@ -9,16 +9,17 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
-/** Predicates of the connector API in the form that the reader takes. */
+/** Writes predicates of the connector API as forms (Forms). */
 final class Predicates {
   private static final List LOGIC = Arrays.asList(new String[] {"AND", "OR", "NOT"});
   private static final List OTHERS =
       Arrays.asList(
           new String[] {
-            "=", "<=>", ">", ">=", "<", "<=", "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH", "ENDS_WITH", "CONTAINS"
+            "=", "<=>", ">", ">=", "<", "<=", "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH",
+            "ENDS_WITH", "CONTAINS"
           });
 
-  /** Those that take nothing but a column and literals. */
+  /** Operations on a column and literals only. */
   private static final List LITERALS =
       Arrays.asList(new String[] {"IN", "STARTS_WITH", "ENDS_WITH", "CONTAINS"});
 
@@ -40,7 +41,10 @@ final class Predicates {
       if (i > 0 && LITERALS.contains(name) && !(children[i] instanceof Literal)) {
         return null;
       }
-      arguments[i] = logic ? write(children[i], schema) : value(children[i], schema, name.startsWith("IS_"));
+      arguments[i] =
+          logic
+              ? write(children[i], schema)
+              : value(children[i], schema, name.startsWith("IS_"));
     }
     return Forms.operation(name.toLowerCase(java.util.Locale.ROOT), arguments);
   }

@@ -12,17 +12,19 @@ import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Puts a table that takes requests in the place of the Python tables of format("lance"), just before Spark pushes columns,
- * filters, aggregates and limits down to tables. Writes get one more option (Writes). Nothing else of a plan changes.
+ * Replaces the Python tables of format("lance") by tables that send requests (RequestTable), just
+ * before Spark pushes columns, filters, aggregates and limits down to tables. Adds an option to
+ * writes (Writes). Nothing else of a plan changes.
  */
 public class PushDownRule extends Rule {
   static final String ENABLED = "spark.lance.pushdown.enabled";
-  /** Whether small queries are answered while they are planned. */
+
+  /** Setting: whether small queries are answered on the driver, while they are planned. */
   static final String LOCAL = "spark.lance.pushdown.local";
 
   static final String FORMAT = "lance";
 
-  /** Options of change feeds, whose reader takes no requests. */
+  /** The option of change feeds, whose reader takes no requests, in both spellings. */
   static final String CHANGE_FEED = "readChangeFeed";
 
   static final String CHANGE_FEED_SNAKE = "read_change_feed";

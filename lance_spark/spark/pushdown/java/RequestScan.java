@@ -17,7 +17,7 @@ import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A scan that Python plans once, when Spark first asks for its size or its partitions. */
+/** A scan that the Python reader plans once, when Spark first needs its size or its partitions. */
 public class RequestScan implements SupportsReportStatistics, Batch {
   private final RequestTable table;
   private final CaseInsensitiveStringMap options;
@@ -26,10 +26,14 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   private final String json;
   private final Predicate[] filters;
   private final List packed;
-  private volatile Answer answer;
+  private volatile PlanReply reply;
 
   RequestScan(
-      RequestTable table, CaseInsensitiveStringMap options, StructType output, Map request, Predicate[] filters) {
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      StructType output,
+      Map request,
+      Predicate[] filters) {
     this.table = table;
     this.options = options;
     this.output = output;
@@ -43,14 +47,15 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     return output;
   }
 
-  /** What EXPLAIN shows; how many partitions only once the scan is planned. */
+  /** Returns the text of EXPLAIN, with the number of partitions once the scan is planned. */
   public String description() {
     StringBuilder text = new StringBuilder("lance pushdown");
     if (request.containsKey("aggregates")) {
       text.append(" aggregates=").append(Forms.json(request.get("aggregates")));
     } else {
-      String columns = output.catalogString();
-      text.append(" columns=[").append(columns.substring("struct<".length(), columns.length() - 1)).append("]");
+      String struct = output.catalogString();
+      String columns = struct.substring("struct<".length(), struct.length() - 1);
+      text.append(" columns=[").append(columns).append("]");
     }
     text.append(" filters=[");
     for (int i = 0; i < filters.length; i++) {
@@ -60,9 +65,9 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     if (request.containsKey("limit")) {
       text.append(" limit=").append(request.get("limit"));
     }
-    Answer known = answer;
-    if (known != null) {
-      text.append(" partitions=").append(known.partitions.length);
+    PlanReply planned = reply;
+    if (planned != null) {
+      text.append(" partitions=").append(planned.partitions.length);
     }
     return text.toString();
   }
@@ -72,15 +77,16 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
-    return Metrics.of(answer());
+    return Metrics.of(reply());
   }
 
   public Statistics estimateStatistics() {
-    Answer known = answer();
-    return new Estimate(known.rows, known.bytes);
+    return new Estimate(reply().rows, reply().bytes);
   }
 
-  /** Returns a batch of the columns as they are: if they were asked for as bytes, asks again. */
+  /**
+   * Returns a batch of plain columns. If the request asked for packed columns, sends another one.
+   */
   public Batch toBatch() {
     if (packed.isEmpty()) {
       return this;
@@ -90,36 +96,36 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     return new RequestScan(table, options, output, plain, filters);
   }
 
-  /** Returns the scan as it answers if some columns come as bytes, or null if none do. */
+  /** Returns the scan of packed columns, or null if no column is packed. */
   PackedScan packed() {
     return packed.isEmpty() ? null : new PackedScan(this, Packing.schema(output, packed));
   }
 
   public InputPartition[] planInputPartitions() {
-    return answer().partitions;
+    return reply().partitions;
   }
 
   public PartitionReaderFactory createReaderFactory() {
-    return answer().factory;
+    return reply().factory;
   }
 
-  /** Returns the rows if they came with the answer, or else null. */
-  InternalRow[] found() {
-    return answer().found;
+  /** Returns the rows that came with the reply, or null if tasks are to read them. */
+  InternalRow[] driverRows() {
+    return reply().driverRows;
   }
 
-  boolean asks(String request, StructType columns) {
+  boolean isFor(String request, StructType columns) {
     return json.equals(request) && output.equals(columns);
   }
 
-  synchronized Answer answer() {
-    if (answer == null) {
-      answer = Answer.to(request, table, options, output, Packing.schema(output, packed));
+  synchronized PlanReply reply() {
+    if (reply == null) {
+      reply = PlanReply.to(request, table, options, output, Packing.schema(output, packed));
     }
-    return answer;
+    return reply;
   }
 
-  /** Equal scans of a query are read once: Spark compares them to reuse exchanges. */
+  /** Spark compares scans to reuse exchanges, so that it reads equal scans of a query once. */
   public boolean equals(Object other) {
     if (!(other instanceof RequestScan)) {
       return false;

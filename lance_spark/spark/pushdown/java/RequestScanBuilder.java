@@ -23,17 +23,20 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Collects what a query needs of a table, for the Python reader to be asked. */
+/** Collects the parts of a request: columns, filters, aggregates and limit of a scan. */
 public abstract class RequestScanBuilder
     implements SupportsPushDownAggregates, SupportsPushDownLimit, SupportsPushDownRequiredColumns {
-  private static final int MOST_ROWS_OF_ONE = 100000;
+  /** Largest limit that one partition returns exactly. */
+  private static final int MAX_EXACT_LIMIT = 100000;
 
   protected final RequestTable table;
   private final CaseInsensitiveStringMap options;
   private final Map request = new LinkedHashMap();
   private StructType wanted;
   private Predicate[] pushed = new Predicate[0];
-  private RequestScan asked;
+
+  /** The scan of aggregates that `supportCompletePushDown` has planned. */
+  private RequestScan planned;
 
   RequestScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -41,15 +44,15 @@ public abstract class RequestScanBuilder
     this.wanted = table.schema();
   }
 
-  /** Returns a builder that takes filters as this version of Spark hands them over. */
+  /** Returns the builder that receives filters as this version of Spark passes them. */
   static RequestScanBuilder of(RequestTable table, CaseInsensitiveStringMap options) {
-    if (Versions.handsExpressionsOver()) {
+    if (Versions.passesExpressions()) {
       return new ExpressionScanBuilder(table, options);
     }
     return new PredicateScanBuilder(table, options);
   }
 
-  /** Notes the filters that the reader answers, as they travel and as EXPLAIN shows them. */
+  /** Adds filters to the request, as forms and as EXPLAIN shows them. */
   protected void take(List forms, List shown) {
     if (!forms.isEmpty()) {
       request.put("filters", forms);
@@ -61,31 +64,33 @@ public abstract class RequestScanBuilder
     return pushed;
   }
 
-  /** Tells whether the reader answers with the values themselves, so that Spark need not put those of partitions together. */
+  /** Returns whether the reply has the values, so that Spark does not merge rows of partitions. */
   public boolean supportCompletePushDown(Aggregation aggregation) {
     try {
-      Map bound = new LinkedHashMap(request);
-      StructType output = aggregated(aggregation, bound);
+      Map complete = new LinkedHashMap(request);
+      StructType output = addAggregates(aggregation, complete);
       if (output == null) {
         return false;
       }
-      RequestScan scan = new RequestScan(table, options, output, bound, pushed);
-      InternalRow[] found = scan.found();
-      asked = scan;
-      return found != null && found.length == 1;
+      RequestScan scan = new RequestScan(table, options, output, complete, pushed);
+      InternalRow[] rows = scan.driverRows();
+      planned = scan;
+      return rows != null && rows.length == 1;
     } catch (LinkageError e) {
       Log.leftToSpark("aggregates", e);
     }
     return false;
   }
 
-  /** Takes counts of rows and values, and minima and maxima of the types that Forms.isOrdered names, over all rows. */
+  /**
+   * Takes counts, and minima and maxima of ordered types (Forms.isOrdered), if nothing is grouped.
+   */
   public boolean pushAggregation(Aggregation aggregation) {
     try {
-      Map bound = new LinkedHashMap(request);
-      StructType output = aggregated(aggregation, bound);
+      Map complete = new LinkedHashMap(request);
+      StructType output = addAggregates(aggregation, complete);
       if (output != null) {
-        request.putAll(bound);
+        request.putAll(complete);
         wanted = output;
         return true;
       }
@@ -97,8 +102,11 @@ public abstract class RequestScanBuilder
     return false;
   }
 
-  /** Adds aggregates to a request and returns the columns of their values, or null if they are not the reader's. */
-  private StructType aggregated(Aggregation aggregation, Map to) {
+  /**
+   * Adds aggregates to a request. Returns their columns, or null if the reader has no such
+   * aggregate.
+   */
+  private StructType addAggregates(Aggregation aggregation, Map complete) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
     if (aggregation.groupByExpressions().length > 0 || functions.length == 0) {
       return null;
@@ -120,22 +128,22 @@ public abstract class RequestScanBuilder
           return null;
         }
         String[] path = ((NamedReference) argument).fieldNames();
-        DataType found = Forms.typeAt(table.schema(), path);
-        if (found == null) {
+        DataType columnType = Forms.typeAt(table.schema(), path);
+        if (columnType == null) {
           return null;
         }
         form.put("col", path);
         if (!(function instanceof Count)) {
-          if (!Forms.isOrdered(found)) {
+          if (!Forms.isOrdered(columnType)) {
             return null;
           }
-          type = found;
+          type = columnType;
         }
       }
       forms.add(form);
       output = output.add("agg" + i, type, true);
     }
-    to.put("aggregates", forms);
+    complete.put("aggregates", forms);
     return output;
   }
 
@@ -149,7 +157,8 @@ public abstract class RequestScanBuilder
 
   public boolean pushLimit(int limit) {
     request.put("limit", Integer.valueOf(limit));
-    if (!request.containsKey("filters") && !options.containsKey("filter") && limit <= MOST_ROWS_OF_ONE) {
+    boolean filtered = request.containsKey("filters") || options.containsKey("filter");
+    if (!filtered && limit <= MAX_EXACT_LIMIT) {
       request.put("exact", Boolean.TRUE);
     } else {
       request.remove("exact");
@@ -158,8 +167,11 @@ public abstract class RequestScanBuilder
   }
 
   /**
-   * Without filters, one partition gives a small limit exactly, and ends of itself. Else each partition may give so many
-   * rows and Spark takes the limit of all; it then kills the Python workers that it stops reading from.
+   * Returns whether Spark applies the limit again.
+   *
+   * <p>Without filters, one partition returns the rows of a small limit, and ends by itself.
+   * Otherwise each partition may return as many rows, and Spark takes the limit of all. It then
+   * kills the Python workers from which it stops reading.
    */
   public boolean isPartiallyPushed() {
     return !request.containsKey("exact");
@@ -173,7 +185,7 @@ public abstract class RequestScanBuilder
     }
   }
 
-  /** Asks at once: what the reader finds while it plans is part of the plan. */
+  /** Builds the scan and plans it at once, because rows that the reply brings change the plan. */
   public Scan build() {
     if (!request.containsKey("aggregates")) {
       List packed = Packing.columns(wanted);
@@ -181,11 +193,11 @@ public abstract class RequestScanBuilder
         request.put("packed", packed);
       }
     }
-    RequestScan scan = asked;
-    if (scan == null || !scan.asks(Forms.json(request), wanted)) {
+    RequestScan scan = planned;
+    if (scan == null || !scan.isFor(Forms.json(request), wanted)) {
       scan = new RequestScan(table, options, wanted, request, pushed);
     }
-    InternalRow[] found = scan.found();
-    return found == null ? scan : new FoundScan(scan, found);
+    InternalRow[] rows = scan.driverRows();
+    return rows == null ? scan : new DriverRowsScan(scan, rows);
   }
 }

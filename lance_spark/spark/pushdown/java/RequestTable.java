@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A Python table in the plan of one query, read by requests. */
+/** A Python table in the plan of one query, whose scans send requests. */
 public class RequestTable implements Table, SupportsRead {
   final PythonTable python;
   final PythonDataSourceV2 source;

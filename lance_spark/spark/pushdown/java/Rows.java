@@ -15,11 +15,11 @@ import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Rows that Python has sent, as Spark's own: read as Spark reads the batches of a Python task. */
+/** Reads rows that Python has sent, as Spark reads the batches of a Python task. */
 final class Rows {
   private Rows() {}
 
-  /** Returns the rows of the stream of so many bytes at a place, or null if they are not what was asked for. */
+  /** Returns the rows of an Arrow stream, or null if it does not have the columns of the schema. */
   static InternalRow[] of(byte[] bytes, int start, int length, StructType schema) {
     try {
       return read(new ByteArrayInputStream(bytes, start, length), schema);
@@ -31,7 +31,8 @@ final class Rows {
     return null;
   }
 
-  private static InternalRow[] read(ByteArrayInputStream stream, StructType schema) throws IOException {
+  private static InternalRow[] read(ByteArrayInputStream stream, StructType schema)
+      throws IOException {
     List rows = new ArrayList();
     UnsafeProjection copier = UnsafeProjection.create(schema);
     BufferAllocator allocator =
@@ -42,7 +43,8 @@ final class Rows {
         VectorSchemaRoot root = reader.getVectorSchemaRoot();
         ColumnVector[] columns = new ColumnVector[schema.length()];
         if (root.getFieldVectors().size() != columns.length) {
-          throw new IOException(root.getFieldVectors().size() + " columns, and not " + columns.length);
+          throw new IOException(
+              root.getFieldVectors().size() + " columns, expected " + columns.length);
         }
         for (int i = 0; i < columns.length; i++) {
           columns[i] = new ArrowColumnVector(root.getVector(i));

@@ -5,7 +5,10 @@ import java.util.Map;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.internal.SQLConf;
 
-/** Settings of the session that change what the text of a predicate means: lance_spark.scan.predicates.sql.settings has what each does. */
+/**
+ * Settings of the session that change the meaning of a predicate's text. The
+ * Python class SqlSettings documents their effects.
+ */
 final class Settings {
   private static final String[] NAMES = {
     "spark.sql.ansi.enabled",
@@ -29,19 +32,19 @@ final class Settings {
 
   private Settings() {}
 
-  /** Returns the values by name; this version of Spark may not have all of them. */
+  /** Returns the values of the settings that this version of Spark has. */
   static Map ofSession() {
-    Map found = new LinkedHashMap();
+    Map values = new LinkedHashMap();
     for (int i = 0; i < NAMES.length; i++) {
       try {
-        found.put(NAMES[i], SQLConf.get().getConfString(NAMES[i]));
+        values.put(NAMES[i], SQLConf.get().getConfString(NAMES[i]));
       } catch (NoSuchElementException e) {
         continue;
       } catch (RuntimeException e) {
-        // Spark 4 raises an error of its own for a name that it does not know.
+        // Spark 4 raises an error of its own class for an unknown name.
         continue;
       }
     }
-    return found;
+    return values;
   }
 }

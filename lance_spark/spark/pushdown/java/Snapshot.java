@@ -7,8 +7,8 @@ import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import scala.Option;
 
 /**
- * The versions of tables that one query reads: whatever is scanned twice, in a join or a subquery, is scanned in the version
- * that the first answer named.
+ * The versions of the tables that one query reads. All scans of a table, as in a join or a
+ * subquery, read the version that the reply to the first scan named.
  */
 final class Snapshot {
   private static final Map OF_QUERIES = new WeakHashMap();
@@ -17,23 +17,23 @@ final class Snapshot {
 
   private Snapshot() {}
 
-  /** Returns the snapshot of the query that this thread plans; its subqueries are optimised on their own, before it. */
+  /** Returns the snapshot of the query that this thread plans, which its subqueries share. */
   static Snapshot ofQuery() {
     Option tracker = QueryPlanningTracker$.MODULE$.get();
     if (tracker.isEmpty()) {
       return new Snapshot();
     }
     synchronized (OF_QUERIES) {
-      Snapshot known = (Snapshot) OF_QUERIES.get(tracker.get());
-      if (known == null) {
-        known = new Snapshot();
-        OF_QUERIES.put(tracker.get(), known);
+      Snapshot snapshot = (Snapshot) OF_QUERIES.get(tracker.get());
+      if (snapshot == null) {
+        snapshot = new Snapshot();
+        OF_QUERIES.put(tracker.get(), snapshot);
       }
-      return known;
+      return snapshot;
     }
   }
 
-  /** Returns what is known of the table that these options name. */
+  /** Returns the version of the table that options name. */
   synchronized Version of(Object options) {
     Version version = (Version) tables.get(options);
     if (version == null) {
@@ -43,8 +43,8 @@ final class Snapshot {
     return version;
   }
 
-  /** The reader's own name of a version, or null until it has named one. */
+  /** A version of a table. Its name is null until the first reply. */
   static final class Version {
-    volatile String at;
+    volatile String name;
   }
 }

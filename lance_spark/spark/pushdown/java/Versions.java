@@ -17,7 +17,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.Product;
 
-/** Where the versions of Spark differ. */
+/** Differences between the versions of Spark. */
 final class Versions {
   private Versions() {}
 
@@ -33,52 +33,64 @@ final class Versions {
     return spark().startsWith("4.0.");
   }
 
-  /** Spark 4.0 has the interface for its own files alone; what it hands over instead lacks LIKE. */
-  static boolean handsExpressionsOver() {
+  /** Returns whether filters come as expressions. Spark 4.0 passes predicates, which lack LIKE. */
+  static boolean passesExpressions() {
     return !isFirst();
   }
 
-  /** Spark 4.0 takes a batch without columns for one without rows. */
+  /** Returns false for Spark 4.0, which takes a batch without columns to have no rows. */
   static boolean takesBatchesWithoutColumns() {
     return !isFirst();
   }
 
   /** Returns the relation over another table. */
-  static Object relationOver(DataSourceV2Relation relation, Table table) throws ReflectiveOperationException {
+  static Object relationOver(DataSourceV2Relation relation, Table table)
+      throws ReflectiveOperationException {
     Object copy = copy(relation, new String[] {"table"}, new Object[] {table});
     ((DataSourceV2Relation) copy).copyTagsFrom(relation);
     return copy;
   }
 
-  /** Returns a case class with other values in some places; how many arguments its copy() has differs. */
-  static Object copy(Product of, String[] names, Object[] values) throws ReflectiveOperationException {
-    Object[] arguments = new Object[of.productArity()];
+  /**
+   * Returns a copy of a case class with other values of some fields. Its copy() differs by version.
+   */
+  static Object copy(Product original, String[] names, Object[] values)
+      throws ReflectiveOperationException {
+    Object[] arguments = new Object[original.productArity()];
     int replaced = 0;
     for (int i = 0; i < arguments.length; i++) {
-      arguments[i] = of.productElement(i);
+      arguments[i] = original.productElement(i);
       for (int n = 0; n < names.length; n++) {
-        if (names[n].equals(of.productElementName(i))) {
+        if (names[n].equals(original.productElementName(i))) {
           arguments[i] = values[n];
           replaced++;
         }
       }
     }
     if (replaced != names.length) {
-      throw new NoSuchMethodException(of.getClass().getName() + " without " + names[0]);
+      throw new NoSuchMethodException(original.getClass().getName() + " without " + names[0]);
     }
-    return method(of.getClass(), "copy").invoke(of, arguments);
+    return method(original.getClass(), "copy").invoke(original, arguments);
   }
 
   /**
-   * Returns Spark's own factory of readers. Since 4.1 a source takes what was planned and makes its factory, whose
-   * constructor wants more with every version; 4.0 has the constructor alone.
+   * Returns Spark's own factory of readers.
+   *
+   * <p>Since 4.1 a data source that has a plan makes the factory, whose constructor takes more
+   * arguments in each version. 4.0 has the constructor only.
    */
   static PartitionReaderFactory readerFactory(
-      RequestTable table, CaseInsensitiveStringMap options, PythonDataSourceReadInfo info, StructType output) {
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      PythonDataSourceReadInfo info,
+      StructType output) {
     try {
       if (isFirst()) {
         Option artifacts = JobArtifactSet$.MODULE$.getCurrentJobArtifactState();
-        Option uuid = artifacts.isEmpty() ? artifacts : Option.apply(((JobArtifactState) artifacts.get()).uuid());
+        Option uuid =
+            artifacts.isEmpty()
+                ? artifacts
+                : Option.apply(((JobArtifactState) artifacts.get()).uuid());
         return (PartitionReaderFactory)
             PythonPartitionReaderFactory.class
                 .getConstructors()[0]
@@ -88,19 +100,29 @@ final class Versions {
       source.setShortName(table.name());
       method(PythonDataSourceV2.class, "setReadInfo").invoke(source, new Object[] {info});
       Table planned = source.getTable(output, new Transform[0], options);
-      return ((SupportsRead) planned).newScanBuilder(options).build().toBatch().createReaderFactory();
+      return ((SupportsRead) planned)
+          .newScanBuilder(options)
+          .build()
+          .toBatch()
+          .createReaderFactory();
     } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException("Spark " + spark() + " has no such source: set " + PushDownRule.ENABLED + " to false", e);
+      throw new IllegalStateException(
+          "push-down does not work in Spark "
+              + spark()
+              + ": set "
+              + PushDownRule.ENABLED
+              + " to false",
+          e);
     }
   }
 
-  private static Method method(Class of, String name) throws NoSuchMethodException {
-    Method[] methods = of.getMethods();
+  private static Method method(Class owner, String name) throws NoSuchMethodException {
+    Method[] methods = owner.getMethods();
     for (int i = 0; i < methods.length; i++) {
       if (methods[i].getName().equals(name)) {
         return methods[i];
       }
     }
-    throw new NoSuchMethodException(of.getName() + "." + name);
+    throw new NoSuchMethodException(owner.getName() + "." + name);
   }
 }

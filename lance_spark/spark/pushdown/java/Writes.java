@@ -9,7 +9,9 @@ import scala.Product;
 import scala.collection.Iterator;
 import scala.Tuple2;
 
-/** Hands settings of the session to writes that have the text of a predicate among their options. */
+/**
+ * Adds the settings of the session to writes that have the text of a predicate among their options.
+ */
 final class Writes {
   static final String SETTINGS = "session_settings";
   private static final String WHERE = "replaceWhere";
@@ -18,14 +20,19 @@ final class Writes {
   private Writes() {}
 
   static boolean hasText(Object node) {
-    if (!(node instanceof OverwriteByExpression) || !PushDownRule.isOurs(relation((OverwriteByExpression) node))) {
+    if (!(node instanceof OverwriteByExpression)) {
       return false;
     }
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(options((OverwriteByExpression) node));
-    return (options.containsKey(WHERE) || options.containsKey(WHERE_SNAKE)) && !options.containsKey(SETTINGS);
+    OverwriteByExpression write = (OverwriteByExpression) node;
+    if (!PushDownRule.isOurs(relation(write))) {
+      return false;
+    }
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(options(write));
+    boolean hasText = options.containsKey(WHERE) || options.containsKey(WHERE_SNAKE);
+    return hasText && !options.containsKey(SETTINGS);
   }
 
-  /** Returns the write with one more option; Spark wants the same options of the write and of its relation. */
+  /** Returns the write with one more option, in its relation too: Spark requires equal options. */
   static Object withSettings(OverwriteByExpression write) throws ReflectiveOperationException {
     Map options = options(write);
     options.put(SETTINGS, Forms.json(Settings.ofSession()));
@@ -39,13 +46,14 @@ final class Writes {
         (Product) write, new String[] {"table", "writeOptions"}, new Object[] {relation, none});
   }
 
-  /** The class has two methods of the name table(), which the compiler does not tell apart. */
+  /** Returns the table. The compiler cannot choose between two methods of the name table(). */
   private static Object relation(OverwriteByExpression write) {
     return ((Product) write).productElement(0);
   }
 
   private static Map options(OverwriteByExpression write) {
-    Map options = new HashMap(((DataSourceV2Relation) relation(write)).options().asCaseSensitiveMap());
+    DataSourceV2Relation relation = (DataSourceV2Relation) relation(write);
+    Map options = new HashMap(relation.options().asCaseSensitiveMap());
     for (Iterator i = write.writeOptions().iterator(); i.hasNext(); ) {
       Tuple2 entry = (Tuple2) i.next();
       options.put(entry._1(), entry._2());

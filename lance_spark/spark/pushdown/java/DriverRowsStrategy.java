@@ -1,5 +1,7 @@
 package org.lancespark;
 
+import java.util.Arrays;
+import java.util.Collections;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -17,16 +19,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Has rows that came with an answer renamed and reordered where they are. Spark would start a job for it, which takes
- * longer than a count does.
+ * Renames and reorders the columns of rows that came with a reply. Spark would start a job for it,
+ * which takes longer than a count.
  */
-public class FoundStrategy extends SparkStrategy {
+public class DriverRowsStrategy extends SparkStrategy {
   public Seq apply(LogicalPlan plan) {
     try {
       if (plan instanceof Project && ((Project) plan).child() instanceof DataSourceV2ScanRelation) {
         DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) ((Project) plan).child();
-        if (relation.scan() instanceof FoundScan) {
-          return renamed((Project) plan, relation);
+        if (relation.scan() instanceof DriverRowsScan) {
+          return projected((Project) plan, relation);
         }
       }
     } catch (Exception e) {
@@ -37,41 +39,46 @@ public class FoundStrategy extends SparkStrategy {
     return (Seq) Nil$.MODULE$;
   }
 
-  private static Seq renamed(Project project, DataSourceV2ScanRelation relation) throws ReflectiveOperationException {
+  private static Seq projected(Project project, DataSourceV2ScanRelation relation)
+      throws ReflectiveOperationException {
     Attribute[] output = new Attribute[project.projectList().size()];
-    int[] places = new int[output.length];
+    int[] indexes = new int[output.length];
     for (int i = 0; i < output.length; i++) {
       NamedExpression wanted = (NamedExpression) project.projectList().apply(i);
-      places[i] = placeOf((Expression) wanted, relation);
-      if (places[i] < 0) {
+      indexes[i] = indexOf((Expression) wanted, relation);
+      if (indexes[i] < 0) {
         return (Seq) Nil$.MODULE$;
       }
       output[i] = wanted.toAttribute();
     }
-    InternalRow[] rows = ((FoundScan) relation.scan()).rows();
-    InternalRow[] renamed = new InternalRow[rows.length];
+    InternalRow[] rows = ((DriverRowsScan) relation.scan()).rows();
+    InternalRow[] projected = new InternalRow[rows.length];
     for (int r = 0; r < rows.length; r++) {
       Object[] values = new Object[output.length];
       for (int i = 0; i < output.length; i++) {
-        values[i] = rows[r].isNullAt(places[i]) ? null : rows[r].get(places[i], output[i].dataType());
+        values[i] =
+            rows[r].isNullAt(indexes[i]) ? null : rows[r].get(indexes[i], output[i].dataType());
       }
-      renamed[r] = new GenericInternalRow(values);
+      projected[r] = new GenericInternalRow(values);
     }
-    Object scan = ((FoundScan) relation.scan()).with(renamed);
-    Seq columns = CollectionConverters.asScala(java.util.Arrays.asList(output)).toSeq();
-    Object copy = Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, columns});
-    return CollectionConverters.asScala(java.util.Collections.singletonList(new PlanLater((LogicalPlan) copy))).toSeq();
+    Object scan = ((DriverRowsScan) relation.scan()).with(projected);
+    Seq columns = CollectionConverters.asScala(Arrays.asList(output)).toSeq();
+    Object copy =
+        Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, columns});
+    Object plan = new PlanLater((LogicalPlan) copy);
+    return CollectionConverters.asScala(Collections.singletonList(plan)).toSeq();
   }
 
-  /** Returns which column an expression gives, under whatever name; -1 if it gives another value. */
-  private static int placeOf(Expression wanted, DataSourceV2ScanRelation relation) {
+  /** Returns the index of the column that an expression returns, or -1 if it is not a column. */
+  private static int indexOf(Expression wanted, DataSourceV2ScanRelation relation) {
     Expression inner = wanted;
     while (inner instanceof Alias) {
       inner = ((Alias) inner).child();
     }
     if (inner instanceof AttributeReference) {
       for (int i = 0; i < relation.output().size(); i++) {
-        if (((Attribute) relation.output().apply(i)).exprId().equals(((AttributeReference) inner).exprId())) {
+        Attribute column = (Attribute) relation.output().apply(i);
+        if (column.exprId().equals(((AttributeReference) inner).exprId())) {
           return i;
         }
       }

@@ -1,4 +1,6 @@
-"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is told of jars."""
+"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is
+told of jars.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.spark.pushdown import java
+from lance_spark.spark.pushdown import compile_java
 from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -84,12 +86,12 @@ print(json.dumps([lance_spark.is_enabled(spark), "lance pushdown columns=[id:big
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of both jars, a table, a job, and a home for Spark to write to."""
     folder = tmp_path_factory.mktemp("extensions")
-    java.write_jar(folder / "rule.jar")
+    compile_java.write_jar(folder / "rule.jar")
     (folder / "source").mkdir()
     (folder / "source" / "Other.java").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(java, "_FOLDER", folder / "source")
-        java.write_jar(folder / "other.jar")
+        patch.setattr(compile_java, "_FOLDER", folder / "source")
+        compile_java.write_jar(folder / "other.jar")
     rows = pa.table({"id": range(30_000), "more": range(30_000)})
     lance.write_dataset(rows, str(folder / "t.lance"))
     (folder / "job.py").write_text(JOB)
@@ -102,11 +104,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("master", "option", "between", "extensions", "seen"),
     [
         # With the class path, executors have neither jar.
-        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, java.EXTENSION], "PythonTable"),
-        ("local[1]", "--jars", ",", [java.EXTENSION, OTHER], "RequestTable"),
+        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, compile_java.EXTENSION], "PythonTable"),
+        ("local[1]", "--jars", ",", [compile_java.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip
-def test_beside_another_extension(
+def test_push_down_works_with_another_extension(
     folder: Path, master: str, option: str, between: str, extensions: list[str], seen: str
 ) -> None:
     homes = {"SPARK_HOME": str(folder / "home"), "SPARK_LOCAL_DIRS": str(folder / "local")}

@@ -1,23 +1,24 @@
-"""The optimizer rule that has Spark ask for what a query needs: Java sources, compiled by the
-compiler that Spark ships.
+"""Compilation of the optimizer rule: the Java sources in `java/`, by the compiler that Spark ships.
 
-    PushDownRule          puts a RequestTable in the place of the Python table
-    RequestTable          makes the scan builder below; part of the plan of one query
-    RequestScanBuilder    is told columns, filters, aggregates and limit by Spark
-      ExpressionScanBuilder, Expressions    filters as Spark 4.1 and later hand them over
-      PredicateScanBuilder, Predicates      filters as Spark 4.0 does
-    RequestScan, Answer   ask the reader in Python, once, and make partitions of what it answers
-    FoundScan, Rows       have the rows, if they came with the answer
-    FoundStrategy         renames their columns without a job
-    PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
-    Snapshot              one version of each table per query
-    Settings, Writes      settings of the session, for texts of predicates among options
-    Conditions            conditions of changes, for `lance_spark.spark.table.conditions`; no part of a query
-    Metrics, Fragments*   what the web interface shows
-    Extension             what spark.sql.extensions names
-    Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
+    Extension               the class that spark.sql.extensions names
+    PushDownRule            replaces the Python table in a plan by a RequestTable
+    RequestTable            the table in the plan of one query; makes the scan builder
+    RequestScanBuilder      receives columns, filters, aggregates and limit from Spark
+      ExpressionScanBuilder, Expressions    filters of Spark 4.1 and later
+      PredicateScanBuilder, Predicates      filters of Spark 4.0
+    RequestScan, PlanReply  send the request to the Python reader, and parse its reply
+    DriverRowsScan, Rows    hold the rows that came with the reply
+    DriverRowsStrategy      renames their columns without a job
+    PackedStrategy, PackedScan, Packing     read arrays of numbers as bytes
+    Snapshot                one version of each table per query
+    Settings, Writes        settings of the session, for predicates in the text of options
+    Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
+    Metrics, Fragments*     counters of the web interface
+    Versions                differences between versions of Spark
+    Forms                   the JSON of requests
+    Log                     warnings
 
-The compiler is Janino: no lambdas, no type arguments.
+The compiler is Janino, which has no lambdas and no type arguments.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from typing import Any
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 
-_FOLDER = Path(__file__).parent
-#: The first time that a zip file can name.
+_FOLDER = Path(__file__).parent / "java"
+#: The earliest time that a zip file can hold: equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -45,12 +46,12 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     loader : java.lang.ClassLoader
         Finds Spark's classes.
     files : collection of str, optional
-        Names of the files to compile; all by default.
+        Names of the files to compile; all files by default.
 
     Returns
     -------
     java.util.Map
-        Names of class files (`org/lancespark/Extension.class`) and their bytes.
+        From names of class files (`org/lancespark/Extension.class`) to their bytes.
     """
     names = sorted(files or (path.name for path in _FOLDER.glob("*.java")))
     resource = jvm.org.codehaus.commons.compiler.util.resource
@@ -70,8 +71,8 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
 
 
 def write_jar(path: Path) -> None:
-    """Compile the sources in a JVM of its own, and write their classes to a jar: the same bytes
-    every time.
+    """Compile the sources in a new JVM, and write their classes to a jar, with the same bytes each
+    time.
     """
     with _bare_jvm() as jvm:
         classes = compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader())
@@ -83,7 +84,7 @@ def write_jar(path: Path) -> None:
 
 @contextmanager
 def _bare_jvm() -> Iterator[Any]:
-    """A JVM with Spark's jars and without Spark, which takes ten times as long to start."""
+    """Start a JVM with Spark's jars. A whole Spark would take ten times as long to start."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from pyspark.find_spark_home import _find_spark_home
 

@@ -90,7 +90,7 @@ def spark_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("start", [0, 1, 8, 13])
-def test_reading_keeps_every_value_in_slices_too(name: str, start: int) -> None:
+def test_reading_keeps_every_value_of_whole_batches_and_slices(name: str, start: int) -> None:
     arrow, values = COLUMNS[name]
     values = (values * 7)[:20]
     batch = table({name: (arrow, values)})
@@ -115,7 +115,7 @@ def test_appending_restores_the_type_of_the_table(name: str, start: int) -> None
 
 
 @pytest.mark.parametrize("name", ["int64", "string", "float64", "binary", "date32"])
-def test_columns_that_agree_are_not_copied(name: str) -> None:
+def test_equal_columns_are_not_copied(name: str) -> None:
     batch = table({name: COLUMNS[name]})
     for before, after in zip(
         batch.column(0).buffers(), spark_batch(batch).column(0).buffers(), strict=True
@@ -150,7 +150,7 @@ def test_vectors_keep_their_buffer() -> None:
     ],
     ids=str,
 )
-def test_what_spark_cannot_hold_is_refused_by_name(
+def test_values_that_spark_cannot_hold_are_refused_by_column_name(
     arrow: pa.DataType, value: Any, said: str
 ) -> None:
     batch = table({"c": (arrow, [value, None])})
@@ -159,7 +159,7 @@ def test_what_spark_cannot_hold_is_refused_by_name(
     assert said in str(caught.value)
 
 
-def test_a_value_outside_of_a_slice_is_not_looked_at() -> None:
+def test_a_value_outside_a_slice_is_not_checked() -> None:
     batch = table({"c": (pa.list_(pa.uint64()), [[2**63], [1]])})
     assert spark_batch(batch.slice(1)).column(0).to_pylist() == [[1]]
 
@@ -181,7 +181,7 @@ def test_a_value_outside_of_a_slice_is_not_looked_at() -> None:
     ],
     ids=str,
 )
-def test_writing_refuses_what_the_table_cannot_hold(
+def test_writing_refuses_values_that_the_table_cannot_hold(
     given: pa.DataType, wanted: pa.DataType, value: Any
 ) -> None:
     batch = table({"c": (given, [None, value])})
@@ -235,7 +235,7 @@ def test_a_user_schema_may_widen_and_prune() -> None:
         (pa.field("c", pa.list_(pa.field("item", pa.int32(), False))), [[1], [None]]),
     ],
 )
-def test_nulls_are_refused_where_the_table_allows_none(arrow: pa.Field, rows: list[Any]) -> None:
+def test_nulls_are_refused_in_non_nullable_columns(arrow: pa.Field, rows: list[Any]) -> None:
     loose = {
         0: pa.int32(),
         1: pa.struct([("x", pa.int32())]),
@@ -256,7 +256,7 @@ def test_a_child_of_a_null_struct_may_be_null() -> None:
     assert converted.column(0).to_pylist() == [{"x": 1}, None]
 
 
-def test_batches_that_offsets_cannot_reach_over_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_too_large_for_32_bit_offsets_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_buffers, "_INT32_MAX", 100)
     arrow_buffers.even_offsets.cache_clear()
     values = ["x" * 30] * 10
@@ -309,7 +309,7 @@ def nested(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
 
 @settings(max_examples=150, deadline=None)
 @given(nested(), st.integers(0, 19), st.integers(0, 20))
-def test_nested_values_survive_both_ways(
+def test_nested_values_survive_both_directions(
     made: tuple[pa.DataType, list[Any]], start: int, length: int
 ) -> None:
     arrow, rows = made

@@ -6,19 +6,19 @@ import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.types.StructType;
 
-/** A scan whose rows came with the answer to its request: no task reads them. */
-public class FoundScan implements LocalScan, SupportsReportStatistics {
+/** A scan whose rows came with the reply to its request, so that no task reads them. */
+public class DriverRowsScan implements LocalScan, SupportsReportStatistics {
   private final RequestScan scan;
   private final InternalRow[] rows;
 
-  FoundScan(RequestScan scan, InternalRow[] rows) {
+  DriverRowsScan(RequestScan scan, InternalRow[] rows) {
     this.scan = scan;
     this.rows = rows;
   }
 
-  /** Returns the scan with its rows in another shape. */
-  FoundScan with(InternalRow[] others) {
-    return new FoundScan(scan, others);
+  /** Returns the scan with its rows in other columns. */
+  DriverRowsScan with(InternalRow[] projected) {
+    return new DriverRowsScan(scan, projected);
   }
 
   public StructType readSchema() {
@@ -34,11 +34,12 @@ public class FoundScan implements LocalScan, SupportsReportStatistics {
   }
 
   public Statistics estimateStatistics() {
-    return new RequestScan.Estimate(rows.length, scan.estimateStatistics().sizeInBytes().orElse(-1L));
+    long bytes = scan.estimateStatistics().sizeInBytes().orElse(-1L);
+    return new RequestScan.Estimate(rows.length, bytes);
   }
 
   public boolean equals(Object other) {
-    return other instanceof FoundScan && ((FoundScan) other).scan.equals(scan);
+    return other instanceof DriverRowsScan && ((DriverRowsScan) other).scan.equals(scan);
   }
 
   public int hashCode() {

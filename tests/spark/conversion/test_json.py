@@ -23,8 +23,8 @@ def test_tables_of_pylance_are_read_appended_to_and_copied(
     lance.write_dataset(table, str(tmp_path / "t.lance"))
     frame = read()
     assert frame.schema["j"].metadata == MARK
-    found = frame.select("i", F.get_json_object("j", "$.b.c").alias("c")).orderBy("i").collect()
-    assert [row.c for row in found] == ["5", None, None]
+    result = frame.select("i", F.get_json_object("j", "$.b.c").alias("c")).orderBy("i").collect()
+    assert [row.c for row in result] == ["5", None, None]
 
     copy = str(tmp_path / "copy.lance")
     write(frame, path=copy)
@@ -42,7 +42,7 @@ def test_marked_strings_become_json(spark: Any, write: Callable[..., None], tmp_
     assert schema.types == [pa.json_(), pa.json_(), pa.string()]
 
 
-def test_text_that_is_no_json_fails_the_write(
+def test_text_that_is_not_json_fails_the_write(
     spark: Any, write: Callable[..., None], tmp_path: Path
 ) -> None:
     frame = spark.createDataFrame([("nil",)], "j string")

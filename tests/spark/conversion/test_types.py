@@ -1,4 +1,6 @@
-"""Arrow types to Spark's and back; pyspark's own mapping and docs/reference/types.md are the oracles."""
+"""Arrow types to Spark's and back; pyspark's own mapping and docs/reference/types.md are the
+oracles.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from lance_spark.spark.types import mapping as types
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "types.md"
-#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type Spark's is written as.
+#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type
+#: Spark's is written as.
 TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "bool": (pa.bool_(), "boolean", pa.bool_()),
     "int8": (pa.int8(), "tinyint", pa.int8()),
@@ -94,7 +97,7 @@ def test_the_docs_have_each_type_and_say_the_same(name: str) -> None:
     assert shown in where
 
 
-def test_lists_are_written_with_the_child_that_arrow_calls_item() -> None:
+def test_lists_are_written_with_a_child_named_item() -> None:
     schema = types.to_arrow_schema(
         spark.StructType().add("c", spark.ArrayType(spark.LongType(), False))
     )
@@ -113,7 +116,7 @@ def test_lists_are_written_with_the_child_that_arrow_calls_item() -> None:
     ],
     ids=str,
 )
-def test_what_spark_has_no_type_for_is_refused_by_name(arrow: pa.DataType) -> None:
+def test_types_without_spark_counterpart_are_refused_by_column_name(arrow: pa.DataType) -> None:
     with pytest.raises(UnsupportedTypeError, match="column here"):
         types.to_spark_schema(pa.schema([("here", arrow)]))
 
@@ -128,7 +131,9 @@ def test_what_spark_has_no_type_for_is_refused_by_name(arrow: pa.DataType) -> No
     ],
     ids=str,
 )
-def test_what_lance_has_no_type_for_is_refused_by_name(data_type: spark.DataType) -> None:
+def test_types_without_lance_counterpart_are_refused_by_column_name(
+    data_type: spark.DataType,
+) -> None:
     schema = spark.StructType().add("here", data_type)
     with pytest.raises(UnsupportedTypeError, match="column here"):
         types.to_arrow_schema(schema)
@@ -136,7 +141,7 @@ def test_what_lance_has_no_type_for_is_refused_by_name(data_type: spark.DataType
         types.batch_schema(schema)
 
 
-def test_batches_have_the_schema_that_pyspark_compares_with() -> None:
+def test_batches_have_the_schema_that_pyspark_expects() -> None:
     table = pa.schema([pa.field(f"c{i}", arrow) for i, (arrow, *_) in enumerate(TYPES.values())])
     schema = types.to_spark_schema(table)
     assert types.batch_schema(schema).equals(demanded_schema(schema))
@@ -170,7 +175,7 @@ def test_options_of_columns_choose_the_type(
     assert types.to_arrow_schema(schema, {"c": options}).field("C").type == expected
 
 
-def test_metadata_of_a_field_says_the_same_as_an_option() -> None:
+def test_field_metadata_and_options_choose_the_same_type() -> None:
     schema = spark.StructType().add(
         "v", spark.ArrayType(spark.FloatType()), True, {"arrow.fixed-size-list.size": 8}
     )
@@ -179,7 +184,7 @@ def test_metadata_of_a_field_says_the_same_as_an_option() -> None:
     assert wider.field("v").type.list_size == 9
 
 
-def test_encoding_hints_travel_with_the_field() -> None:
+def test_encoding_hints_stay_in_the_field_metadata() -> None:
     table = pa.schema([pa.field("c", pa.string(), metadata={"lance-encoding:compression": "zstd"})])
     schema = types.to_spark_schema(table)
     assert types.to_arrow_schema(schema).field("c").metadata == {
@@ -187,7 +192,7 @@ def test_encoding_hints_travel_with_the_field() -> None:
     }
 
 
-def test_large_types_can_be_asked_for() -> None:
+def test_large_types_can_be_requested() -> None:
     schema = (
         spark.StructType()
         .add("s", spark.ArrayType(spark.StringType()))
@@ -201,11 +206,11 @@ def test_large_types_can_be_asked_for() -> None:
     ("names", "options", "error", "said"),
     [
         (["a"], {"b": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "column b"),
-        (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not fit"),
+        (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not apply"),
         (["a", "A"], {"a": {types.LARGE_STRING: "true"}}, InvalidOptionError, "twice"),
-        (["a", "a"], {}, SchemaMismatchError, "more than one column 'a'"),
-        (["a.b"], {}, SchemaMismatchError, "no dot"),
-        ([""], {}, SchemaMismatchError, "empty name"),
+        (["a", "a"], {}, SchemaMismatchError, "several columns 'a'"),
+        (["a.b"], {}, SchemaMismatchError, "must not be empty or contain a dot"),
+        ([""], {}, SchemaMismatchError, "must not be empty or contain a dot"),
     ],
 )
 def test_schemas_that_cannot_be_written_are_refused(
@@ -224,7 +229,7 @@ def test_sizes_of_vectors_are_checked(size: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"ARROW:extension:name": "arrow.json"}, {"arrow.json": True}])
-def test_strings_that_are_json(metadata: dict[str, Any]) -> None:
+def test_strings_marked_as_json(metadata: dict[str, Any]) -> None:
     inner = spark.StructType().add("j", spark.StringType(), True, metadata)
     schema = (
         spark.StructType()

@@ -1,0 +1,115 @@
+"""Names of the options of reads and writes, other spellings, and advice for refused names.
+
+Separate from the parsers of rare options (`feed_options`, `overwrite_options`), so that most reads
+and writes do not import these.
+"""
+
+from __future__ import annotations
+
+#: Change feeds and streams that read: which changes, and how much of them at a time.
+FEED_NAMES = (
+    "read_change_feed",
+    "starting_version",
+    "ending_version",
+    "starting_timestamp",
+    "ending_timestamp",
+    "max_fragments_per_trigger",
+    "max_bytes_per_trigger",
+    "skip_change_commits",
+)
+#: A condition that Spark has resolved, as JSON (`filter_trees`). Only `LanceTable` sets it.
+FILTER_TREE = "filter_tree"
+READ_NAMES = (
+    "version",
+    "timestamp",
+    "branch",
+    "tag",
+    "columns",
+    "filter",
+    FILTER_TREE,
+    "timezone",
+    "push_filters",
+    "driver_read_bytes",
+    "batch_size",
+    "target_rows_per_partition",
+    "blob_handling",
+    "with_row_id",
+    "with_row_address",
+    "fragment_ids",
+    "whole_fragments",
+    "scan_metrics",
+    *FEED_NAMES,
+)
+#: Base paths: those of a new table, and those that data files go to.
+BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
+LOOKBACK = "lance.streaming.dedupe.lookback.versions"
+#: Partial overwrites, schema merging and writes that are made once.
+OVERWRITE_NAMES = (
+    "merge_schema",
+    "txn_app_id",
+    "txn_version",
+    "replace_where",
+    "partition_overwrite_mode",
+    "partition_by",
+    # Set by the optimizer rule: the settings of the session that `replace_where` is parsed with.
+    "session_settings",
+)
+OUTSIDE_BASES = "allow_external_blob_outside_bases"
+WRITE_NAMES = (
+    "data_storage_version",
+    "max_rows_per_file",
+    "max_bytes_per_file",
+    "enable_stable_row_ids",
+    "external_blob_mode",
+    OUTSIDE_BASES,
+    "blob_pack_file_size_threshold",
+    "commit_retries",
+    "commit_message",
+    *BASE_PATH_NAMES,
+    "streaming_query_id",
+    LOOKBACK,
+    *OVERWRITE_NAMES,
+)
+LARGE_VAR_TYPES = "use_large_var_types"
+#: Other spellings, in lower case: those of other connectors, and Spark's camel case.
+SYNONYMS = {
+    "file_format_version": "data_storage_version",
+    "max_row_per_file": "max_rows_per_file",
+    "asof": "timestamp",
+    **{
+        name.replace("_", ""): name
+        for name in (*FEED_NAMES, "streaming_query_id", *OVERWRITE_NAMES)
+    },
+}
+#: Tuning of other connectors, which changes no result, and what Spark itself adds to the options of
+#: a stream.
+IGNORED = frozenset(
+    {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
+    | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
+    | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
+    | {"checkpointlocation", "queryname"}
+)
+#: Names that are refused with advice of their own.
+ADVICE = {
+    "nearest": "vector search is not in this release",
+    "fulltextquery": "full-text search is not in this release",
+    "write_mode": 'use .mode("append") or .mode("overwrite")',
+    "mode": 'use .mode("append") or .mode("overwrite")',
+    "location": "use path",
+    "catalog": "this source has no catalog; give the table's path",
+}
+#: Suffix of an option of one column, and the key of the field's metadata that it sets.
+COLUMN_KEYS = {
+    "arrow.fixed-size-list.size": "arrow.fixed-size-list.size",
+    "arrow.float16": "arrow.float16",
+    "arrow.large_var_char": "arrow.large_var_char",
+    "arrow.large_var_binary": "arrow.large_var_binary",
+    "arrow.fixed-size-binary.byte-width": "arrow.fixed-size-binary.byte-width",
+    "arrow.json": "arrow.json",
+    "lance.compression": "lance-encoding:compression",
+    "lance.compression-level": "lance-encoding:compression-level",
+    "lance.structural-encoding": "lance-encoding:structural-encoding",
+    "lance.rle-threshold": "lance-encoding:rle-threshold",
+    "lance.bss": "lance-encoding:bss",
+    "lance.encoding": "lance-encoding:blob",
+}

@@ -1,0 +1,164 @@
+package org.lancespark;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.collection.Iterator;
+
+/**
+ * The reply of the Python reader to the request of a scan, in one round trip.
+ *
+ * <p>The request travels as metadata of one more field after the wanted fields, which the reader
+ * removes. The reply takes the place of the first partition. Its pickled text has the numbers of
+ * rows and bytes (-1 if unknown), the version, the number of fragments that are read, and the
+ * number of fragments of the table. If the reader has read the rows already, an Arrow stream
+ * follows.
+ */
+final class PlanReply {
+  static final String FIELD = "__lance_request";
+  private static final Pattern TEXT =
+      Pattern.compile(
+          "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
+              + "(?: stream=(\\d+))?;");
+
+  final InputPartition[] partitions;
+  final PartitionReaderFactory factory;
+  final long rows;
+  final long bytes;
+
+  /** The rows of the partitions, or null if tasks are to read them. */
+  final InternalRow[] driverRows;
+
+  /** Number of fragments that the partitions read. */
+  final long scannedFragments;
+
+  /** Number of fragments of the table. */
+  final long fragments;
+
+  private final String version;
+
+  private PlanReply(
+      InputPartition[] partitions,
+      PartitionReaderFactory factory,
+      long rows,
+      long bytes,
+      String version,
+      long scannedFragments,
+      long fragments,
+      InternalRow[] driverRows) {
+    this.partitions = partitions;
+    this.factory = factory;
+    this.rows = rows;
+    this.bytes = bytes;
+    this.version = version;
+    this.scannedFragments = scannedFragments;
+    this.fragments = fragments;
+    this.driverRows = driverRows;
+  }
+
+  /**
+   * Sends a request for the version that the other scans of the query read.
+   *
+   * @param output columns of the scan
+   * @param packedOutput columns of the partitions, some of which may be packed
+   */
+  static PlanReply to(
+      Map request,
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      StructType output,
+      StructType packedOutput) {
+    Snapshot.Version version = table.snapshot.of(options);
+    if (version.name == null) {
+      synchronized (version) {
+        if (version.name == null) {
+          // The first scan of the query: its reply names the version for the others.
+          PlanReply reply = send(request, table, options, output, packedOutput);
+          version.name = reply.version;
+          return reply;
+        }
+      }
+    }
+    Map withVersion = new LinkedHashMap(request);
+    withVersion.put("at", version.name);
+    return send(withVersion, table, options, output, packedOutput);
+  }
+
+  private static PlanReply send(
+      Map request,
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      StructType output,
+      StructType packedOutput) {
+    Map complete = new LinkedHashMap(request);
+    complete.put("parallelism", Integer.valueOf(SparkContext.getOrCreate().defaultParallelism()));
+    if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
+      complete.put("tasks", Boolean.TRUE);
+    }
+    if (options.containsKey("filter")) {
+      complete.put("settings", Settings.ofSession());
+    }
+    MetadataBuilder metadata = new MetadataBuilder();
+    if (table.schema().length() > 0) {
+      // The first column of a table of the catalog holds its options, and may not be wanted.
+      metadata.withMetadata(table.schema().fields()[0].metadata());
+    }
+    metadata.putString("request", Forms.json(complete));
+    StructType withRequest =
+        output.add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
+    PythonDataSourceCreationResult created =
+        table.source.getOrCreateDataSourceInPython(
+            table.name(), options, Option.apply(table.schema()));
+    PythonDataSourceReadInfo info =
+        table.source.source().createReadInfoInPython(created, withRequest, false);
+    Iterator pickles = info.partitions().iterator();
+    Matcher text = TEXT.matcher("");
+    byte[] first = new byte[0];
+    if (pickles.hasNext()) {
+      first = (byte[]) pickles.next();
+      text.reset(new String(first, StandardCharsets.ISO_8859_1));
+    }
+    if (!text.find()) {
+      throw new IllegalStateException(
+          "The Python source \""
+              + table.name()
+              + "\" does not answer requests: install the release of lance-spark that wrote the jar"
+              + " of the rule, or set "
+              + PushDownRule.ENABLED
+              + " to false");
+    }
+    List partitions = new ArrayList();
+    while (pickles.hasNext()) {
+      partitions.add(new PythonInputPartition(partitions.size(), (byte[]) pickles.next()));
+    }
+    return new PlanReply(
+        (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
+        Versions.readerFactory(table, options, info, packedOutput),
+        Long.parseLong(text.group(1)),
+        Long.parseLong(text.group(2)),
+        text.group(3),
+        Long.parseLong(text.group(4)),
+        Long.parseLong(text.group(5)),
+        text.group(6) == null
+            ? null
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(6)), output));
+  }
+}
