@@ -94,11 +94,14 @@ def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
     for name in settings:
         spark.conf.unset(name)
     spark.conf.set(enabled, "false")
+    # Spark cannot list a view that a case-sensitive session made, unless the session is one.
+    spark.conf.set("spark.sql.caseSensitive", "true")
     for table in spark.catalog.listTables():
         if table.isTemporary:
             spark.catalog.dropTempView(table.name)
         else:
             spark.sql(f"DROP TABLE {table.name}")
+    spark.conf.unset("spark.sql.caseSensitive")
 
 
 def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
