@@ -107,4 +107,5 @@ def test_no_modules_import_in_a_circle() -> None:
 
 def test_folders_are_small() -> None:
     counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
-    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
+    full = [f"{folder} has {count}" for folder, count in counts.items() if count > MOST_MODULES]
+    assert not full, f"a folder has at most {MOST_MODULES} modules; group some in a sub-package"

@@ -5,15 +5,12 @@ Everything is read from the end of the file: footer, schema and column metadata.
 The text of an encoding is the tree of the page's protobuf message, with the names that the format
 uses. The chosen alternative of a oneof comes first, its content follows in brackets:
 
-=========================
-=========================================================================== version
-example =========================
-=========================================================================== 0.1
-``var_binary``, as the schema has it 2.0                        ``nullable(no_nulls(flat(64
-bits)))`` 2.1, 2.2                   ``mini_block(general(zstd, flat(32 bits)), def
-inline_bitpacking(16 bits))`` 2.3                        ``dense + chunked(inline_bitpacking(64
-bits))`` =========================
-===========================================================================
+| version | example |
+| --- | --- |
+| 0.1 | ``var_binary``, as the schema has it |
+| 2.0 | ``nullable(no_nulls(flat(64 bits)))`` |
+| 2.1, 2.2 | ``mini_block(general(zstd, flat(32 bits)), def inline_bitpacking(16 bits))`` |
+| 2.3 | ``dense + chunked(inline_bitpacking(64 bits))`` |
 
 Specification: format/file, "Encodings"; `protos/encodings_v2_0.proto`, `encodings_v2_1.proto`,
 `encodings_v2_3.proto`.

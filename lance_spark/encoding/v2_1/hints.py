@@ -7,7 +7,7 @@ key                            values                  meaning
 =============================  ======================  ===========================================
 compression                    none, lz4, zstd, fsst   none: plain values; lz4, zstd: compress
                                                        after the light encodings (full-zip pages
-                                                       always use zstd); fsst: as without the key
+                                                       always use zstd); fsst: the default
 compression-level              integer up to 22        level of zstd
 structural-encoding            miniblock, fullzip      layout of the pages
 rle-threshold                  0 to 1                  run lengths if runs < threshold * values;
