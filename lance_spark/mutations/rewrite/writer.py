@@ -187,7 +187,7 @@ def with_lineage(
     return result
 
 
-def numbered(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
+def with_reserved_ids(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
     """Return new fragments with reserved ids, from `first` on."""
     result = []
     for number, fragment in enumerate(fragments, first):

@@ -213,8 +213,8 @@ def _write(
     deleted = read_deletions(paths, fragment)
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
-        union = rows | bitmap_of(deleted)
-        file = write_deletions(paths.store, fragment.id, read_version, union, tag=tag)
+        all_deleted = rows | bitmap_of(deleted)
+        file = write_deletions(paths.store, fragment.id, read_version, all_deleted, tag=tag)
     return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
 
 
@@ -428,7 +428,7 @@ def delete_rows(
     return at_version(table, manifest)
 
 
-def union(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
+def union_rows(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
     """Return the rows of all parts, by fragment.
 
     Parameters

@@ -15,7 +15,7 @@ from lance_spark.errors import LanceError
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
-from lance_spark.mutations.rows.delete import run_delete, union
+from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.mutations.runner import Runner
@@ -73,7 +73,7 @@ def commit_moved(
     LanceError
         The number of rows that were deleted is not `count`; or errors of `commit`.
     """
-    rows = union((part.rows for part in moved), disjoint=True)
+    rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, runner, (), rows) if rows else []
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(

@@ -15,7 +15,7 @@ from lance_spark.mutations.compaction.reorder import (
     Reorder,
     Reordered,
     commit_reordered,
-    groups_of,
+    plan_reorder,
 )
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.table.commit.options import CommitOptions
@@ -74,7 +74,7 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     table = write(path, stable=stable, index=index)
     names = [*table.schema.names, *(LINEAGE if stable else [])]
     before = open_dataset(str(path)).to_table(columns=names).sort_by("id")
-    groups = groups_of(table)
+    groups = plan_reorder(table)
     assert len(groups) == (2 if index else 1)
     parts = [(group, reordered(table, [one.id for one in group])) for group in groups]
     manifest, metrics = commit_reordered(table, parts, CommitOptions({"why": "order"}))
@@ -99,17 +99,17 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
 def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
-    ((group),) = groups_of(table)
+    ((group),) = plan_reorder(table)
     ids = [one.id for one in group]
     before = data_files(path)
     whole = reordered(table, ids)
-    with pytest.raises(InvalidInputError, match="live ones"):
+    with pytest.raises(InvalidInputError, match="live rows; reorder"):
         commit_reordered(table, [(group, whole[:2])])
     undo(table.paths, whole)
     whole = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="two tasks"):
         commit_reordered(table, [(group, [*whole, whole[0]])])
-    with pytest.raises(InvalidInputError, match=f"fragment {ids[-1]} came"):
+    with pytest.raises(InvalidInputError, match=f"fragment {ids[-1]} were written"):
         commit_reordered(table, [(group[:-1], reordered(table, ids))])
     writer = Reorder(table)
     some = addresses(table, ids)[:3]
@@ -132,7 +132,7 @@ def test_a_row_that_others_delete_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
     before = data_files(path)
-    (group,) = groups_of(table)
+    (group,) = plan_reorder(table)
     parts = [(group, reordered(table, [one.id for one in group]))]
     lance.dataset(path).delete("id = 5")
     with pytest.raises(CommitConflictError) as error:
@@ -145,7 +145,7 @@ def test_fragments_that_stay(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=False)
     last = max(one.id for one in table.manifest.fragments)
-    (group,) = groups_of(table, {0, last})
+    (group,) = plan_reorder(table, {0, last})
     commit_reordered(table, [(group, reordered(table, [one.id for one in group]))])
     assert {0, last} <= {one.fragment_id for one in lance.dataset(path).get_fragments()}
 
@@ -155,4 +155,4 @@ def test_a_reuse_index_is_refused(tmp_path: Path) -> None:
     write(path, stable=False, index="BTREE")
     lance.dataset(path).optimize.compact_files(defer_index_remap=True)
     with pytest.raises(UnsupportedFeatureError, match="reuse index"):
-        groups_of(open_table(str(path)))
+        plan_reorder(open_table(str(path)))

@@ -17,7 +17,7 @@ from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.job_files import new_tag
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
-from lance_spark.mutations.rows.delete import run_delete, union
+from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.mutations.runner import LocalRunner
@@ -119,7 +119,7 @@ def test_moving_keeps_what_is_not_given(path: Path) -> None:
             mover.move(addresses[few], values)
         moved.append(mover.finish())
     assert sum(one.num_rows for one in moved) == len(chosen)
-    rows = union((one.rows for one in moved), disjoint=True)
+    rows = union_rows((one.rows for one in moved), disjoint=True)
     deletions = run_delete(table, LocalRunner(True), rows=rows)
     fragments = tuple(one for part in moved for one in part.fragments)
     ids = [one.id for one in table.schema.fields if one.name == "small"]
@@ -158,7 +158,7 @@ def test_new_rows_go_to_fragments_of_their_own(path: Path) -> None:
     assert (moved.num_rows, moved.num_inserted) == (1, values.num_rows)
     assert [one.physical_rows for one in moved.inserted] == [values.num_rows]
     assert [one.physical_rows for one in moved.fragments] == [1]
-    found = union([moved.rows], disjoint=True)
+    found = union_rows([moved.rows], disjoint=True)
     assert {number: list(rows) for number, rows in found.items()} == {0: [1, 2], 1: [1]}
 
 
@@ -176,6 +176,6 @@ def test_a_row_moves_once(path: Path) -> None:
     from pyroaring import BitMap
 
     parts = [{3: encode_bitmap(BitMap([1, 2]))}, {3: encode_bitmap(BitMap([2, 5]))}]
-    assert union(parts, disjoint=False) == {3: BitMap([1, 2, 5])}
+    assert union_rows(parts, disjoint=False) == {3: BitMap([1, 2, 5])}
     with pytest.raises(InvalidInputError, match=str((3 << 32) + 2)):
-        union(parts, disjoint=True)
+        union_rows(parts, disjoint=True)
