@@ -185,7 +185,9 @@ def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_new_values_of_columns_that_there_are(tmp_path: Path, version: str) -> None:
-    """Structs too; with stable row ids, the rows that changed and no others have the new version."""
+    """Structs too; with stable row ids, the rows that changed and no others have the new
+    version.
+    """
     path = tmp_path / "t"
     dataset = make(path, data_storage_version=version, enable_stable_row_ids=True)
     dataset.delete("id in (3, 9)")
@@ -249,11 +251,11 @@ def put_all(patch: ColumnRewriter, pieces: list[list[int]], names: list[str]) ->
 @pytest.mark.parametrize(
     ("addresses", "what"),
     [
-        ([0, 1, 1], "row 1 of fragment 0 .* comes twice"),
-        ([0, 2, 1], "row 1 of fragment 0 .* comes out of order"),
-        ([0, 1 << 32, 1], "fragment 0 come again"),
+        ([0, 1, 1], "row 1 of fragment 0 .* occurs twice"),
+        ([0, 2, 1], "row 1 of fragment 0 .* is out of order"),
+        ([0, 1 << 32, 1], "fragment 0 occur again"),
         ([0, 9 << 32], "no fragment 9"),
-        ([0, 7], "row 7 of fragment 0 .* there are 7 rows"),
+        ([0, 7], "row 7 of fragment 0 .* out of range: the fragment has 7 rows"),
         ([0, 5], r"row 5 of fragment 0 \(_rowaddr 5\) is deleted"),
     ],
 )

@@ -153,7 +153,7 @@ def test_new_rows_go_to_fragments_of_their_own(path: Path) -> None:
     values = open_dataset(str(path)).to_table(blob_handling="all_binary").to_batches()[0]
     mover.insert(values)
     mover.move(np.array([1], np.uint64), values.slice(1, 1))
-    mover.mark(np.array([2, (1 << 32) + 1], np.uint64))
+    mover.mark_deleted(np.array([2, (1 << 32) + 1], np.uint64))
     moved = mover.finish()
     assert (moved.num_rows, moved.num_inserted) == (1, values.num_rows)
     assert [one.physical_rows for one in moved.inserted] == [values.num_rows]

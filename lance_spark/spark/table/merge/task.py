@@ -164,7 +164,7 @@ class _Rows:
             return
         step = self._work.steps[number]
         if step.action is Action.DELETE:
-            self._mover.mark(addresses[rows])
+            self._mover.mark_deleted(addresses[rows])
             self._deleted += len(rows)
             return
         chosen = _rows_of(values.select(step.names), rows)
