@@ -1,4 +1,6 @@
-"""What tasks send home: results that are there twice, that are missing, and those of fragments without rows."""
+"""What tasks send home: results that are there twice, that are missing, and those of fragments
+without rows.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,7 @@ def test_fragments_whose_rows_are_all_deleted_get_columns(table: Dataset) -> Non
 
 def test_rows_are_not_changed_by_their_position_in_the_table(table: Dataset) -> None:
     for change in (table.delete, lambda filters: table.update({"y": "a"}, filters)):
-        with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* choose them by _rowaddr"):
+        with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* use _rowaddr"):
             change([("_rowoffset", "<", 3)])
 
 

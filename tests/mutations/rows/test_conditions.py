@@ -47,5 +47,5 @@ def test_values_that_are_yielded_once(
 @pytest.mark.parametrize("filters", [("i", "==", 5), [5], ["abc"]])
 def test_what_is_no_filter(table: Dataset, filters: Any) -> None:
     for change in (table.delete, lambda given: table.update({"x": 1}, given)):
-        with pytest.raises(InvalidInputError, match="a filter is"):
+        with pytest.raises(InvalidInputError, match="a filter must be"):
             change(filters)

@@ -87,7 +87,7 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
         writer.write(batch)
     others(dataset)
     before = open_dataset(uri)
-    with pytest.raises(CommitConflictError, match=r"while this overwrite was under way; write"):
+    with pytest.raises(CommitConflictError, match=r"while this overwrite was running; write"):
         commit_again(job, writer.finish())
     after = open_dataset(uri)
     assert after.version == before.version

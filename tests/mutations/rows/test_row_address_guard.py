@@ -1,4 +1,6 @@
-"""Changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+"""Changes that name rows by where they are, beside changes that move rows: nothing is
+acknowledged that was not done.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def test_rows_that_moved_are_not_passed_over(uri: str, change: Change, other: Ot
     other(uri)
     before, version = values(uri), open_dataset(uri).version
     with pytest.raises(
-        CommitConflictError, match=r"moved or removed by others.*find the"
+        CommitConflictError, match=r"moved or removed by another client.*find the"
     ) as caught:
         change(dataset)
     assert not caught.value.retryable

@@ -1,4 +1,6 @@
-"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is
+acknowledged that was not done.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,7 @@ def test_rows_that_moved_are_not_passed_over(
 
     meanwhile(noted)
     with pytest.raises(
-        CommitConflictError, match=r"moved or removed by others.*find the"
+        CommitConflictError, match=r"moved or removed by another client.*find the"
     ) as caught:
         change(LanceTable.forPath(spark, str(path)), spark)
     assert not caught.value.retryable
