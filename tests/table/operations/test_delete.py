@@ -146,7 +146,7 @@ def test_rows_that_there_are_not(tmp_path: Path) -> None:
         dataset.delete(indices=[30])
     with pytest.raises(InvalidInputError, match="not 2"):
         dataset.delete(indices=[3], ids=[3])
-    with pytest.raises(InvalidInputError, match="which rows"):
+    with pytest.raises(InvalidInputError, match="no condition of the rows to delete"):
         dataset.delete()
     with pytest.raises(InvalidInputError, match="operator must be one of"):
         dataset.delete([("id", "~", 3)])
