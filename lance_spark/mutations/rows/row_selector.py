@@ -99,7 +99,7 @@ class RowSelector:
                 continue
             address = (number << OFFSET_BITS) + int(offsets[-1])
             if table.version == self._planned.version:
-                raise InvalidInputError(f"{table.store.display}: no row has the address {address}")
+                raise InvalidInputError(f"{table.store.display}: row address {address} not found")
             raise self._moved(table, address)
 
     def _check_not_moved(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
