@@ -1,6 +1,8 @@
-"""Changes of tables of version 0.1: the rows are those of the same change on a table of version 2.2, and pylance reads them.
+"""Changes of tables of version 0.1: the rows are those of the same change on a table of version
+2.2, and pylance reads them.
 
-The tables have three fragments of several batches; new files must be of version 0.1 again, whoever writes after whom.
+The tables have three fragments of several batches; new files must be of version 0.1 again, whoever
+writes after whom.
 """
 
 from __future__ import annotations
@@ -158,7 +160,9 @@ def test_columns_that_have_no_place(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="must have all columns"):
         table.add_columns(pa.field("n", pa.int32()))
     # pylance refuses them, too.
-    with pytest.raises(UnsupportedTypeError, match=r"'c'.*no new columns of type dictionary"):
+    with pytest.raises(
+        UnsupportedTypeError, match=r"'c'.*cannot get new columns of type dictionary"
+    ):
         table.add_columns({"c": lambda batch: batch["colour"]})
     with pytest.raises(InvalidInputError, match=r"column 'flag', row .* come back as false"):
         table.update({"flag": None}, [("id", "==", 3)])

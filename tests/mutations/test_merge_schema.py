@@ -1,4 +1,6 @@
-"""Appends of Arrow data with new columns, children of structs among them, in every version of data files."""
+"""Appends of Arrow data with new columns, children of structs among them, in every version of
+data files.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_new_children_of_structs(tmp_path: Path, version: str) -> None:
     make(path, version)
     data = pa.table({"id": [3], "st": [{"b": {"c": "x"}, "a": 3}]})
     if version < "2.2":
-        with pytest.raises(UnsupportedFeatureError, match="'st' gets no new children"):
+        with pytest.raises(UnsupportedFeatureError, match="'st' cannot get new children"):
             append(path, data)
         return
     append(path, data)

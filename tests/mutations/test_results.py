@@ -18,7 +18,7 @@ from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.add import Assigned
+from lance_spark.mutations.columns.add import AssignedColumns
 from lance_spark.mutations.columns.assignments import parse_assignments
 from lance_spark.mutations.columns.fill import commit_columns, plan_columns
 from lance_spark.mutations.commits import commit_operation
@@ -49,7 +49,7 @@ def test_rows_of_an_update_that_ran_twice_are_not_there_twice(table: Dataset, mo
     tasks = pickle.loads(pickle.dumps(tasks))
     results = [task.run() for task in [*tasks, tasks[0]]]
     changed = parse_assignments({"y": "new"}, at.schema)
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
         commit_updates(at, results, changed, mode=mode)
     commit_updates(at, results[:-1], changed, mode=mode)
     found = lance.dataset(table.uri).to_table().sort_by("x").to_pydict()
@@ -70,7 +70,7 @@ def test_an_update_is_committed_with_the_mode_that_it_was_planned_with(
 def test_rows_of_a_compaction_that_ran_twice_are_not_there_twice(table: Dataset) -> None:
     at = opened(table)
     results = [task.run() for task in plan_compaction(at) * 2]
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
         commit_compaction(at, results)
     commit_compaction(at, results[:1])
     assert lance.dataset(table.uri).to_table() == table.to_table()
@@ -79,7 +79,7 @@ def test_rows_of_a_compaction_that_ran_twice_are_not_there_twice(table: Dataset)
 def test_a_fragment_loses_rows_by_one_result(table: Dataset) -> None:
     at = opened(table)
     results = [one for task in plan_delete(at, [("x", "<", 3)]) * 2 for one in task.run()]
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
         commit_deletes(at, results)
 
 
@@ -88,12 +88,12 @@ def test_columns_are_committed_with_values_for_all_rows(table: Dataset) -> None:
     new = Schema.from_arrow(
         pa.schema([("z", pa.int64())]), max_field_id(at.manifest.to_proto()) + 1
     )
-    tasks = plan_columns(at, at.schema, new, Assigned(parse_assignments({"z": 1}, new)))
+    tasks = plan_columns(at, at.schema, new, AssignedColumns(parse_assignments({"z": 1}, new)))
     results = [task.run() for task in tasks]
     fields = [*at.manifest.to_proto().fields, *new.to_protos()]
-    with pytest.raises(InvalidInputError, match="no result is about fragment 1"):
+    with pytest.raises(InvalidInputError, match="the result of fragment 1 is missing"):
         commit_columns(at, results[0], fields, preserves_nullability=True)
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
         commit_columns(at, results[0] * 2 + results[1], fields, preserves_nullability=True)
     commit_columns(at, results[0] + results[1], fields, preserves_nullability=True)
     assert lance.dataset(table.uri).to_table(["z"]).to_pydict() == {"z": [1] * 10}
@@ -121,7 +121,7 @@ def test_rows_are_not_changed_by_their_position_in_the_table(table: Dataset) -> 
 
 
 def test_columns_of_several_lengths_are_refused(table: Dataset) -> None:
-    with pytest.raises(InvalidInputError, match=r"no columns: .*length"):
+    with pytest.raises(InvalidInputError, match=r"must return columns: .*length"):
         table.add_columns(lambda rows: {"a": [1], "b": [1, 2]})
 
 
@@ -201,7 +201,7 @@ def test_a_struct_and_its_child_are_not_both_cast(tmp_path: Path) -> None:
     whole = {"path": "s", "data_type": table.schema.field("s").type}
     child = {"path": "s.a", "data_type": pa.int32()}
     for both in ([whole, child], [child, whole]):
-        with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot be cast both"):
+        with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot both be cast"):
             table.alter_columns(*both)
     assert table.alter_columns(child).to_table().to_pylist() == [{"s": {"a": 1, "b": 2}}]
 

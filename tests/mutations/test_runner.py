@@ -29,7 +29,9 @@ COMMIT = CommitOptions(max_retries=3, conflict_retries=0)
 
 
 class Twice(Runner):
-    """Runs each task two times, as a cluster does that loses a worker at the end; the last one first."""
+    """Runs each task two times, as a cluster does that loses a worker at the end; the last one
+    first.
+    """
 
     def __init__(self) -> None:
         self.tag = new_tag()
@@ -94,7 +96,7 @@ def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None
     written = named(path) - before
     assert written < left
     rows = lance.dataset(path).to_table()
-    of_other = sweep(table, other.tag, kept=open_table(str(path), version=2).manifest)
+    of_other = sweep(table, other.tag, committed=open_table(str(path), version=2).manifest)
     assert of_other == 1
     assert sweep(table, runner.tag, table.manifest) == len(left - written) - 1
     assert files(path) == named(path)

@@ -1,4 +1,6 @@
-"""Columns that are added, dropped and altered: pylance reads what we made, field ids are those it would give."""
+"""Columns that are added, dropped and altered: pylance reads what we made, field ids are those
+it would give.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +252,7 @@ def test_deleted_rows_in_many_windows(
         (lambda d: d.add_columns(pa.field("st", pa.struct([("a", pa.int8())]))), "already"),
         (lambda d: d.add_columns(pa.field("q", pa.int32(), nullable=False)), "must not be null"),
         (lambda d: d.add_columns({}), "transforms"),
-        (lambda d: d.add_columns({"x": None}), "do not tell"),
+        (lambda d: d.add_columns({"x": None}), "inferred from nulls"),
         (lambda d: d.add_columns({"x.y": 1}), "dot"),
         (lambda d: d.add_columns({"x": lambda rows: [1]}), "1 for"),
         (lambda d: d.add_columns(lambda rows: 7), "int"),
@@ -259,15 +261,24 @@ def test_deleted_rows_in_many_windows(
         (lambda d: d.drop_columns(["nope"]), "nope"),
         (lambda d: d.drop_columns("id"), "list of names"),
         (lambda d: d.drop_columns(["id", "word", "st", "l", "some", "big"]), "at least one"),
-        (lambda d: d.alter_columns(), "no alteration"),
-        (lambda d: d.alter_columns({"path": "id"}), "says nothing"),
+        (lambda d: d.alter_columns(), "must not be empty"),
+        (lambda d: d.alter_columns({"path": "id"}), "changes nothing"),
         (lambda d: d.alter_columns({"path": "id", "type": pa.int8()}), "alteration"),
         (lambda d: d.alter_columns({"path": "nope", "name": "x"}), "nope"),
         (lambda d: d.alter_columns({"path": "id", "name": "word"}), "two columns"),
         (lambda d: d.alter_columns({"path": "id", "name": "a.b"}), "renamed"),
-        (lambda d: d.alter_columns({"path": "id", "data_type": pa.string()}), "same kind"),
-        (lambda d: d.alter_columns({"path": "id", "data_type": pa.float64()}), "same kind"),
-        (lambda d: d.alter_columns({"path": "st", "data_type": pa.struct([])}), "same kind"),
+        (
+            lambda d: d.alter_columns({"path": "id", "data_type": pa.string()}),
+            "size or precision of the same type",
+        ),
+        (
+            lambda d: d.alter_columns({"path": "id", "data_type": pa.float64()}),
+            "size or precision of the same type",
+        ),
+        (
+            lambda d: d.alter_columns({"path": "st", "data_type": pa.struct([])}),
+            "size or precision of the same type",
+        ),
         (lambda d: d.alter_columns({"path": "some", "nullable": False}), "has nulls"),
         (lambda d: d.alter_columns({"path": "big", "data_type": pa.int8()}), "big"),
     ],
@@ -311,7 +322,7 @@ def test_children_of_structs_in_version_2_0(path: Path) -> None:
     make(path, "2.0")
     with pytest.raises(UnsupportedFeatureError, match="children of structs"):
         open_dataset(str(path)).alter_columns({"path": "st.a", "data_type": pa.int16()})
-    with pytest.raises(UnsupportedFeatureError, match="no new children"):
+    with pytest.raises(UnsupportedFeatureError, match="cannot get new children"):
         open_dataset(str(path)).add_columns(CHILD)
 
 

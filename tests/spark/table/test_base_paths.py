@@ -1,4 +1,6 @@
-"""Base paths from Spark: where batches, streams and changes write their files; pylance reads what comes of it."""
+"""Base paths from Spark: where batches, streams and changes write their files; pylance reads
+what comes of it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def bases_of(tmp_path: Path) -> str:
 
 
 def new_table(tmp_path: Path, **options: Any) -> Path:
-    """Let pylance write fragments of three rows: 0 and 1 in the table, 2 and 3 in "hot", 4 and 5 in "cold"."""
+    """Let pylance write fragments of three rows: 0 and 1 in the table, 2 and 3 in "hot", 4 and 5
+    in "cold".
+    """
     path = tmp_path / "t"
     given = [
         DatasetBasePath(str(tmp_path / "hot"), "hot"),
@@ -185,7 +189,7 @@ def test_tiering(spark: Any, tmp_path: Path) -> None:
     assert table.moveFragments(str(path)).first().fragments_added == 0
     with pytest.raises(InvalidInputError, match="not both"):
         table.moveFragments("cold", "id < 4", fragment_ids=[3])
-    with pytest.raises(InvalidInputError, match="name or the path"):
+    with pytest.raises(InvalidInputError, match="a name or a path"):
         table.moveFragments("")
 
 

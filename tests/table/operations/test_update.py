@@ -219,7 +219,9 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
 
 
 def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) -> None:
-    """As merges commit them: the ids of moved rows come first, the others are given when it is committed."""
+    """As merges commit them: the ids of moved rows come first, the others are given when it is
+    committed.
+    """
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
     (task,) = plan_update(table, {"word": "x"}, [("id", "in", [3, 13])])
@@ -553,10 +555,10 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path))
     for updates, text in (
         ({}, "at least"),
-        ({"id": "x"}, "is no int64"),
+        ({"id": "x"}, "is not a valid int64"),
         ({"id": None}, "must not be null"),
-        ({"_rowid": 3}, "about rows"),
-        ({"word": lambda r: [1] * r.num_rows}, "is no string"),
+        ({"_rowid": 3}, "metadata column"),
+        ({"word": lambda r: [1] * r.num_rows}, "must return string"),
         ({"word": lambda r: ["x"]}, "returns 1 for 30"),
         ({"id": lambda r: pa.nulls(r.num_rows, pa.int64())}, "must not be null"),
     ):
