@@ -130,10 +130,10 @@ class RowReader:
 
     def matching_offsets(self) -> BitMap:
         """Return the offsets of the live rows that meet the filters."""
-        result = BitMap()
+        matching = BitMap()
         for offsets in self._reader.matching_windows():
-            result |= bitmap_of(offsets)
-        return result
+            matching |= bitmap_of(offsets)
+        return matching
 
     def matching(self, rows: range | None = None) -> Iterator[RowBatch]:
         """Yield the live rows that meet the filters, in order.

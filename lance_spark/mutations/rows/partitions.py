@@ -138,8 +138,8 @@ class InPartitions(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true or false for each row."""
         arrays = [column.values(batch) for column in self.columns_of]
-        result = _codes(self.values.columns, arrays, batch.num_rows) >= 0
-        return pa.array(~result if self.inverted else result)
+        is_member = _codes(self.values.columns, arrays, batch.num_rows) >= 0
+        return pa.array(~is_member if self.inverted else is_member)
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns of the predicate."""

@@ -87,7 +87,8 @@ class UpdateResult(Written):
     @property
     def num_rows(self) -> int:
         """Number of rows that changed."""
-        return sum(part.num_rows for part in (*self.deletions, *self.columns))
+        moved = sum(deletion.num_rows for deletion in self.deletions)
+        return moved + sum(change.num_rows for change in self.columns)
 
     @property
     def new_data(self) -> Iterable[Fragment]:
