@@ -47,15 +47,15 @@ def test_new_columns(tmp_path: Path, version: str) -> None:
     dataset = lance.dataset(str(path))
     dataset.validate()
     assert dataset.version == 3
-    found = dataset.to_table(columns=["id", "l", "n", "m"]).to_pydict()
-    assert found == {
+    read = dataset.to_table(columns=["id", "l", "n", "m"]).to_pydict()
+    assert read == {
         "id": [1, 2, 3, 4, 5],
-        "l": [None, None, ["x"], [], None] if version > "2.0" else found["l"],
+        "l": [None, None, ["x"], [], None] if version > "2.0" else read["l"],
         "n": [None, None, 5, None, None],
         "m": [None, None, None, None, 7],
     }
     assert open_dataset(str(path)).to_table() == dataset.to_table()
-    assert [one.id() for one in dataset.lance_schema.fields()] == [0, 1, 3, 5, 6]
+    assert [field.id() for field in dataset.lance_schema.fields()] == [0, 1, 3, 5, 6]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

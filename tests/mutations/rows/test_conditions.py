@@ -19,17 +19,17 @@ def table(tmp_path: Path) -> Dataset:
     return write_dataset(pa.table({"i": range(10), "x": [0] * 10}), str(tmp_path / "t"))
 
 
-def kept() -> Iterator[int]:
+def numbers() -> Iterator[int]:
     yield from range(2, 10)
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda t: t.delete([("i", "not in", kept())]), [(i, 7) for i in range(2, 10)]),
-        (lambda t: t.delete([("i", "in", kept())]), [(0, 7), (1, 7)]),
+        (lambda t: t.delete([("i", "not in", numbers())]), [(i, 7) for i in range(2, 10)]),
+        (lambda t: t.delete([("i", "in", numbers())]), [(0, 7), (1, 7)]),
         (
-            lambda t: t.update({"x": 1}, [("i", "not in", kept())]),
+            lambda t: t.update({"x": 1}, [("i", "not in", numbers())]),
             [(0, 1), (1, 1)] + [(i, 7) for i in range(2, 10)],
         ),
     ],
@@ -39,9 +39,9 @@ def test_values_that_are_yielded_once(
 ) -> None:
     """The rows were changed since the table was opened, so that the change is planned twice."""
     table.update({"x": 7})
-    made = change(table).to_table().to_pylist()
-    assert sorted((row["i"], row["x"]) for row in made) == expected
-    assert made == open_dataset(table.uri).to_table().to_pylist()
+    rows_read = change(table).to_table().to_pylist()
+    assert sorted((row["i"], row["x"]) for row in rows_read) == expected
+    assert rows_read == open_dataset(table.uri).to_table().to_pylist()
 
 
 @pytest.mark.parametrize("filters", [("i", "==", 5), [5], ["abc"]])

@@ -53,9 +53,9 @@ def test_nothing_is_kept_that_was_computed_of_another_column(
         return commit(*given, **named)
 
     monkeypatch.setattr(columns, "commit_columns", overtaken)
-    found = change(dataset).to_table()
-    assert found["x"].to_pylist() == [1, 2, 3, 1]
-    assert found[name].to_pylist() == [10 + expected, 20 + expected, 30 + expected, 10 + expected]
+    table = change(dataset).to_table()
+    assert table["x"].to_pylist() == [1, 2, 3, 1]
+    assert table[name].to_pylist() == [10 + expected, 20 + expected, 30 + expected, 10 + expected]
 
 
 def not_null(dataset: Dataset) -> None:
@@ -94,10 +94,10 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
     assert after.to_table() == before.to_table()
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 def test_an_index_does_not_cover_the_first_values_of_a_column(
-    tmp_path: Path, kind: str, stable: bool
+    tmp_path: Path, index_type: str, stable: bool
 ) -> None:
     """It was built while the column had none."""
     uri, copy = str(tmp_path / "t"), str(tmp_path / "c")
@@ -105,11 +105,11 @@ def test_an_index_does_not_cover_the_first_values_of_a_column(
     lance_spark.write_dataset(rows, uri, enable_stable_row_ids=stable)
     dataset = open_dataset(uri).add_columns(pa.field("c", pa.int64()))
     shutil.copytree(uri, copy)
-    lance.dataset(copy).create_scalar_index("c", kind)
+    lance.dataset(copy).create_scalar_index("c", index_type)
     index = indexes.section_of(open_dataset(copy)._table.manifest).indices[0]
     shutil.copytree(f"{copy}/_indices", f"{uri}/_indices")
     dataset.update({"c": 5}, [("id", "==", 2)], mode="columns")
-    made = Dataset.commit(uri, CreateIndex((index,)), dataset.version)
-    assert made.to_table(filter="c = 5")["id"].to_pylist() == [2]
+    indexed = Dataset.commit(uri, CreateIndex((index,)), dataset.version)
+    assert indexed.to_table(filter="c = 5")["id"].to_pylist() == [2]
     assert lance.dataset(uri).to_table(filter="c = 5")["id"].to_pylist() == [2]
-    assert made.delete([("c", "==", 5)]).count_rows() == 3
+    assert indexed.delete([("c", "==", 5)]).count_rows() == 3

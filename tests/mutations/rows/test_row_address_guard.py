@@ -191,7 +191,9 @@ def test_what_nobody_can_tell_any_more(uri: str) -> None:
     dataset = open_dataset(uri)
     deletion(uri)
     new_values(uri)
-    (manifest,) = (one for one in Path(uri, "_versions").glob("*.manifest") if is_version(one, 2))
+    (manifest,) = (
+        path for path in Path(uri, "_versions").glob("*.manifest") if is_version(path, 2)
+    )
     manifest.unlink()
     before = values(uri)
     for change in (by_addresses, address_of):

@@ -1,6 +1,4 @@
-"""Columns that Spark computes for the rows of a table: values, what is read and written for
-them, and races.
-"""
+"""Columns that Spark computes for the rows of a table: values, what is read and written for them, and races."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ def files(path: Path) -> dict[str, int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Five fragments of 200 rows with stable row ids; some rows are deleted, of one fragment all
-    but two.
-    """
+    """Five fragments of 200 rows with stable row ids; some rows are deleted, of one fragment all but two."""
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -177,9 +173,7 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
 
 
 def test_values_of_a_frame(spark: Any, path: Path) -> None:
-    """Rows with the same key get them, in new files of their columns; all others keep what they
-    have.
-    """
+    """Rows with the same key get them, in new files of their columns; all others keep what they have."""
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 390, 3).select(
@@ -208,9 +202,7 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
 def test_what_others_commit_meanwhile(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that was updated is computed anew, one that was appended gets its value; other files
-    are used again.
-    """
+    """A row that was updated is computed anew, one that was appended gets its value; other files are used again."""
     written: list[int] = []
     original = columns_module.Computation.finish
 

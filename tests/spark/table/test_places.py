@@ -1,6 +1,4 @@
-"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is
-acknowledged that was not done.
-"""
+"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""CreateIndex, and the rules by which index sections follow other operations; pylance beside us
-in both orders.
-"""
+"""CreateIndex, and the rules by which index sections follow other operations; pylance beside us in both orders."""
 
 from __future__ import annotations
 
@@ -248,9 +246,7 @@ def pylances_compaction(uri: str) -> None:
 def test_columns_written_anew_in_fragments_that_moved(
     tmp_path: Path, move: Callable[[str], None], first: str
 ) -> None:
-    """Bitmaps and the reuse index know where the rows are, and not which of them have new
-    values.
-    """
+    """Bitmaps and the reuse index know where the rows are, and not which of them have new values."""
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     for change in (new_values, move) if first == "values" else (move, new_values):

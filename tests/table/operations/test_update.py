@@ -219,9 +219,7 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
 
 
 def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) -> None:
-    """As merges commit them: the ids of moved rows come first, the others are given when it is
-    committed.
-    """
+    """As merges commit them: the ids of moved rows come first, the others are given when it is committed."""
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
     (task,) = plan_update(table, {"word": "x"}, [("id", "in", [3, 13])])
