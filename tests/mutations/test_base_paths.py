@@ -1,6 +1,4 @@
-"""Where changes write their data files: in the base path of the fragment, or in chosen target
-bases; pylance reads what comes of it.
-"""
+"""Mutations write data files to the base path of the fragment or to target bases."""
 
 from __future__ import annotations
 
@@ -107,7 +105,7 @@ def test_fragments_stay_in_their_base(
         ({"target_all_bases": False}, [[HOT], [COLD]]),
     ],
 )
-def test_chosen_bases_take_turns(
+def test_target_bases_take_turns(
     tmp_path: Path, chosen: dict[str, Any], expected: list[Any]
 ) -> None:
     dataset = new_table(tmp_path).with_target_bases(**chosen)
@@ -180,7 +178,9 @@ def test_a_failed_move_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_changes_of_a_clone_stay_out_of_its_source(tmp_path: Path) -> None:
-    """The source's cleanup would delete what it does not know."""
+    """Cleanup of the source would delete files of the clone, which no version of the source
+    names.
+    """
     source = lance.write_dataset(rows(0, 9), str(tmp_path / "s"), max_rows_per_file=3)
     source.shallow_clone(str(tmp_path / "c"), reference=1)
     source.create_branch("b", 1)
@@ -215,7 +215,7 @@ def test_inspecting_base_paths(tmp_path: Path) -> None:
     assert "base paths" not in as_text(facts_of(plain))
 
 
-def test_targets_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_targets_are_refused(tmp_path: Path) -> None:
     dataset = new_table(tmp_path)
     with pytest.raises(InvalidOptionError, match="not both"):
         dataset.with_target_bases(["hot"], target_all_bases=True)
@@ -228,7 +228,7 @@ def test_targets_that_make_no_sense(tmp_path: Path) -> None:
 
 
 def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
-    """A job that runs again names them again."""
+    """A job that is repeated gives the same base paths again."""
     dataset = new_table(tmp_path)
     same = list(dataset.base_paths().values())
     again = write_dataset(rows(18), dataset.uri, "append", initial_bases=same[:1])
@@ -244,7 +244,7 @@ def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
 
 
 def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
-    """Its files can be read, which is all that a change of a clone needs."""
+    """A change of a clone must only read the files of its source."""
     source = lance.write_dataset(rows(0), str(tmp_path / "s"))
     source.shallow_clone(str(tmp_path / "c"), reference=1)
     clone = open_dataset(str(tmp_path / "c"))

@@ -1,6 +1,4 @@
-"""Deleting and updating rows of tables that are special: hidden columns of row ids, clones,
-branches, other stores, base paths.
-"""
+"""Deletes and updates of tables with external lineage, clones, branches, base paths."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ def test_row_ids_in_hidden_columns(tmp_path: Path, mode: str) -> None:
         assert row == {**before[number], **changed}
 
 
-def test_a_clone_has_files_of_its_own(tmp_path: Path) -> None:
+def test_a_clone_writes_its_own_files(tmp_path: Path) -> None:
     source = lance.write_dataset(rows(0, 30), str(tmp_path / "s"), max_rows_per_file=10)
     source.delete("id = 3")
     lance.dataset(source.uri).shallow_clone(str(tmp_path / "c"), reference=2)
@@ -96,7 +94,7 @@ def test_references_below_base_paths(tmp_path: Path) -> None:
     assert [blob.readall() for blob in blobs] == [name.encode() for name in names]
 
 
-def test_a_store_that_is_no_folder() -> None:
+def test_a_store_in_memory() -> None:
     uri = f"memory://{uuid.uuid4().hex}"
     lance_spark.write_dataset(rows(0, 50), uri, max_rows_per_file=10)
     stale = lance_spark.open_dataset(uri)
@@ -110,7 +108,7 @@ def test_a_store_that_is_no_folder() -> None:
     assert read == {i: w for i, w in words.items() if i not in deleted}
 
 
-def test_a_branch_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_a_change_of_a_branch_does_not_change_main(tmp_path: Path) -> None:
     path = str(tmp_path)
     lance.write_dataset(rows(0, 30), path, max_rows_per_file=10).create_branch("x")
     stale = lance_spark.open_dataset(path, branch="x")

@@ -1,6 +1,4 @@
-"""Changes of columns on a table with a MemWAL: what pylance refuses is refused, and so is the
-drop of its key.
-"""
+"""Changes of columns of a table with a MemWAL are refused as by pylance, and drops of its key."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ REFUSED: dict[str, tuple[Callable[[lance_spark.Dataset], object], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_not_reach_the_rows_of_a_mem_wal(uri: str, name: str) -> None:
+def test_refused_changes_of_columns(uri: str, name: str) -> None:
     change, message = REFUSED[name]
     before = files_below(Path(uri))
     with pytest.raises(UnsupportedFeatureError, match=message) as caught:

@@ -1,6 +1,4 @@
-"""Appends of Arrow data with new columns, children of structs among them, in every version of
-data files.
-"""
+"""Appends of Arrow data with new columns and new children of structs, in every file version."""
 
 from __future__ import annotations
 
@@ -75,8 +73,8 @@ def test_new_children_of_structs(tmp_path: Path, version: str) -> None:
     assert open_dataset(str(path)).to_table() == dataset.to_table()
 
 
-def test_new_columns_that_must_not_be_null_can_be(tmp_path: Path) -> None:
-    """The rows that there are have no value."""
+def test_required_new_columns_become_nullable(tmp_path: Path) -> None:
+    """The existing rows have no value."""
     path = tmp_path / "t"
     make(path, "2.2")
     schema = pa.schema([("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
@@ -84,7 +82,7 @@ def test_new_columns_that_must_not_be_null_can_be(tmp_path: Path) -> None:
     assert lance.dataset(str(path)).schema.field("n").nullable
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_refused_appends(tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(path, "2.2")
     with pytest.raises(SchemaMismatchError, match="'id' is int64"):

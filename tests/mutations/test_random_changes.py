@@ -1,9 +1,8 @@
-"""Random changes by both clients, some planned on old versions, against a table that is a Python
-dictionary.
+"""Random changes by both clients, some planned on old versions, against a Python dictionary.
 
-A change that is planned on an old version has an effect on the rows that it saw then, if all of
-them are still there unchanged; or it was planned again, and has it on those of the newest version.
-`LANCE_SPARK_SEQUENCES` says how many sequences there are.
+A change that was planned on an old version affects the rows of that version, if all of them are
+unchanged. Otherwise it is planned again, and affects the rows of the newest version.
+`LANCE_SPARK_SEQUENCES` is the number of sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STEPS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A row: two of them are equal only if nobody changed it in between."""
+    """A row. Two rows are equal only if no client changed the row in between."""
 
     key: int
     value: int
@@ -40,7 +39,7 @@ Rows = Mapping[int, Row]
 
 @dataclass
 class Model:
-    """What each version has, by key."""
+    """The rows of each version, by key."""
 
     versions: list[Rows]
     next_key: int
@@ -69,7 +68,7 @@ class Change:
         return {**rows, **{key: Row(key, self.value, step) for key in keys}}
 
     def outcomes(self, model: Model, step: int) -> list[Rows]:
-        """What the table may have afterwards."""
+        """Return the possible contents of the table after the change."""
         planned, now = model.versions[self.version - 1], model.now
         keys = self.chosen(planned)
         possible = [self.effect(now, self.chosen(now), step)]

@@ -1,6 +1,4 @@
-"""What tasks send home: results that are there twice, that are missing, and those of fragments
-without rows.
-"""
+"""Results of tasks: repeated results, missing results, and results of fragments without rows."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def opened(table: Dataset) -> OpenTable:
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_rows_of_an_update_that_ran_twice_are_not_there_twice(table: Dataset, mode: Any) -> None:
+def test_a_repeated_update_task_is_refused(table: Dataset, mode: Any) -> None:
     opened_table = opened(table)
     tasks = plan_update(
         opened_table, {"y": "new"}, [("x", "<", 7)], mode=mode, fragments_per_task=1
@@ -71,7 +69,7 @@ def test_an_update_is_committed_with_the_mode_that_it_was_planned_with(
         )
 
 
-def test_rows_of_a_compaction_that_ran_twice_are_not_there_twice(table: Dataset) -> None:
+def test_a_repeated_compaction_task_is_refused(table: Dataset) -> None:
     opened_table = opened(table)
     results = [task.run() for task in plan_compaction(opened_table) * 2]
     with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
@@ -126,7 +124,7 @@ def test_fragments_whose_rows_are_all_deleted_get_columns(table: Dataset) -> Non
     assert lance.dataset(table.uri).to_table().to_pydict() == expected
 
 
-def test_rows_are_not_changed_by_their_position_in_the_table(table: Dataset) -> None:
+def test_filters_on_row_offsets_are_refused(table: Dataset) -> None:
     for change in (table.delete, lambda filters: table.update({"y": "a"}, filters)):
         with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* use _rowaddr"):
             change([("_rowoffset", "<", 3)])
@@ -138,7 +136,7 @@ def test_columns_of_several_lengths_are_refused(table: Dataset) -> None:
 
 
 @pytest.mark.parametrize("path", ["items.item", "points.item.a"])
-def test_what_is_inside_of_lists_can_be_without_nulls(tmp_path: Path, path: str) -> None:
+def test_list_items_can_be_made_not_nullable(tmp_path: Path, path: str) -> None:
     items = pa.array([[1, 2], None, []])
     points = pa.array([[{"a": 1, "b": None}], None, []])
     data = pa.table({"items": items, "points": points})
@@ -195,7 +193,7 @@ def test_a_negative_number_of_retries_is_refused(table: Dataset) -> None:
         table.delete([], conflict_retries=-1)
 
 
-def test_columns_do_not_get_names_of_those_about_rows(table: Dataset) -> None:
+def test_names_of_metadata_columns_are_reserved(table: Dataset) -> None:
     changes: list[Callable[[], Dataset]] = [
         lambda: table.add_columns({"_rowid": 1}),
         lambda: table.add_columns(pa.field("_rowaddr", pa.int64())),

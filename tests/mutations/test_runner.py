@@ -1,4 +1,4 @@
-"""Who runs tasks, and what becomes of the files of a job that came to nothing."""
+"""Runners of tasks, and the removal of the files of jobs that no version refers to."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ COMMIT = CommitOptions(max_retries=3, conflict_retries=0)
 
 
 class Twice(Runner):
-    """Runs each task two times, as a cluster does that loses a worker at the end; the last one
-    first.
-    """
+    """Runs each task twice, in reverse order first, like a cluster that loses its results."""
 
     def __init__(self) -> None:
         self.tag = new_tag()
@@ -56,7 +54,7 @@ def files(path: Path) -> set[str]:
 
 
 def named(path: Path) -> set[str]:
-    """Files that some version refers to."""
+    """Return the names of the files that a version refers to."""
     names = set()
     for version in lance.dataset(path).versions():
         manifest = open_table(str(path), version=version["version"]).manifest
@@ -73,7 +71,7 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 
 
 @pytest.mark.parametrize("change", ["delete", "update rows", "update columns", "add", "compact"])
-def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None:
+def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> None:
     path = tmp_path / "t"
     table, runner, other = table_of(path), Twice(), Twice()
     delete_rows(table, [("id", "==", 3)], None, COMMIT, other)

@@ -1,6 +1,4 @@
-"""What newer clients put into a manifest stays there, whatever is changed: messages keep fields
-that nobody here knows.
-"""
+"""Mutations keep the fields of a manifest that only newer clients know."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ def mark(uri: str) -> set[str]:
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", CHANGES)
-def test_kept(tmp_path: Path, name: str, stable: bool) -> None:
+def test_unknown_fields_are_kept(tmp_path: Path, name: str, stable: bool) -> None:
     uri = str(tmp_path / "t")
     data = pa.table({"k": range(9), "x": range(9), "y": range(9)})
     lance.write_dataset(data, uri, max_rows_per_file=3, enable_stable_row_ids=stable)

@@ -1,6 +1,4 @@
-"""Casts of columns: the values that pylance makes, or an error; never nulls or infinities in the
-place of values.
-"""
+"""Casts of columns give the values that pylance gives, or an error; never nulls or infinities."""
 
 from __future__ import annotations
 
@@ -116,7 +114,7 @@ def test_lists_of_many_rows(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_does_not_fit(
+def test_values_that_do_not_fit(
     tmp_path: Path, values: pa.Array, dtype: pa.DataType, message: str
 ) -> None:
     path = tmp_path / "t"

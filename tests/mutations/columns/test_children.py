@@ -1,6 +1,4 @@
-"""Children of structs that some fragments lack: what is done to them alone says nothing about
-the struct around them.
-"""
+"""Children of structs that some fragments lack: changes of them keep the nulls of the struct."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def test_casts_one_after_the_other(path: str) -> None:
 
 
 def test_a_file_that_takes_all_structs_for_null(path: str) -> None:
-    """What is written of a child alone can say so; other files of the fragment know better."""
+    """A file of one child can store nulls of the struct; other files of the fragment decide."""
     expected = lance.dataset(path).to_table()["s"].to_pylist()
 
     open_dataset(path).alter_columns(cast("c", pa.int64()))
@@ -88,8 +86,8 @@ def test_values_that_are_missing_are_nulls(path: str) -> None:
     assert not altered.schema.field("s").type.field("a").nullable
 
 
-def test_a_missing_child_on_its_own(path: str) -> None:
-    """Reads of it alone tell which structs are null."""
+def test_reads_of_only_a_missing_child(path: str) -> None:
+    """Reads of only this child show which structs are null."""
     table = open_dataset(path)
     rows = range(table.count_rows())
     expected = lance.dataset(path).take(rows, columns=["s.c"])["s"].to_pylist()

@@ -1,6 +1,4 @@
-"""Columns that are added, dropped and altered: pylance reads what we made, field ids are those
-it would give.
-"""
+"""Columns are added, dropped and altered as by pylance, with the same field ids."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ def fields(path: Path) -> list[tuple[str, int, int, str, bool]]:
 
 
 def layout(path: Path) -> list[list[tuple[list[int], list[int]]]]:
-    """Fields and columns of the files of each fragment."""
+    """Return the fields and columns of the files of each fragment."""
     proto = newest(path).to_proto()
     return [
         [(list(file.fields), list(file.column_indices)) for file in fragment.files]
@@ -86,7 +84,7 @@ def transaction(path: Path) -> transaction_pb2.Transaction:
 
 
 def checked(path: Path, changed: Dataset) -> pa.Table:
-    """Return the rows, after pylance has read the same."""
+    """Return the rows; pylance must read the same."""
     theirs = lance.dataset(str(path))
     theirs.validate()
     table = changed.to_table()
@@ -344,8 +342,8 @@ def test_indexes(path: Path) -> None:
     assert checked(path, changed).num_rows == 7
 
 
-def test_others_meanwhile(path: Path) -> None:
-    """Values are computed again only where rows changed."""
+def test_only_changed_fragments_are_computed_again(path: Path) -> None:
+    """Values are computed again only in fragments whose rows changed."""
     make(path)
     seen: list[list[int]] = []
     stale = open_dataset(str(path))
@@ -379,7 +377,7 @@ def test_retries_can_be_forbidden(path: Path) -> None:
     assert sorted((path / "data").iterdir()) == files
 
 
-def test_metadata_that_others_set_meanwhile(path: Path) -> None:
+def test_metadata_that_another_client_sets_meanwhile(path: Path) -> None:
     make(path)
     stale = open_dataset(str(path))
     lance.dataset(str(path)).update_field_metadata({"id": {"k": "v"}})
@@ -445,7 +443,7 @@ def test_an_interrupt_after_the_commit_deletes_nothing(
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("deleted", ["id < 2", "id in (1, 3)", "id > 3", "id < 5"])
 def test_structs_beside_deleted_rows(path: Path, version: str, deleted: str) -> None:
-    """Files of version 2.0 have no null structs, not even where nobody looks."""
+    """Files of version 2.0 have no null structs, not even in deleted rows."""
     data = pa.table({"id": pa.array(range(10), pa.int64())})
     lance.write_dataset(data, str(path), data_storage_version=version, max_rows_per_file=5).delete(
         deleted

@@ -1,4 +1,4 @@
-"""`Dataset.update` of children of structs: pylance reads what was set, and all else as it was."""
+"""`Dataset.update` of children of structs: pylance reads the new values and all others."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_children_are_set(path: str, mode: str) -> None:
     assert read(path) == expected
 
 
-def test_what_cannot_be_set_is_refused(path: str, tmp_path: Path) -> None:
+def test_invalid_children_are_refused(path: str, tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(path)
     for updates, error in [
         ({"s.zz": 1}, SchemaMismatchError),

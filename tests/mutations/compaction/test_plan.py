@@ -1,6 +1,4 @@
-"""A compaction that others get in the way of: what was rewritten is used again where it still
-holds.
-"""
+"""Compactions that other clients interfere with reuse the fragments that are still valid."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 
 
 class Interrupted(Runner):
-    """Runs tasks here, and lets others commit before the results come back; notes the fragments
-    of each run.
-    """
+    """Runs tasks in this process; other clients commit before it returns. Records all runs."""
 
     def __init__(self, *others: Callable[[], object]) -> None:
         self._others = list(others)
@@ -61,7 +57,7 @@ def files(path: Path) -> set[str]:
 
 
 def named(path: Path) -> set[str]:
-    """Data files that some version refers to."""
+    """Return the names of the data files that a version refers to."""
     names = set()
     for version in lance.dataset(path).versions():
         manifest = open_table(str(path), version=version["version"]).manifest
@@ -78,7 +74,7 @@ def run(path: Path, runner: Runner, retries: int = 3, **options: Any) -> Compact
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("by", ["delete", "update", "columns"])
-def test_only_what_others_changed_is_rewritten_again(tmp_path: Path, by: str, stable: bool) -> None:
+def test_only_changed_groups_are_rewritten_again(tmp_path: Path, by: str, stable: bool) -> None:
     path = tmp_path / "t"
     write(path, stable=stable)
     if stable:
@@ -127,9 +123,7 @@ def test_several_races_in_a_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("index", [None, "BITMAP", "deferred BTREE"])
-def test_what_others_change_in_the_end_is_left_out(
-    tmp_path: Path, index: str | None, stable: bool
-) -> None:
+def test_late_changes_leave_groups_out(tmp_path: Path, index: str | None, stable: bool) -> None:
     path = tmp_path / "t"
     table = write(path, stable=stable)
     options: dict[str, Any] = {}
@@ -190,7 +184,7 @@ def test_appends_are_no_obstacle(tmp_path: Path) -> None:
     assert sorted(ids) == [*range(80), 100]
 
 
-def test_what_another_compaction_did_is_not_done_again(tmp_path: Path) -> None:
+def test_groups_of_another_compaction_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(
@@ -219,7 +213,7 @@ def test_an_index_that_covers_a_part_of_a_group(tmp_path: Path) -> None:
     assert files(path) == named(path)
 
 
-def test_nothing_is_left_of_what_is_given_up(tmp_path: Path) -> None:
+def test_a_failed_compaction_leaves_no_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(lambda: lance.dataset(path).delete("id = 33"))
@@ -255,7 +249,7 @@ def test_an_interrupt_leaves_files_that_a_version_may_need(
     assert len(files(path) - named(path)) == 4
 
 
-def test_limits_count_what_was_kept(tmp_path: Path) -> None:
+def test_limits_count_reused_groups(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(lambda: lance.dataset(path).delete("id = 3"))

@@ -1,4 +1,4 @@
-"""Rows in another order: all of them, once, with their ids and versions."""
+"""Reordered rows: each is written once, with its id and versions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
         assert len(now & covered) == (3 if stable and index == "BITMAP" else 0)
 
 
-def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
+def test_each_live_row_must_be_written_once(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
     ((group),) = plan_reorder(table)
@@ -128,7 +128,7 @@ def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
     assert lance.dataset(path).version == table.version
 
 
-def test_a_row_that_others_delete_meanwhile(tmp_path: Path) -> None:
+def test_a_row_that_another_client_deletes_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
     before = data_files(path)

@@ -1,4 +1,4 @@
-"""Compaction: what it rewrites, that rows stay what they are, and what others may do meanwhile."""
+"""Compaction: the fragments that it rewrites, values and lineage of rows, concurrent changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TestPlan:
         dirty = [fragment(n, size * 2, size) for n, size in enumerate(sizes)]
         assert groups(dirty, target_rows_per_fragment=500) == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
-    def test_what_an_index_covers_is_not_mixed(self) -> None:
+    def test_covered_and_other_fragments_are_not_mixed(self) -> None:
         small = [fragment(n, 10) for n in range(6)]
         planned = groups(small, [0, 1, 2, 3], [2, 3], target_rows_per_fragment=100)
         assert planned == [[0, 1], [2, 3], [4, 5]]
@@ -138,7 +138,7 @@ def nested(first: int, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_rows_stay_what_they_are(tmp_path: Path, version: str, stable: bool) -> None:
+def test_rows_keep_values_and_lineage(tmp_path: Path, version: str, stable: bool) -> None:
     uri = str(tmp_path / "table")
     for at in range(6):
         lance.write_dataset(
@@ -236,7 +236,7 @@ DELETES = {
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", DELETES)
-def test_what_changes_the_same_fragments_is_a_conflict(
+def test_a_change_of_the_same_fragments_is_a_conflict(
     tmp_path: Path, name: str, stable: bool
 ) -> None:
     uri = small_table(tmp_path / "table", stable=stable)
@@ -306,7 +306,7 @@ def test_appends_are_no_obstacle(tmp_path: Path, name: str, stable: bool, indexe
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
-    """It holds the old addresses of all rows, and is told the new ones."""
+    """The index holds the old row addresses; the reuse index maps them to the new ones."""
     uri = small_table(tmp_path / "table")
     if indexed:
         lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -319,7 +319,7 @@ def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
     assert scan.to_table().num_rows == 4
 
 
-def test_an_index_made_meanwhile_that_nobody_tells(tmp_path: Path) -> None:
+def test_an_index_made_meanwhile_without_a_reuse_index(tmp_path: Path) -> None:
     uri = small_table(tmp_path / "table")
     table = open_table(uri)
     results = run(table)
@@ -342,7 +342,7 @@ def test_pylance_overtaken_by_our_compaction(tmp_path: Path) -> None:
     assert ids == [*range(40), 99]
 
 
-def test_reuse_index_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_reuse_index_in_a_separate_file(tmp_path: Path) -> None:
     """Scattered deletions make its bitmaps large; both clients read them, and extend them."""
     uri = str(tmp_path / "table")
     count = 3_000_000
@@ -393,9 +393,7 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     ("kinds", "deferred"),
     [(["BTREE"], False), (["BITMAP"], True), (["BTREE", "BITMAP"], True), ([], False)],
 )
-def test_addresses_are_written_anew_where_that_is_known(
-    tmp_path: Path, kinds: list[str], deferred: bool
-) -> None:
+def test_btree_addresses_are_rewritten(tmp_path: Path, kinds: list[str], deferred: bool) -> None:
     """Pylance's own compaction makes a BTREE index empty if there is a reuse index."""
     uri = small_table(tmp_path / "t")
     for column, kind in zip("ab", kinds, strict=False):

@@ -1,4 +1,4 @@
-"""Columns whose values come by address: what pylance reads of them, and what is refused."""
+"""Columns whose values arrive by row address: pylance reads them; bad addresses are refused."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_new_values_of_columns_that_there_are(tmp_path: Path, version: str) -> None:
+def test_new_values_of_existing_columns(tmp_path: Path, version: str) -> None:
     """Structs too; with stable row ids, the rows that changed and no others have the new
     version.
     """
@@ -256,9 +256,7 @@ def put_all(patch: ColumnRewriter, pieces: list[list[int]], names: list[str]) ->
         ([0, 5], r"row 5 of fragment 0 \(_rowaddr 5\) is deleted"),
     ],
 )
-def test_addresses_that_cannot_be(
-    tmp_path: Path, old: bool, addresses: list[int], message: str
-) -> None:
+def test_invalid_addresses(tmp_path: Path, old: bool, addresses: list[int], message: str) -> None:
     path = tmp_path / "t"
     make(path).delete("id = 5")
     before = {file.name for file in (path / "data").iterdir()}

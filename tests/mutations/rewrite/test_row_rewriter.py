@@ -1,4 +1,4 @@
-"""Rows read by address, and moved to new fragments: all of what they are comes along."""
+"""Rows that are read by address and moved to new fragments keep their values and lineage."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_rows_come_in_the_order_of_their_addresses(path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "message"), [(3, "deleted"), (20, "20 rows"), (9 << 32, "no fragment 9")]
 )
-def test_rows_that_are_none(path: Path, address: int, message: str) -> None:
+def test_addresses_without_a_live_row(path: Path, address: int, message: str) -> None:
     table = open_table(str(path))
     with (
         AddressReader(table, table.schema.fields) as rows,
@@ -105,7 +105,7 @@ def test_rows_that_are_none(path: Path, address: int, message: str) -> None:
         rows.read(np.array([1, address], np.uint64))
 
 
-def test_moving_keeps_what_is_not_given(path: Path) -> None:
+def test_moved_rows_keep_columns_that_are_not_given(path: Path) -> None:
     before = contents(path)
     table = open_table(str(path))
     stable = table.manifest.flags.stable_row_ids
@@ -147,7 +147,7 @@ def test_moving_keeps_what_is_not_given(path: Path) -> None:
     assert of_pylance["money"].to_pylist() == expected["money"]
 
 
-def test_new_rows_go_to_fragments_of_their_own(path: Path) -> None:
+def test_inserted_rows_go_to_separate_fragments(path: Path) -> None:
     table = open_table(str(path))
     mover = RowRewriter(table, table.schema, table.schema.names, tag=b"")
     values = open_dataset(str(path)).to_table(blob_handling="all_binary").to_batches()[0]

@@ -1,4 +1,4 @@
-"""Conditions of deletes and updates that are planned again after others were faster."""
+"""Conditions of deletes and updates that are planned again after a conflict."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ def numbers() -> Iterator[int]:
         ),
     ],
 )
-def test_values_that_are_yielded_once(
+def test_iterators_of_values_are_read_once(
     table: Dataset, change: Callable[[Dataset], Dataset], expected: list[tuple[int, int]]
 ) -> None:
-    """The rows were changed since the table was opened, so that the change is planned twice."""
+    """Another client changed the rows since the table was opened, so the change is planned
+    twice.
+    """
     table.update({"x": 7})
     rows_read = change(table).to_table().to_pylist()
     assert sorted((row["i"], row["x"]) for row in rows_read) == expected
@@ -45,7 +47,7 @@ def test_values_that_are_yielded_once(
 
 
 @pytest.mark.parametrize("filters", [("i", "==", 5), [5], ["abc"]])
-def test_what_is_no_filter(table: Dataset, filters: Any) -> None:
+def test_malformed_filters_are_refused(table: Dataset, filters: Any) -> None:
     for change in (table.delete, lambda given: table.update({"x": 1}, given)):
         with pytest.raises(InvalidInputError, match="a filter must be"):
             change(filters)

@@ -1,6 +1,4 @@
-"""Filters of inserted keys: the same bits as pylance sets, so that each notices the keys of the
-other.
-"""
+"""Filters of inserted keys have the same bits as those of pylance, so both detect conflicts."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("text", KNOWN, ids=len)
-def test_hashes_are_those_that_are_known(text: bytes) -> None:
+def test_hashes_of_the_reference_implementation(text: bytes) -> None:
     rows = np.frombuffer(text * 2, np.uint8).reshape(2, len(text))
     assert xxh64(rows).tolist() == [KNOWN[text]] * 2
 
 
 def filter_of_pylance(path: Path, keys: dict[str, pa.Array]) -> tuple[tuple[int, ...], BloomFilter]:
-    """Have pylance insert keys, and return the filter that it notes."""
+    """Insert keys with pylance, and return the filter that it records."""
     fields = [
         pa.field(name, column.type, nullable=False, metadata=PRIMARY_KEY)
         for name, column in keys.items()
@@ -86,7 +84,7 @@ def test_keys_without_bytes_may_be_any() -> None:
     assert set(filter_.inserted([0]).keys.bitmap) == {0xFF}  # type: ignore[union-attr]
 
 
-def test_keys_with_a_null_are_not_noted() -> None:
+def test_keys_with_a_null_are_not_added() -> None:
     filter_ = KeyFilter([pa.int64(), pa.string()])
     filter_.add(pa.record_batch({"a": [1, None], "b": pa.array([None, "x"])}))
     assert filter_.num_keys == 0

@@ -1,4 +1,4 @@
-"""Changes that are planned anew after others have changed the columns that they are about."""
+"""Mutations that are planned again after another client changed their columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(dataset: Dataset) -> Dataset:
 
 
 @pytest.mark.parametrize(("change", "name", "expected"), [(cast, "a", 0), (add, "d", 1)])
-def test_nothing_is_kept_that_was_computed_of_another_column(
+def test_values_computed_from_another_column_are_discarded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Dataset], Dataset],
@@ -68,12 +68,12 @@ def required(dataset: Dataset) -> None:
 
 
 def another(dataset: Dataset) -> None:
-    """One that gets the id of a column that was dropped."""
+    """Drop a column and add one that gets the same field id."""
     dataset.drop_columns(["v"]).add_columns({"age": pa.scalar(30, pa.int64())})
 
 
 @pytest.mark.parametrize("others", [not_null, required, another])
-def test_a_part_is_not_overwritten_by_rows_of_other_columns(
+def test_a_partial_overwrite_refuses_changed_columns(
     tmp_path: Path, others: Callable[[Dataset], None]
 ) -> None:
     uri = str(tmp_path / "t")
@@ -99,7 +99,7 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
 def test_an_index_does_not_cover_the_first_values_of_a_column(
     tmp_path: Path, index_type: str, stable: bool
 ) -> None:
-    """It was built while the column had none."""
+    """The index was built while the column had no values."""
     uri, copy = str(tmp_path / "t"), str(tmp_path / "c")
     rows = pa.table({"id": pa.array(range(4))})
     lance_spark.write_dataset(rows, uri, enable_stable_row_ids=stable)

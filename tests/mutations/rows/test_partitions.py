@@ -1,6 +1,4 @@
-"""Combinations of values: which there are, and which rows have one of them, judged by Python's
-sets.
-"""
+"""Combinations of values, and the rows that have one of them, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -104,7 +102,7 @@ def test_too_many() -> None:
 @pytest.mark.parametrize(
     "dtype", [pa.float64(), pa.list_(pa.int8()), pa.struct([("x", pa.int8())])]
 )
-def test_columns_that_make_no_partitions(dtype: pa.DataType) -> None:
+def test_columns_that_cannot_define_partitions(dtype: pa.DataType) -> None:
     schema = Schema.from_arrow(pa.schema([("a", dtype)]))
     with pytest.raises(InvalidOptionError, match=r"'a' .* cannot define partitions"):
         partition_columns(schema, ["a"], "t")
