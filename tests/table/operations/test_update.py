@@ -557,7 +557,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         ({"id": None}, "must not be null"),
         ({"_rowid": 3}, "metadata column"),
         ({"word": lambda r: [1] * r.num_rows}, "must return string"),
-        ({"word": lambda r: ["x"]}, "returns 1 for 30"),
+        ({"word": lambda r: ["x"]}, "returns 1 values for 30"),
         ({"id": lambda r: pa.nulls(r.num_rows, pa.int64())}, "must not be null"),
     ):
         for mode in ("rows", "columns"):
