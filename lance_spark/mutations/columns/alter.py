@@ -218,9 +218,7 @@ def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:
 
 
 def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schema, bool]:
-    """Return the schema with new names and nullability, and whether rows of the old one stay
-    valid.
-    """
+    """Return the schema with new names and nullability, and whether old rows stay valid."""
     changes: dict[int, Alteration] = {}
     preserves = True
     for alteration in alterations:

@@ -178,9 +178,7 @@ def _parse(name: str, value: Any, schema: Schema) -> Assignment:
 
 
 def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> Assignment:
-    """Return the assignment of a top-level column: its own, or one made of those of its
-    children.
-    """
+    """Return the assignment of a top-level column: given, or made of those of its children."""
     if (top,) in given:
         return given[(top,)]
     children = {path[1:]: child for path, child in given.items() if path[0] == top}

@@ -64,8 +64,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ColumnTask:
-    """Fragments whose columns one task computes. Can be pickled if its transform can; holds no
-    manifest.
+    """Fragments whose columns one task computes. Can be pickled if its transform can.
 
     Attributes
     ----------
@@ -360,8 +359,7 @@ class Computation:
         return self._done.keys()
 
     def start(self, table: OpenTable, read: Schema, schema: Schema) -> None:
-        """Start the computation for a version; keep the files of an earlier one that are still
-        valid.
+        """Start the computation for a version, and keep files that are still valid for it.
 
         Parameters
         ----------

@@ -459,9 +459,7 @@ def _needs_reuse(manifest: Manifest) -> bool:
 def _remapped(
     paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], written: list[str]
 ) -> list[RewrittenIndex]:
-    """Rewrite the BTREE indexes that hold addresses, and add the paths of their files to
-    `written`.
-    """
+    """Rewrite the BTREE indexes that hold addresses, and add their paths to `written`."""
     # Imported late: tables without such an index do not need this module.
     from lance_spark.mutations.compaction.remap_btree import AddressMap, files_of, remap_btree
 

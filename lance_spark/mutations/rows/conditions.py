@@ -76,8 +76,7 @@ def parse_conditions(
 
 
 def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[OpenTable], None]:
-    """Return a check for newer versions: it raises an error if rows that addresses select may have
-    moved.
+    """Return a check for newer versions that raises an error if addressed rows may have moved.
 
     See `RowAddressGuard.check`.
     """

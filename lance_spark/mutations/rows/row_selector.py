@@ -103,9 +103,7 @@ class RowSelector:
             raise self._moved(table, address)
 
     def _check_not_moved(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
-        """Raise an error if a row may have moved: at its old address, it looks like a deleted
-        row.
-        """
+        """Raise an error if a row may have moved: its old address looks deleted."""
         self._guard.follow(table)
         vacated = sorted(self._guard.vacated.keys() & rows.keys())
         if not vacated:

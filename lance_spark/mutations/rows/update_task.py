@@ -104,8 +104,7 @@ class UpdateResult(Written):
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Fragments whose rows one task updates. Can be pickled if its functions can; holds no
-    manifest.
+    """Fragments whose rows one task updates. Can be pickled if its functions can.
 
     Attributes
     ----------
