@@ -140,7 +140,7 @@ def test_rows_that_there_are_not(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path))
     with pytest.raises(InvalidInputError, match="row address 42 not found"):
         dataset.delete(addresses=[42])
-    with pytest.raises(InvalidInputError, match="row address .* not found"):
+    with pytest.raises(InvalidInputError, match=r"row address .* not found"):
         dataset.delete(addresses=[9 << 32])
     with pytest.raises(InvalidInputError, match="30 rows"):
         dataset.delete(indices=[30])
