@@ -1,3 +1,1 @@
-"""Mutations: changes of rows, columns and files. Each is planned, run as tasks, and committed
-once.
-"""
+"""Mutations: changes of rows, columns and files, each planned, run as tasks, and committed once."""

@@ -98,7 +98,9 @@ def commit_rows(
     with after_failure(lambda: _discard(table, unneeded)):
         manifest = commit_operation(table, operation, options)
     touched = operation.touched_fragments
-    used = set(deletion_paths(one for one in manifest.fragments if one.id in touched))
+    used = set(
+        deletion_paths(fragment for fragment in manifest.fragments if fragment.id in touched)
+    )
     with suppress(StorageError):
         table.store.delete(_new_deletion_files(table, operation) - used)
     return manifest
@@ -137,7 +139,7 @@ def change_schema(
 
 
 def check_writable(table: OpenTable) -> None:
-    """Refuse a table that the commit would refuse.
+    """Raise an error for a table that the commit would refuse.
 
     Raises
     ------
@@ -147,7 +149,7 @@ def check_writable(table: OpenTable) -> None:
 
 
 def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
-    """Refuse to plan a change that the commit would refuse.
+    """Raise an error for a change of rows that the commit would refuse.
 
     Parameters
     ----------
@@ -159,7 +161,7 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
     ------
     UnsupportedFeatureError
     CorruptTableError
-        Two fragments have one id.
+        Two fragments have the same id.
     """
     manifest = table.manifest
     check_writable(table)
@@ -174,14 +176,14 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
 
 
 def check_names(columns: object, argument: str) -> list[str]:
-    """Return names of columns that a caller gives.
+    """Return a given list of names of columns.
 
     Raises
     ------
     InvalidInputError
         The value is not a list of strings.
     """
-    if not isinstance(columns, list | tuple) or not all(isinstance(one, str) for one in columns):
+    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise InvalidInputError(f"{argument} must be a list of names, not {columns!r}")
     return list(columns)
 
@@ -191,9 +193,9 @@ def _discard(table: OpenTable, operation: Delete | Update) -> None:
     with suppress(StorageError):
         table.store.delete(_new_deletion_files(table, operation))
     if isinstance(operation, Update):
-        known = {file.path for one in table.manifest.fragments for file in one.files}
-        files = [file for one in operation.fragments for file in one.files]
-        new = Fragment(0, [file for file in files if file.path not in known], 0)
+        existing = {file.path for fragment in table.manifest.fragments for file in fragment.files}
+        files = [file for fragment in operation.fragments for file in fragment.files]
+        new = Fragment(0, [file for file in files if file.path not in existing], 0)
         with suppress(StorageError):
             delete_fragments(table.paths, [*operation.new_fragments, new])
 
@@ -201,5 +203,7 @@ def _discard(table: OpenTable, operation: Delete | Update) -> None:
 def _new_deletion_files(table: OpenTable, operation: Delete | Update) -> set[str]:
     """Return the deletion files of an operation that the version does not have yet."""
     touched = operation.touched_fragments
-    known = deletion_paths(one for one in table.manifest.fragments if one.id in touched)
-    return set(operation.deletion_files) - set(known)
+    existing = deletion_paths(
+        fragment for fragment in table.manifest.fragments if fragment.id in touched
+    )
+    return set(operation.deletion_files) - set(existing)

@@ -1,6 +1,6 @@
-"""The indexes of a table as its owner sees them: what there is, and taking one away.
+"""List, describe and drop the indexes of a table.
 
-Names, types and fields are those of pylance. An index has one or more segments, each built from
+Names, types and attributes are those of pylance. An index has one or more segments, each built from
 some fragments.
 """
 
@@ -27,7 +27,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
-#: As deep as schemas are nested.
+#: Maximum depth of nested fields, as for schemas.
 _MAX_DEPTH = 64
 _TYPES = {
     "BTREE": "BTree",
@@ -44,30 +44,29 @@ _TYPES = {
     "FRAGMENT_REUSE": "FragmentReuse",
     "MEM_WAL": "MemWal",
 }
-#: The name of a field that there is no more: its column was dropped or cast while the index was
-#: built.
+#: Name of a missing field: its column was dropped or cast while the index was built.
 UNKNOWN = "<unknown>"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSegment:
-    """A part of an index that was built at once.
+    """A segment of an index.
 
     Attributes
     ----------
     uuid : str
-        Names its folder below _indices/.
+        Name of its folder below _indices/.
     dataset_version : int
-        The version that it was built on.
+        The version that the segment was built on.
     fragment_ids : set of int or None
-        The fragments that it covers, some of which may be gone; None if nobody knows. It cannot be
-        changed.
+        The fragments that it covers, some of which may be removed; None if not recorded. The set
+        is immutable.
     index_version : int
     created_at : datetime or None
     size_bytes : int or None
-        Of its files, if they are noted.
+        Size of its files, if recorded.
     base_id : int or None
-        The base path it lies below, if not in the table itself.
+        Id of the base path of its files; None for the table itself.
     """
 
     uuid: str
@@ -90,11 +89,11 @@ class IndexDescription:
         For example ``BTree`` or ``IVF_PQ``.
     type_url : str
     fields : tuple of int
-        Ids of the fields that it is on.
+        Ids of the indexed fields.
     field_names : tuple of str
-        Their names, dotted inside of structs.
+        Their names; a child of a struct has a path with dots.
     num_rows_indexed : int
-        Live rows of the fragments that it covers.
+        Number of live rows of the covered fragments.
     segments : tuple of IndexSegment
     """
 
@@ -113,31 +112,31 @@ class IndexDescription:
 
     @property
     def total_size_bytes(self) -> int | None:
-        """Bytes of all files; None if some are not noted."""
+        """Size of all files in bytes; None if a size is not recorded."""
         sizes = [segment.size_bytes for segment in self.segments]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def type_of(index: table_pb2.IndexMetadata) -> str:
+def index_type_of(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index as pylance names it.
 
     Raises
     ------
     CorruptTableError
-        Its details cannot be read.
+        The details of the index cannot be decoded.
     """
-    kind = indexes.type_of_index(index)
-    return _vector_type(index) if kind == "VECTOR" else _TYPES.get(kind, kind)
+    stored = indexes.type_of_index(index)
+    return _vector_type(index) if stored == "VECTOR" else _TYPES.get(stored, stored)
 
 
 def list_indices(table: OpenTable) -> list[dict[str, Any]]:
-    """Return what pylance tells of each segment; see `Dataset.list_indices`."""
+    """Return the segments as pylance describes them; see `Dataset.list_indices`."""
     names = _field_names(table.manifest)
     content = _reuse_content(table)
     return [
         {
             "name": index.name,
-            "type": type_of(index),
+            "type": index_type_of(index),
             "uuid": indexes.uuid_of(index),
             "fields": [names.get(number, UNKNOWN) for number in index.fields],
             "version": index.dataset_version,
@@ -152,13 +151,14 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
     """Return the indexes; see `Dataset.describe_indices`."""
     names = _field_names(table.manifest)
     content = _reuse_content(table)
-    rows = {item.id: item.num_rows for item in counted_fragments(table.paths, table.manifest)}
+    fragments = counted_fragments(table.paths, table.manifest)
+    rows = {fragment.id: fragment.num_rows for fragment in fragments}
     live = BitMap(rows)
-    results: dict[str, list[table_pb2.IndexMetadata]] = {}
+    by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
     for index in _sorted(table):
-        results.setdefault(index.name, []).append(index)
+        by_name.setdefault(index.name, []).append(index)
     described = []
-    for name, segments in results.items():
+    for name, segments in by_name.items():
         covered = BitMap()
         for segment in segments:
             covered |= (_covered(segment, content) or BitMap()) & live
@@ -166,12 +166,12 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
         described.append(
             IndexDescription(
                 name=name,
-                index_type=type_of(first),
+                index_type=index_type_of(first),
                 type_url=first.index_details.type_url,
                 fields=tuple(first.fields),
                 field_names=tuple(names.get(number, UNKNOWN) for number in first.fields),
                 num_rows_indexed=sum(rows[number] for number in covered),
-                segments=tuple(_segment(item, content) for item in segments),
+                segments=tuple(_segment(index, content) for index in segments),
             )
         )
     return described
@@ -183,17 +183,18 @@ def drop_index(
     options: CommitOptions,
 ) -> OpenTable:
     """Drop an index; its files stay until cleanup. See `Dataset.drop_index`."""
-    segments = [one for one in indexes.section_of(table.manifest).indices if one.name == name]
+    segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
     if not segments:
-        known = sorted({index.name for index in indexes.section_of(table.manifest).indices})
+        existing = sorted({index.name for index in indexes.section_of(table.manifest).indices})
         raise InvalidInputError(
-            f"{table.store.display}: there is no index {name!r}; there are "
-            f"{', '.join(known) or 'none'}"
+            f"{table.store.display}: index {name!r} not found; the indexes are "
+            f"{', '.join(existing) or 'none'}"
         )
     if indexes.is_system(segments[0]):
         raise InvalidInputError(
-            f"{table.store.display}: {name} is no index of a column, but what other indexes rely "
-            "on; it cannot be dropped"
+            f"{table.store.display}: index {name} cannot be dropped: it is not an index of a "
+            "column, "
+            "and other indexes need it"
         )
     return at_version(table, commit_operation(table, CreateIndex((), tuple(segments)), options))
 
@@ -208,7 +209,7 @@ def _segment(
 ) -> IndexSegment:
     created = None
     if index.HasField("created_at"):
-        # Before the epoch, or past what dates can be: damage that harms nobody.
+        # A time out of the range of dates is harmless damage.
         try:
             created = datetime.datetime.fromtimestamp(index.created_at / 1000, datetime.UTC)
         except (OverflowError, ValueError, OSError):
@@ -252,17 +253,19 @@ def _reuse_content(
 
 
 def _vector_type(index: table_pb2.IndexMetadata) -> str:
-    # Readers of other tables need none of these messages.
+    # Imported late: only vector indexes need these messages.
     from lance_spark.proto import index_pb2
 
     details = index_pb2.VectorIndexDetails()
     try:
         details.ParseFromString(index.index_details.value)
     except DecodeError as error:
-        raise CorruptTableError(f"index {index.name!r}: no readable details: {error}") from None
+        raise CorruptTableError(
+            f"index {index.name!r}: its details cannot be decoded: {error}"
+        ) from None
     compression = details.WhichOneof("compression")
     if compression is None and not index.index_details.value:
-        # Early writers left it to the index's own files.
+        # Early writers recorded the type only in the files of the index.
         return "Vector"
     hnsw = "HNSW_" if details.HasField("hnsw_index_config") else ""
     return f"IVF_{hnsw}{(compression or 'flat').upper()}"
@@ -272,10 +275,10 @@ def _field_names(manifest: Manifest) -> Mapping[int, str]:
     names: dict[int, str] = {}
     depths: dict[int, int] = {}
     for field in manifest.message.fields:
-        above = names.get(field.parent_id)
-        names[field.id] = field.name if above is None else f"{above}.{field.name}"
+        parent = names.get(field.parent_id)
+        names[field.id] = field.name if parent is None else f"{parent}.{field.name}"
         depths[field.id] = depths.get(field.parent_id, 0) + 1
-        # Names of thousands, each inside the one before, are gigabytes.
+        # The names of thousands of nested fields would take gigabytes.
         if depths[field.id] > _MAX_DEPTH:
             raise CorruptTableError(
                 f"{manifest.name}: field {field.name!r} is nested more than {_MAX_DEPTH} deep"

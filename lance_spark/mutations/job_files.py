@@ -1,11 +1,12 @@
-"""Files of a job that came to nothing: of a task that ran twice, was killed, or whose job failed.
+"""Removal of the files of a job that no version refers to.
 
-All files that the tasks of one job write carry its tag, and nothing but the commit refers to them.
+A task that ran twice, was killed, or belongs to a failed job leaves such files. The names of all
+files of a job have its tag:
 
-| file | where the tag is |
+| file | position of the tag |
 | --- | --- |
-| data file, folder of its blobs | the last 6 bytes of the UUID that names it |
-| deletion file | its first 5 bytes are the highest of the id that ends the name |
+| data file, folder of its blobs | the last 6 bytes of the UUID in the name |
+| deletion file | its first 5 bytes are the highest bytes of the id at the end of the name |
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from lance_spark.table.rows.deletion_writer import has_tag
 
 
 def new_tag() -> bytes:
-    """Return what no other job has."""
+    """Return a random tag, which no other job has."""
     return secrets.token_bytes(TAG_BYTES)
 
 
 @contextmanager
-def aborted_on_error(abort: Callable[[], object]) -> Iterator[None]:
-    """Have a task that fails delete what it wrote; what fails of that is left to the sweep, and the
-    task's own error is raised.
+def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
+    """Call `abort`, which deletes the files of a task, if the task raises an error.
+
+    Errors of `abort` are ignored: the sweep deletes the remaining files.
     """
     try:
         yield
@@ -46,38 +48,37 @@ def aborted_on_error(abort: Callable[[], object]) -> Iterator[None]:
 def sweep(
     table: OpenTable,
     tag: bytes,
-    kept: Manifest | Iterable[Manifest] | None = None,
+    committed: Manifest | Iterable[Manifest] | None = None,
     *,
     targets: Sequence[int | None] = (None,),
 ) -> int:
-    """Delete the files of a job that no version refers to. Lists the data files and the deletion
-    files.
+    """Delete the files of a job that no version refers to. Lists all data files and deletion files.
 
     Parameters
     ----------
     table : OpenTable
-        At a version with the base paths that were written to.
+        A version that has the base paths of all targets.
     tag : bytes
-        Of the job.
-    kept : Manifest or iterable of Manifest, optional
-        Versions whose files stay: those that the job committed.
+        Tag of the job.
+    committed : Manifest or iterable of Manifest, optional
+        The versions that the job committed. Their files stay.
     targets : sequence of int or None
-        Ids of the base paths that data files went to; None for the table itself.
+        Targets of the data files: ids of base paths, or None for the table itself.
 
     Returns
     -------
     int
-        How many files it deleted, blobs not counted.
+        Number of deleted files, without blob files.
 
     Raises
     ------
     ValueError
-        The tag is too short: files of others could carry it.
+        The tag is too short, so that files of another job could have it.
     StorageError
     """
     if len(tag) != TAG_BYTES:
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
-    manifests = [kept] if isinstance(kept, Manifest) else list(kept or ())
+    manifests = [committed] if isinstance(committed, Manifest) else list(committed or ())
     fragments = [fragment for manifest in manifests for fragment in manifest.fragments]
     data = {(file.base_id, file.path) for fragment in fragments for file in fragment.files}
     deletions = {
@@ -89,18 +90,18 @@ def sweep(
     for target in targets:
         store, path = table.paths.locate(target, DATA, "x")
         folder = path.rpartition("/")[0]
-        # A folder of blobs can be there without its data file, which is closed after them.
-        result = {*written_by(store.list_names(folder), tag)}
-        result |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
-        gone = [name for name in sorted(result) if (target, name) not in data]
-        files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in gone)
+        # A folder of blobs can exist without its data file, which is closed after the blobs.
+        names = {*written_by(store.list_names(folder), tag)}
+        names |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
+        unused = [name for name in sorted(names) if (target, name) not in data]
+        files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in unused)
         delete_fragments(table.paths, [Fragment(0, files, 0)])
-        count += len(gone)
+        count += len(unused)
     return count + _sweep_deletions(table.store, tag, deletions)
 
 
-def _sweep_deletions(store: ObjectStore, tag: bytes, kept: set[str]) -> int:
+def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
     names = [name for name in store.list_names(DELETIONS) if has_tag(name, tag)]
-    gone = [name for name in names if name not in kept]
-    store.delete([join(DELETIONS, name) for name in gone])
-    return len(gone)
+    unused = [name for name in names if name not in committed]
+    store.delete([join(DELETIONS, name) for name in unused])
+    return len(unused)

@@ -1,9 +1,9 @@
-"""What must not become of columns of a table with a MemWAL.
+"""Checks of changes of columns in tables with a MemWAL.
 
-Rows of its logs and SSTables have the fields that the table had when they were written, and are
-matched by field id. A column that gets a new id, by a cast, or that must not be null has no values
-in them; a column that is computed is not computed for them. pylance refuses these three. Dropping a
-column of the key, or one that rows are assigned to shards by, makes the shards unreadable.
+Rows in the logs and SSTables of a MemWAL have the fields that the table had when they were written,
+and are matched by field id. These rows would have no values in a column with a new id after a cast,
+in a column that was made not nullable, and in a new computed column. pylance refuses these three
+changes. A shard becomes unreadable if a column of its key or of its sharding is dropped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lance_spark.table.open import OpenTable
 
 
 def check_no_mem_wal(table: OpenTable, change: str) -> None:
-    """Refuse a change of columns on a table with a MemWAL.
+    """Raise an error for a change of columns if the table has a MemWAL.
 
     Parameters
     ----------
     table : OpenTable
     change : str
-        What the change would do, for example "column 'a' cannot be cast".
+        The refused change, for example "column 'a' cannot be cast".
 
     Raises
     ------
@@ -39,7 +39,7 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
 
 
 def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
-    """Refuse to drop columns that a MemWAL finds its rows by.
+    """Raise an error if a MemWAL needs one of the columns to drop.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
                 return table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
             except DecodeError as error:
                 raise CorruptTableError(
-                    f"{table.manifest.name}: no readable details of index {MEM_WAL}: {error}"
+                    f"{table.manifest.name}: the details of index {MEM_WAL} cannot be decoded: "
+                    f"{error}"
                 ) from None
     return None
 
@@ -82,6 +83,5 @@ def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
 def _refusal(table: OpenTable, change: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{table.store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows "
-        "this change would not reach; compact "
-        "its rows into the table and drop the index first"
+        "this change would not reach; compact its rows into the table and drop the index first"
     )

@@ -1,14 +1,14 @@
-"""Appends that bring new columns: rows and schema change in one version.
+"""Appends with new columns: one version adds rows and changes the schema.
 
 | part of the `Merge` | content |
 | --- | --- |
-| schema | the table's columns, then the new ones, nullable, with ids that no field ever had |
-| fragments | those of the table, whose rows are null in the new columns, then the new ones |
+| schema | the table's columns, then the new columns, nullable, with ids that were never used |
+| fragments | the table's fragments, with nulls in the new columns, then the new fragments |
 
-The new rows may lack columns of the table that are nullable. New columns can be children of structs
-too, from files of version 2.2 on. If others commit first, the `Merge` is planned anew on the newest
-version, as long as its columns are the ones that the write was planned with: the data files name
-the ids of their fields. Specification: table/commit/transaction.md.
+The new rows can lack nullable columns of the table. New columns can also be children of structs,
+from file version 2.2 on. If another client commits first, the `Merge` is planned again on the
+newest version, provided that its columns are those that the write was planned on: the data files
+hold the ids of these fields. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names
 
-#: pylance reads tables whose structs have children that files lack from this version on.
+#: File version from which on pylance reads structs with children that some files lack.
 _FIRST_WITH_NEW_CHILDREN = (2, 2)
 
 
@@ -53,7 +53,7 @@ class MergeSchema(WriteStrategy):
     Attributes
     ----------
     schema : Schema
-        All columns of the table afterwards.
+        All columns of the table after the append.
     """
 
     schema: Schema
@@ -61,12 +61,12 @@ class MergeSchema(WriteStrategy):
     def commit(
         self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
     ) -> Manifest:
-        """Make the fragments and their columns part of the table.
+        """Commit the new fragments and columns.
 
         Raises
         ------
         CommitConflictError
-            Another client changed the columns.
+            Another client changed the columns of the table.
         LanceError
             Errors of `commit`.
         """
@@ -95,7 +95,7 @@ class MergeSchema(WriteStrategy):
 
 
 class _OvertakenError(Exception):
-    """Others changed the columns."""
+    """Another client changed the columns."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
@@ -103,34 +103,35 @@ class _OvertakenError(Exception):
 
 
 def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob:
-    """Plan an append of data that may have columns which the table does not have.
+    """Plan an append of data that can have new columns.
 
     Parameters
     ----------
     uri : str
         Root of the table, or of one of its branches.
     schema : pa.Schema
-        Of the data.
+        Schema of the data.
     **options
-        Of `begin_write`.
+        Options of `begin_write`.
 
     Returns
     -------
     WriteJob
-        With the strategy `MergeSchema`, if there are new columns.
+        With the strategy `MergeSchema` if the data has new columns.
 
     Raises
     ------
     SchemaMismatchError
-        Columns that the table has are of other types, or must not be null and are missing.
+        A column of the table has another type in the data, or is missing and must not be null.
     UnsupportedFeatureError, UnsupportedTypeError
         The files of the table cannot have such columns.
     LanceError
-        What `begin_write` raises.
+        Errors of `begin_write`.
     """
     if options.get("mode", "append") != "append":
         raise InvalidOptionError(
-            f"{parse_uri(uri).display}: schemas are merged by appends; an overwrite replaces them"
+            f"{parse_uri(uri).display}: only an append can merge the schema; an overwrite replaces "
+            "it"
         )
     fit = _Fit(schema)
     job = begin_write(uri, schema, fit=fit, **options)
@@ -140,12 +141,12 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
 
 
 class _Fit:
-    """Fits data to a table that gets the data's new columns.
+    """Fits data to a table, and adds the new columns of the data to the table's schema.
 
     Attributes
     ----------
     merged : Schema or None
-        All columns of the table afterwards, if there are new ones.
+        All columns of the table after the append, if the data has new columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -157,49 +158,47 @@ class _Fit:
         version = base.data_storage_version
         given = new_schema(self._schema, version)
         first = max_field_id(base.to_proto()) + 1
-        merged, after = _with_new(base.schema.fields, given.fields, -1, first)
+        merged, next_id = _with_new(base.schema.fields, given.fields, -1, first)
         table = base.schema
-        if after > first:
-            check_names(item.name for item in merged)
-            inside = [
-                item.name
-                for item, old in zip(merged, table.fields, strict=False)
-                if len(list(item.walk())) != len(list(old.walk()))
+        if next_id > first:
+            check_names(field.name for field in merged)
+            extended = [
+                field.name
+                for field, old in zip(merged, table.fields, strict=False)
+                if len(list(field.walk())) != len(list(old.walk()))
             ]
-            if inside and version < _FIRST_WITH_NEW_CHILDREN:
+            if extended and version < _FIRST_WITH_NEW_CHILDREN:
                 raise UnsupportedFeatureError(
-                    f"{name}: column {inside[0]!r} gets no new children in data files of version "
-                    f"{version[0]}.{version[1]}; "
-                    "overwrite the table with data storage version 2.2"
+                    f"{name}: column {extended[0]!r} cannot get new children in data files of "
+                    f"version {version[0]}.{version[1]}; overwrite the table with data storage "
+                    "version 2.2"
                 )
             table = self.merged = replace(table, fields=merged)
         return filled_by(table, data, name)
 
 
 def _with_new(
-    there: Sequence[Field], given: Sequence[Field], parent_id: int, next_id: int
+    existing: Sequence[Field], given: Sequence[Field], parent_id: int, next_id: int
 ) -> tuple[tuple[Field, ...], int]:
-    """Return fields with those that only the data has behind them, and the id that the next new one
-    gets.
-    """
-    places = {item.name: position for position, item in enumerate(there)}
-    result = list(there)
-    for item in given:
-        position = places.get(item.name)
+    """Return the existing fields, then the new fields of the data, and the next free field id."""
+    positions = {field.name: position for position, field in enumerate(existing)}
+    merged = list(existing)
+    for field in given:
+        position = positions.get(field.name)
         if position is None:
-            added, next_id = renumbered(replace(item, nullable=True), next_id, parent_id)
-            result.append(added)
+            added, next_id = renumbered(replace(field, nullable=True), next_id, parent_id)
+            merged.append(added)
             continue
-        old = result[position]
-        if old.logical_type == item.logical_type == "struct" and not old.is_packed:
-            children, next_id = _with_new(old.children, item.children, old.id, next_id)
+        old = merged[position]
+        if old.logical_type == field.logical_type == "struct" and not old.is_packed:
+            children, next_id = _with_new(old.children, field.children, old.id, next_id)
             if children != tuple(old.children):
-                result[position] = replace(old, children=children)
-    return tuple(result), next_id
+                merged[position] = replace(old, children=children)
+    return tuple(merged), next_id
 
 
 def _columns(manifest: Manifest) -> tuple[list[bytes], int]:
-    """Return what tells the columns of a version, and the ids that are free."""
+    """Return the stored fields of a version, and its highest field id."""
     proto = manifest.to_proto()
-    described = [one.SerializeToString(deterministic=True) for one in proto.fields]
-    return described, max_field_id(proto)
+    fields = [field.SerializeToString(deterministic=True) for field in proto.fields]
+    return fields, max_field_id(proto)

@@ -1,6 +1,4 @@
-"""Configuration of a table, metadata of the table, its schema and its fields; older versions
-brought back.
-"""
+"""Updates of the configuration, metadata and base paths of a table; restore of older versions."""
 
 from __future__ import annotations
 
@@ -43,9 +41,9 @@ def update_config(
     config, table_metadata, schema_metadata : mapping of str to str or None, optional
         Values to set; None deletes.
     field_metadata : mapping of str to such a mapping, optional
-        By name of a column, or dotted path of a child.
+        Values by name of a column, or by path of a child with dots.
     replace : bool
-        Whether what is not named goes.
+        Whether keys that are not given are deleted.
     options : CommitOptions
 
     Returns
@@ -56,11 +54,11 @@ def update_config(
     Raises
     ------
     InvalidInputError
-        There is no such field, or a value is no string.
+        A field does not exist, or a value is not a string.
     CommitConflictError
-        Others changed the same keys, or the metadata of the same thing.
+        Another client changed the same keys, or the metadata of the same field.
     LanceError
-        What `commit` raises.
+        Errors of `commit`.
     """
     maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
     updates = {
@@ -102,37 +100,37 @@ def repoint_base(
     def plan(current: OpenTable) -> UpdateBases:
         name = current.store.display
         bases = current.manifest.base_paths
-        result = _base(bases, base, name)
-        moved = replace(result, path=parse_uri(path).uri)
+        old = _base(bases, base, name)
+        moved = replace(old, path=parse_uri(path).uri)
         shown = parse_uri(moved.path).display
-        if moved == result:
-            raise InvalidInputError(f"{name}: base path {base!r} leads to {shown} already")
-        paths = TablePaths(current.store, {**bases, result.id: moved}, current.store.options)
+        if moved == old:
+            raise InvalidInputError(f"{name}: base path {base!r} already points to {shown}")
+        paths = TablePaths(current.store, {**bases, old.id: moved}, current.store.options)
         needed, missing = missing_files(paths, current.manifest, moved)
         if missing:
             raise MissingFileError(
-                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are not below "
-                f"{shown}, or have other sizes "
-                f"there: {missing[0]} for one; copy them there first"
+                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are missing "
+                f"below {shown}, or have other sizes there, for example {missing[0]}; copy them "
+                "there first"
             )
         return UpdateBases((moved,), replaces=True)
 
     return change_schema(table, plan, options)
 
 
-def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BasePath:
-    for number, item in bases.items():
-        if wanted == (number if isinstance(wanted, int) else item.name):
-            return item
-    known = ", ".join(f"{item.id} ({item.name!r})" for item in bases.values()) or "none"
-    raise InvalidInputError(f"{table} has no base path {wanted!r}; it has {known}")
+def _base(bases: Mapping[int, BasePath], id_or_name: int | str, table: str) -> BasePath:
+    for number, base in bases.items():
+        if id_or_name == (number if isinstance(id_or_name, int) else base.name):
+            return base
+    existing = ", ".join(f"{base.id} ({base.name!r})" for base in bases.values()) or "none"
+    raise InvalidInputError(f"{table} has no base path {id_or_name!r}; it has {existing}")
 
 
 def restore(
     table: OpenTable,
     options: CommitOptions,
 ) -> OpenTable:
-    """Make the version that a table is open at the newest.
+    """Commit a new version with the content of the version that a table is open at.
 
     Parameters
     ----------
@@ -147,9 +145,9 @@ def restore(
     Raises
     ------
     VersionNotFoundError
-        A cleanup is removing the version.
+        Cleanup is removing the version.
     LanceError
-        What `commit` raises.
+        Errors of `commit`.
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
@@ -159,10 +157,10 @@ def restore(
 
 
 def _check_key(path: tuple[Field, ...], update: MapUpdate, name: str) -> None:
-    """Refuse a primary key that could be null, which pylance does not open."""
-    chosen = update.entries.get(_PRIMARY_KEY) or ""
-    if chosen.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
+    """Raise an error for a nullable primary key: pylance refuses to open such a table."""
+    flag = update.entries.get(_PRIMARY_KEY) or ""
+    if flag.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
         raise InvalidInputError(
-            f"column {name!r} can be null, and so cannot be a primary key; make it and what it "
-            "lies in not nullable first"
+            f"column {name!r} is nullable, so it cannot be a primary key; make it and all fields "
+            "above it not nullable first"
         )

@@ -1,10 +1,8 @@
-"""Moving fragments to another base path: other buckets, regions and tiers, or back to the table
-itself.
+"""Move fragments to another base path, for example in another bucket, or to the table itself.
 
-The rows of each fragment that moves are written to the base path, without those that are deleted,
-and the new fragment takes the place of the old one: a compaction
-(`lance_spark.mutations.compaction.run`) of chosen fragments, each by itself. Rows keep their ids in
-tables with stable row ids. The old files stay where they are, for older versions.
+The live rows of each fragment are written to the target, and the new fragment replaces the old one:
+a compaction (`lance_spark.mutations.compaction.run`) that rewrites each given fragment alone. Rows
+keep their ids in tables with stable row ids. The old files stay, for older versions.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable
 
 
-def moving_to(table: OpenTable, base: str) -> OpenTable:
-    """Return a table whose changes write their data files to one base path.
+def with_target(table: OpenTable, base: str) -> OpenTable:
+    """Return a table whose mutations write their data files to a base path.
 
     Parameters
     ----------
@@ -33,23 +31,24 @@ def moving_to(table: OpenTable, base: str) -> OpenTable:
     Raises
     ------
     InvalidInputError
-        It is empty, or no text.
+        The base path is empty, or not a string.
     """
     if not isinstance(base, str) or not base:
         raise InvalidInputError(
-            f"{table.store.display}: give the name or the path of the base path that fragments "
-            f"move to, not {base!r}"
+            f"{table.store.display}: the base path that fragments move to must be a name or a "
+            "path, "
+            f"not {base!r}"
         )
     return replace(table, target_bases=TargetBases((base,)))
 
 
 def check_fragment_ids(table: OpenTable, fragment_ids: Collection[int]) -> frozenset[int]:
-    """Return the ids of fragments that move.
+    """Return the ids of the fragments to move.
 
     Raises
     ------
     InvalidInputError
-        The table has no fragment of such an id.
+        A fragment does not exist.
     """
     chosen = frozenset(fragment_ids)
     missing = sorted(
@@ -70,14 +69,14 @@ def move_fragments(
     num_threads: int | None,
     options: CommitOptions,
 ) -> tuple[OpenTable, CompactionMetrics]:
-    """Move fragments on this machine; see `Dataset.move_fragments`."""
+    """Move fragments in this process; see `Dataset.move_fragments`."""
     chosen = (
         frozenset(fragment.id for fragment in table.manifest.fragments)
         if fragment_ids is None
         else check_fragment_ids(table, fragment_ids)
     )
     moved, metrics = compact(
-        moving_to(table, base),
+        with_target(table, base),
         CompactionOptions(moved_fragment_ids=chosen, num_threads=num_threads),
         options,
     )

@@ -1,6 +1,6 @@
-"""Runners: where the tasks of a mutation run, in this process or on a cluster.
+"""Runners of the tasks of a mutation: in this process, or on a cluster.
 
-A mutation is planned, its tasks run and it is committed once, wherever the tasks run.
+Plan, tasks and commit of a mutation are the same with all runners.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Runner(ABC):
     Attributes
     ----------
     tag : bytes
-        Ends the names of the files that tasks write, so that a sweep finds them; empty for none.
+        Tag in the names of the files that tasks write, so that a sweep finds them; can be empty.
     """
 
     tag: bytes = b""
@@ -42,9 +42,9 @@ class Runner(ABC):
         ----------
         tasks : sequence
         run : callable
-            Runs one task; for a cluster a function of a module, or a method of a class of a module.
+            Runs one task. A cluster needs a function of a module, or a method of a class of one.
         undo : callable
-            Deletes the files of a task, given its result, if another task fails.
+            Deletes the files of a task by its result. Called if another task fails.
 
         Returns
         -------
@@ -92,7 +92,7 @@ def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = No
 
 
 def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
-    """Refuse two results of one fragment: a task that ran twice would double its rows.
+    """Raise an error for two results of one fragment: the rows of a repeated task would double.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
     ------
     InvalidInputError
     """
-    twice = [number for number, times in Counter(fragment_ids).items() if times > 1]
-    if twice:
+    repeated = [number for number, count in Counter(fragment_ids).items() if count > 1]
+    if repeated:
         raise InvalidInputError(
-            f"{table.store.display}: two results are about fragment {twice[0]}; give one result of "
+            f"{table.store.display}: two results are of fragment {repeated[0]}; give one result of "
             "each task, the first if it ran twice"
         )

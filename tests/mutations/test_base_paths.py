@@ -1,4 +1,4 @@
-"""Where changes write their data files: in the base path of the fragment, or in chosen target bases; pylance reads what comes of it."""
+"""Mutations write data files to the base path of the fragment or to target bases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def new_table(tmp_path: Path, **options: Any) -> Dataset:
 
 def places(dataset: Dataset) -> list[list[int | None]]:
     """Return the base paths of the data files of each fragment."""
-    return [[file.base_id for file in one.files] for one in dataset.fragments]
+    return [[file.base_id for file in fragment.files] for fragment in dataset.fragments]
 
 
 def data_files(tmp_path: Path) -> set[str]:
@@ -52,9 +52,9 @@ def data_files(tmp_path: Path) -> set[str]:
 def same_in_pylance(dataset: Dataset) -> list[dict[str, Any]]:
     theirs = lance.dataset(dataset.uri)
     theirs.validate()
-    found = theirs.to_table().sort_by("id")
-    assert dataset.to_table().sort_by("id") == found
-    return list(found.to_pylist())
+    read = theirs.to_table().sort_by("id")
+    assert dataset.to_table().sort_by("id") == read
+    return list(read.to_pylist())
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -62,22 +62,26 @@ def same_in_pylance(dataset: Dataset) -> list[dict[str, Any]]:
     ("change", "expected"),
     [
         (
-            lambda one: one.update({"word": "x"}, [("id", "in", [1, 7, 8, 13])], mode="rows"),
+            lambda dataset: dataset.update(
+                {"word": "x"}, [("id", "in", [1, 7, 8, 13])], mode="rows"
+            ),
             [[None], [None], [HOT], [HOT], [COLD], [COLD], [None], [HOT], [COLD]],
         ),
         (
-            lambda one: one.update({"word": "x"}, [("id", "in", [1, 7, 8, 13])], mode="columns"),
+            lambda dataset: dataset.update(
+                {"word": "x"}, [("id", "in", [1, 7, 8, 13])], mode="columns"
+            ),
             [[None, None], [None], [HOT, HOT], [HOT], [COLD, COLD], [COLD]],
         ),
         (
-            lambda one: one.add_columns({"more": lambda b: pc.add(b["id"], 1)}),
+            lambda dataset: dataset.add_columns({"more": lambda b: pc.add(b["id"], 1)}),
             [[None] * 2, [None] * 2, [HOT] * 2, [HOT] * 2, [COLD] * 2, [COLD] * 2],
         ),
         (
-            lambda one: one.alter_columns({"path": "id", "data_type": pa.int32()}),
+            lambda dataset: dataset.alter_columns({"path": "id", "data_type": pa.int32()}),
             [[None] * 2, [None] * 2, [HOT] * 2, [HOT] * 2, [COLD] * 2, [COLD] * 2],
         ),
-        (lambda one: one.compact_files()[0], [[None], [HOT], [COLD]]),
+        (lambda dataset: dataset.compact_files()[0], [[None], [HOT], [COLD]]),
     ],
     ids=["update rows", "update columns", "add columns", "cast", "compact"],
 )
@@ -88,7 +92,7 @@ def test_fragments_stay_in_their_base(
     ids = dataset.to_table(["id", "_rowid"]).sort_by("id")["_rowid"]
     dataset = change(dataset)
     assert places(dataset) == expected
-    assert [one["id"] for one in same_in_pylance(dataset)] == list(range(18))
+    assert [value["id"] for value in same_in_pylance(dataset)] == list(range(18))
     if stable:
         assert dataset.to_table(["id", "_rowid"]).sort_by("id")["_rowid"] == ids
 
@@ -101,7 +105,7 @@ def test_fragments_stay_in_their_base(
         ({"target_all_bases": False}, [[HOT], [COLD]]),
     ],
 )
-def test_chosen_bases_take_turns(
+def test_target_bases_take_turns(
     tmp_path: Path, chosen: dict[str, Any], expected: list[Any]
 ) -> None:
     dataset = new_table(tmp_path).with_target_bases(**chosen)
@@ -109,7 +113,7 @@ def test_chosen_bases_take_turns(
     assert places(dataset) == expected
     # The handle that a change returns keeps them.
     dataset = dataset.add_columns({"more": 1})
-    assert places(dataset)[0][1] in [place for one in expected for place in one]
+    assert places(dataset)[0][1] in [place for value in expected for place in value]
     assert len(same_in_pylance(dataset)) == 18
 
 
@@ -126,14 +130,16 @@ def test_the_table_itself_is_a_target(tmp_path: Path) -> None:
         target_bases=[dataset.uri, "hot"],
         max_rows_per_file=3,
     )
-    found = [[file.base_id for file in one.data_files()] for one in theirs.get_fragments()]
-    assert found[-4:] == [[None], [HOT]] * 2
+    base_ids = [
+        [file.base_id for file in fragment.data_files()] for fragment in theirs.get_fragments()
+    ]
+    assert base_ids[-4:] == [[None], [HOT]] * 2
 
 
 def test_moving_fragments(tmp_path: Path) -> None:
     dataset = new_table(tmp_path, enable_stable_row_ids=True).delete([("id", "in", [1, 13])])
     before = dataset.to_table(["id", "_rowid"]).sort_by("id")
-    kept = open_dataset(dataset.uri)
+    old_version = open_dataset(dataset.uri)
     dataset, metrics = dataset.move_fragments("cold", [0, 2, 4])
     # Fragment 4 is there already.
     assert (metrics.fragments_removed, metrics.fragments_added) == (2, 2)
@@ -148,7 +154,7 @@ def test_moving_fragments(tmp_path: Path) -> None:
     unchanged, metrics = dataset.move_fragments("hot")
     assert (unchanged.version, metrics.files_added) == (dataset.version, 0)
     assert len(same_in_pylance(dataset)) == 16
-    assert kept.to_table(["id", "_rowid"]).sort_by("id") == before
+    assert old_version.to_table(["id", "_rowid"]).sort_by("id") == before
     with pytest.raises(InvalidInputError, match="no fragment 99"):
         dataset.move_fragments("hot", [99])
     with pytest.raises(InvalidOptionError, match="base path 'nope' not found"):
@@ -172,7 +178,9 @@ def test_a_failed_move_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_changes_of_a_clone_stay_out_of_its_source(tmp_path: Path) -> None:
-    """The source's cleanup would delete what it does not know."""
+    """Cleanup of the source would delete files of the clone, which no version of the source
+    names.
+    """
     source = lance.write_dataset(rows(0, 9), str(tmp_path / "s"), max_rows_per_file=3)
     source.shallow_clone(str(tmp_path / "c"), reference=1)
     source.create_branch("b", 1)
@@ -193,21 +201,21 @@ def test_changes_of_a_clone_stay_out_of_its_source(tmp_path: Path) -> None:
 
 def test_inspecting_base_paths(tmp_path: Path) -> None:
     dataset = new_table(tmp_path).delete([("id", ">=", 15)])
-    own, hot, cold = base_facts(dataset._table)
-    assert (own.id, own.num_fragments, own.num_files) == (None, 2, 2)
+    root, hot, cold = base_facts(dataset._table)
+    assert (root.id, root.num_fragments, root.num_files) == (None, 2, 2)
     assert (hot.id, hot.name, hot.path) == (HOT, "hot", str(tmp_path / "hot"))
-    assert hot.num_bytes == sum(one.stat().st_size for one in (tmp_path / "hot").iterdir())
+    assert hot.num_bytes == sum(path.stat().st_size for path in (tmp_path / "hot").iterdir())
     assert (cold.num_fragments, cold.is_dataset_root) == (1, True)
     facts = facts_of(dataset)
     lines = as_text(facts).splitlines()
-    (line,) = [one for one in lines if " cold " in one]
+    (line,) = [line for line in lines if " cold " in line]
     assert line.split()[:4] == ["2", "cold", str(tmp_path / "cold"), "table"]
     assert "Base paths" in as_html(facts)
     plain = write_dataset(rows(0), str(tmp_path / "u"))
     assert "base paths" not in as_text(facts_of(plain))
 
 
-def test_targets_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_targets_are_refused(tmp_path: Path) -> None:
     dataset = new_table(tmp_path)
     with pytest.raises(InvalidOptionError, match="not both"):
         dataset.with_target_bases(["hot"], target_all_bases=True)
@@ -220,7 +228,7 @@ def test_targets_that_make_no_sense(tmp_path: Path) -> None:
 
 
 def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
-    """A job that runs again names them again."""
+    """A job that is repeated gives the same base paths again."""
     dataset = new_table(tmp_path)
     same = list(dataset.base_paths().values())
     again = write_dataset(rows(18), dataset.uri, "append", initial_bases=same[:1])
@@ -236,7 +244,7 @@ def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
 
 
 def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
-    """Its files can be read, which is all that a change of a clone needs."""
+    """A change of a clone must only read the files of its source."""
     source = lance.write_dataset(rows(0), str(tmp_path / "s"))
     source.shallow_clone(str(tmp_path / "c"), reference=1)
     clone = open_dataset(str(tmp_path / "c"))

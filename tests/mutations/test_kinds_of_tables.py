@@ -1,4 +1,4 @@
-"""Deleting and updating rows of tables that are special: hidden columns of row ids, clones, branches, other stores, base paths."""
+"""Deletes and updates of tables with external lineage, clones, branches, base paths."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def test_row_ids_in_hidden_columns(tmp_path: Path, mode: str) -> None:
     ours = ours.update({"word": "y"}, [("id", ">", 300), ("id", "<", 450)], mode=mode)
     theirs = lance.dataset(path)
     theirs.validate()
-    found = theirs.to_table(columns=COLUMNS)
-    assert ours.to_table(COLUMNS) == found
-    after = {row["id"]: row for row in found.to_pylist()}
+    read = theirs.to_table(columns=COLUMNS)
+    assert ours.to_table(COLUMNS) == read
+    after = {row["id"]: row for row in read.to_pylist()}
     assert before.keys() - after.keys() == {400}
     for number, row in after.items():
         changed = {"word": "y", LINEAGE[2]: theirs.version} if 300 < number < 450 else {}
         assert row == {**before[number], **changed}
 
 
-def test_a_clone_has_files_of_its_own(tmp_path: Path) -> None:
+def test_a_clone_writes_its_own_files(tmp_path: Path) -> None:
     source = lance.write_dataset(rows(0, 30), str(tmp_path / "s"), max_rows_per_file=10)
     source.delete("id = 3")
     lance.dataset(source.uri).shallow_clone(str(tmp_path / "c"), reference=2)
@@ -63,9 +63,9 @@ def test_a_clone_has_files_of_its_own(tmp_path: Path) -> None:
     stale.delete("id = 7")
     clone = lance.dataset(str(tmp_path / "c"))
     clone.validate()
-    found = {row["id"]: row["word"] for row in clone.to_table().to_pylist()}
+    read = {row["id"]: row["word"] for row in clone.to_table().to_pylist()}
     words = {i: "a" if i == 5 else "b" if i > 25 else f"w{i}" for i in range(30)}
-    assert found == {i: w for i, w in words.items() if i not in (3, 4, 6, 7, 14)}
+    assert read == {i: w for i, w in words.items() if i not in (3, 4, 6, 7, 14)}
     assert lance_spark.open_dataset(str(tmp_path / "c")).to_table() == clone.to_table()
     assert lance.dataset(source.uri).count_rows() == 29
     lance.dataset(source.uri).validate()
@@ -91,10 +91,10 @@ def test_references_below_base_paths(tmp_path: Path) -> None:
     theirs = lance.dataset(path)
     theirs.validate()
     blobs = theirs.take_blobs("blob", indices=[0, 1])
-    assert [one.readall() for one in blobs] == [name.encode() for name in names]
+    assert [blob.readall() for blob in blobs] == [name.encode() for name in names]
 
 
-def test_a_store_that_is_no_folder() -> None:
+def test_a_store_in_memory() -> None:
     uri = f"memory://{uuid.uuid4().hex}"
     lance_spark.write_dataset(rows(0, 50), uri, max_rows_per_file=10)
     stale = lance_spark.open_dataset(uri)
@@ -102,13 +102,13 @@ def test_a_store_that_is_no_folder() -> None:
     ours = ours.update({"word": "x"}, [("id", "<", 15)])
     assert stale.delete([("id", "==", 22)]).version == 4
     ours = stale.update({"word": "y"}, [("id", ">", 45)], mode="columns")
-    found = {row["id"]: row["word"] for row in ours.to_table().to_pylist()}
-    gone = {1, 11, 21, 31, 41, 22}
+    read = {row["id"]: row["word"] for row in ours.to_table().to_pylist()}
+    deleted = {1, 11, 21, 31, 41, 22}
     words = {i: "x" if i < 15 else "y" if i > 45 else f"w{i}" for i in range(50)}
-    assert found == {i: w for i, w in words.items() if i not in gone}
+    assert read == {i: w for i, w in words.items() if i not in deleted}
 
 
-def test_a_branch_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_a_change_of_a_branch_does_not_change_main(tmp_path: Path) -> None:
     path = str(tmp_path)
     lance.write_dataset(rows(0, 30), path, max_rows_per_file=10).create_branch("x")
     stale = lance_spark.open_dataset(path, branch="x")
@@ -116,6 +116,6 @@ def test_a_branch_leaves_the_others_alone(tmp_path: Path) -> None:
     stale.delete([("id", "==", 4)]).update({"word": "b"}, [("id", "==", 7)])
     branch = lance.dataset(path).checkout_version(("x", None))
     branch.validate()
-    found = {row["id"]: row["word"] for row in branch.to_table().to_pylist()}
-    assert found == {i: "b" if i == 7 else f"w{i}" for i in range(5, 30)} | {3: "w3"}
+    read = {row["id"]: row["word"] for row in branch.to_table().to_pylist()}
+    assert read == {i: "b" if i == 7 else f"w{i}" for i in range(5, 30)} | {3: "w3"}
     assert lance.dataset(path).to_table() == rows(0, 30)

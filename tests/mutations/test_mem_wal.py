@@ -1,4 +1,4 @@
-"""Changes of columns on a table with a MemWAL: what pylance refuses is refused, and so is the drop of its key."""
+"""Changes of columns of a table with a MemWAL are refused as by pylance, and drops of its key."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ def uri(tmp_path: Path) -> str:
 
 REFUSED: dict[str, tuple[Callable[[lance_spark.Dataset], object], str]] = {
     "cast": (
-        lambda one: one.alter_columns({"path": "place", "data_type": pa.int64()}),
+        lambda dataset: dataset.alter_columns({"path": "place", "data_type": pa.int64()}),
         "column 'place' cannot be cast",
     ),
     "not null": (
-        lambda one: one.alter_columns({"path": "word", "nullable": False}),
+        lambda dataset: dataset.alter_columns({"path": "word", "nullable": False}),
         "column 'word' cannot be made not nullable",
     ),
     "constant": (
-        lambda one: one.add_columns({"new": 1}),
+        lambda dataset: dataset.add_columns({"new": 1}),
         "values of the new column 'new' cannot be computed",
     ),
     "computed": (
-        lambda one: one.add_columns({"new": lambda rows: rows["id"]}),
+        lambda dataset: dataset.add_columns({"new": lambda rows: rows["id"]}),
         "values of the new column 'new' cannot be computed",
     ),
     "drop of the key": (
-        lambda one: one.drop_columns(["id"]),
+        lambda dataset: dataset.drop_columns(["id"]),
         "column 'id' of its key or sharding cannot be dropped",
     ),
     "drop of the sharding": (
-        lambda one: one.drop_columns(["word", "place"]),
+        lambda dataset: dataset.drop_columns(["word", "place"]),
         "column 'place' of its key or sharding cannot be dropped",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_not_reach_the_rows_of_a_mem_wal(uri: str, name: str) -> None:
+def test_refused_changes_of_columns(uri: str, name: str) -> None:
     change, message = REFUSED[name]
     before = files_below(Path(uri))
     with pytest.raises(UnsupportedFeatureError, match=message) as caught:
@@ -72,9 +72,9 @@ def test_what_would_not_reach_the_rows_of_a_mem_wal(uri: str, name: str) -> None
 
 
 THEIRS: dict[str, Callable[[lance.LanceDataset], object]] = {
-    "cast": lambda one: one.alter_columns({"path": "place", "data_type": pa.int64()}),
-    "not null": lambda one: one.alter_columns({"path": "word", "nullable": False}),
-    "computed": lambda one: one.add_columns({"new": "id + 1"}),
+    "cast": lambda dataset: dataset.alter_columns({"path": "place", "data_type": pa.int64()}),
+    "not null": lambda dataset: dataset.alter_columns({"path": "word", "nullable": False}),
+    "computed": lambda dataset: dataset.add_columns({"new": "id + 1"}),
 }
 
 
@@ -85,9 +85,9 @@ def test_pylance_refuses_the_same(uri: str, name: str) -> None:
 
 
 ALLOWED: dict[str, Callable[[lance_spark.Dataset], object]] = {
-    "nulls": lambda one: one.add_columns(pa.field("new", pa.int32())),
-    "rename": lambda one: one.alter_columns({"path": "place", "name": "city"}),
-    "drop": lambda one: one.drop_columns(["word"]),
+    "nulls": lambda dataset: dataset.add_columns(pa.field("new", pa.int32())),
+    "rename": lambda dataset: dataset.alter_columns({"path": "place", "name": "city"}),
+    "drop": lambda dataset: dataset.drop_columns(["word"]),
 }
 
 

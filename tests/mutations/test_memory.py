@@ -1,4 +1,4 @@
-"""Memory of changes: rows that a change finds, or reads, come by the window, however large their fragment is."""
+"""The memory of a mutation is bounded by a window of rows, and does not grow with the fragment."""
 
 from __future__ import annotations
 

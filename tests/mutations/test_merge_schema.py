@@ -1,4 +1,4 @@
-"""Appends of Arrow data with new columns, children of structs among them, in every version of data files."""
+"""Appends of Arrow data with new columns and new children of structs, in every file version."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_new_columns(tmp_path: Path, version: str) -> None:
     dataset = lance.dataset(str(path))
     dataset.validate()
     assert dataset.version == 3
-    found = dataset.to_table(columns=["id", "l", "n", "m"]).to_pydict()
-    assert found == {
+    read = dataset.to_table(columns=["id", "l", "n", "m"]).to_pydict()
+    assert read == {
         "id": [1, 2, 3, 4, 5],
-        "l": [None, None, ["x"], [], None] if version > "2.0" else found["l"],
+        "l": [None, None, ["x"], [], None] if version > "2.0" else read["l"],
         "n": [None, None, 5, None, None],
         "m": [None, None, None, None, 7],
     }
     assert open_dataset(str(path)).to_table() == dataset.to_table()
-    assert [one.id() for one in dataset.lance_schema.fields()] == [0, 1, 3, 5, 6]
+    assert [field.id() for field in dataset.lance_schema.fields()] == [0, 1, 3, 5, 6]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -62,7 +62,7 @@ def test_new_children_of_structs(tmp_path: Path, version: str) -> None:
     make(path, version)
     data = pa.table({"id": [3], "st": [{"b": {"c": "x"}, "a": 3}]})
     if version < "2.2":
-        with pytest.raises(UnsupportedFeatureError, match="'st' gets no new children"):
+        with pytest.raises(UnsupportedFeatureError, match="'st' cannot get new children"):
             append(path, data)
         return
     append(path, data)
@@ -73,8 +73,8 @@ def test_new_children_of_structs(tmp_path: Path, version: str) -> None:
     assert open_dataset(str(path)).to_table() == dataset.to_table()
 
 
-def test_new_columns_that_must_not_be_null_can_be(tmp_path: Path) -> None:
-    """The rows that there are have no value."""
+def test_required_new_columns_become_nullable(tmp_path: Path) -> None:
+    """The existing rows have no value."""
     path = tmp_path / "t"
     make(path, "2.2")
     schema = pa.schema([("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
@@ -82,7 +82,7 @@ def test_new_columns_that_must_not_be_null_can_be(tmp_path: Path) -> None:
     assert lance.dataset(str(path)).schema.field("n").nullable
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_refused_appends(tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(path, "2.2")
     with pytest.raises(SchemaMismatchError, match="'id' is int64"):

@@ -1,7 +1,8 @@
-"""Random changes by both clients, some planned on old versions, against a table that is a Python dictionary.
+"""Random changes by both clients, some planned on old versions, against a Python dictionary.
 
-A change that is planned on an old version has an effect on the rows that it saw then, if all of them are still there unchanged; or it was
-planned again, and has it on those of the newest version. `LANCE_SPARK_SEQUENCES` says how many sequences there are.
+A change that was planned on an old version affects the rows of that version, if all of them are
+unchanged. Otherwise it is planned again, and affects the rows of the newest version.
+`LANCE_SPARK_SEQUENCES` is the number of sequences.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STEPS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A row: two of them are equal only if nobody changed it in between."""
+    """A row. Two rows are equal only if no client changed the row in between."""
 
     key: int
     value: int
@@ -38,7 +39,7 @@ Rows = Mapping[int, Row]
 
 @dataclass
 class Model:
-    """What each version has, by key."""
+    """The rows of each version, by key."""
 
     versions: list[Rows]
     next_key: int
@@ -51,7 +52,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Change:
-    kind: str
+    operation: str
     low: int
     high: int
     value: int
@@ -62,18 +63,18 @@ class Change:
         return [key for key, row in rows.items() if self.low <= row.value < self.high]
 
     def effect(self, rows: Rows, keys: list[int], step: int) -> Rows:
-        if self.kind == "delete":
+        if self.operation == "delete":
             return {key: row for key, row in rows.items() if key not in keys}
         return {**rows, **{key: Row(key, self.value, step) for key in keys}}
 
     def outcomes(self, model: Model, step: int) -> list[Rows]:
-        """What the table may have afterwards."""
+        """Return the possible contents of the table after the change."""
         planned, now = model.versions[self.version - 1], model.now
-        seen = self.chosen(planned)
-        found = [self.effect(now, self.chosen(now), step)]
-        if all(now.get(key) == planned[key] for key in seen):
-            found.append(self.effect(now, seen, step))
-        return found
+        keys = self.chosen(planned)
+        possible = [self.effect(now, self.chosen(now), step)]
+        if all(now.get(key) == planned[key] for key in keys):
+            possible.append(self.effect(now, keys, step))
+        return possible
 
 
 def table_of(rows: list[Row]) -> pa.Table:
@@ -87,28 +88,28 @@ def table_of(rows: list[Row]) -> pa.Table:
 
 
 def random_change(random: Random, versions: int) -> Change:
-    kind = random.choice(["delete", "update", "update", "columns"])
+    operation = random.choice(["delete", "update", "update", "columns"])
     low = random.randrange(100)
     version = versions if random.random() < 0.5 else random.randint(1, versions)
     width = random.choice([3, 10, 40, 100])
     # What pylance offers to rewrite columns is about one fragment, and not tried again.
-    ours = kind == "columns" or random.random() < 0.6
-    return Change(kind, low, low + width, random.randrange(100), version, ours)
+    ours = operation == "columns" or random.random() < 0.6
+    return Change(operation, low, low + width, random.randrange(100), version, ours)
 
 
 def make(change: Change, path: Path) -> None:
     if change.ours:
         dataset = lance_spark.open_dataset(str(path), change.version)
         filters = [("value", ">=", change.low), ("value", "<", change.high)]
-        if change.kind == "delete":
+        if change.operation == "delete":
             dataset.delete(filters)
         else:
-            mode = "rows" if change.kind == "update" else "columns"
+            mode = "rows" if change.operation == "update" else "columns"
             dataset.update({"value": change.value}, filters, mode=mode)
         return
     theirs = lance.dataset(str(path), version=change.version)
     where = f"value >= {change.low} and value < {change.high}"
-    if change.kind == "delete":
+    if change.operation == "delete":
         theirs.delete(where)
     else:
         theirs.update({"value": str(change.value)}, where=where)
@@ -156,9 +157,9 @@ def run(seed: int, path: Path) -> None:
             change = random_change(random, len(model.versions))
             make(change, path)
             theirs = lance.dataset(str(path)).to_table(columns=["key", "value"]).to_pylist()
-            found = {row["key"]: row["value"] for row in theirs}
-            assert len(found) == len(theirs), change
-            fitting = [one for one in change.outcomes(model, step) if values(one) == found]
+            read = {row["key"]: row["value"] for row in theirs}
+            assert len(read) == len(theirs), change
+            fitting = [rows for rows in change.outcomes(model, step) if values(rows) == read]
             assert fitting, change
             model.versions.append(fitting[0])
         if step in (STEPS // 2, STEPS):
@@ -173,10 +174,10 @@ def check(path: Path, model: Model, ids: dict[int, int] | None) -> None:
     columns = ["key", "value", "text", "_rowid"]
     if ids is not None:
         columns += ["_row_created_at_version", "_row_last_updated_at_version"]
-    found = theirs.to_table(columns=columns)
-    assert lance_spark.open_dataset(str(path)).to_table(columns) == found
+    rows = theirs.to_table(columns=columns)
+    assert lance_spark.open_dataset(str(path)).to_table(columns) == rows
     expected = values(model.now)
-    listed = found.to_pylist()
+    listed = rows.to_pylist()
     assert {row["key"]: row["value"] for row in listed} == expected
     assert all(row["text"] == f"t{row['key']}" for row in listed)
     assert len({row["_rowid"] for row in listed}) == len(listed)

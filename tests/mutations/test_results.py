@@ -1,4 +1,4 @@
-"""What tasks send home: results that are there twice, that are missing, and those of fragments without rows."""
+"""Results of tasks: repeated results, missing results, and results of fragments without rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.add import Assigned
+from lance_spark.mutations.columns.add import AssignedColumns
 from lance_spark.mutations.columns.assignments import parse_assignments
 from lance_spark.mutations.columns.fill import commit_columns, plan_columns
 from lance_spark.mutations.commits import commit_operation
@@ -41,90 +41,102 @@ def opened(table: Dataset) -> OpenTable:
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_rows_of_an_update_that_ran_twice_are_not_there_twice(table: Dataset, mode: Any) -> None:
-    at = opened(table)
-    tasks = plan_update(at, {"y": "new"}, [("x", "<", 7)], mode=mode, fragments_per_task=1)
+def test_a_repeated_update_task_is_refused(table: Dataset, mode: Any) -> None:
+    opened_table = opened(table)
+    tasks = plan_update(
+        opened_table, {"y": "new"}, [("x", "<", 7)], mode=mode, fragments_per_task=1
+    )
     tasks = pickle.loads(pickle.dumps(tasks))
     results = [task.run() for task in [*tasks, tasks[0]]]
-    changed = parse_assignments({"y": "new"}, at.schema)
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
-        commit_updates(at, results, changed, mode=mode)
-    commit_updates(at, results[:-1], changed, mode=mode)
-    found = lance.dataset(table.uri).to_table().sort_by("x").to_pydict()
-    assert found == {"x": list(range(10)), "y": ["new"] * 7 + ["7", "8", "9"]}
+    changed = parse_assignments({"y": "new"}, opened_table.schema)
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
+        commit_updates(opened_table, results, changed, mode=mode)
+    commit_updates(opened_table, results[:-1], changed, mode=mode)
+    rows = lance.dataset(table.uri).to_table().sort_by("x").to_pydict()
+    assert rows == {"x": list(range(10)), "y": ["new"] * 7 + ["7", "8", "9"]}
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 def test_an_update_is_committed_with_the_mode_that_it_was_planned_with(
     table: Dataset, mode: Any
 ) -> None:
-    at = opened(table)
-    results = [task.run() for task in plan_update(at, {"y": "new"}, mode=mode)]
+    opened_table = opened(table)
+    results = [task.run() for task in plan_update(opened_table, {"y": "new"}, mode=mode)]
     other: Any = "columns" if mode == "rows" else "rows"
     with pytest.raises(InvalidInputError, match=f"not planned with mode '{other}'"):
-        commit_updates(at, results, parse_assignments({"y": "new"}, at.schema), mode=other)
+        commit_updates(
+            opened_table, results, parse_assignments({"y": "new"}, opened_table.schema), mode=other
+        )
 
 
-def test_rows_of_a_compaction_that_ran_twice_are_not_there_twice(table: Dataset) -> None:
-    at = opened(table)
-    results = [task.run() for task in plan_compaction(at) * 2]
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
-        commit_compaction(at, results)
-    commit_compaction(at, results[:1])
+def test_a_repeated_compaction_task_is_refused(table: Dataset) -> None:
+    opened_table = opened(table)
+    results = [task.run() for task in plan_compaction(opened_table) * 2]
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
+        commit_compaction(opened_table, results)
+    commit_compaction(opened_table, results[:1])
     assert lance.dataset(table.uri).to_table() == table.to_table()
 
 
 def test_a_fragment_loses_rows_by_one_result(table: Dataset) -> None:
-    at = opened(table)
-    results = [one for task in plan_delete(at, [("x", "<", 3)]) * 2 for one in task.run()]
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
-        commit_deletes(at, results)
+    opened_table = opened(table)
+    results = [
+        deletion
+        for task in plan_delete(opened_table, [("x", "<", 3)]) * 2
+        for deletion in task.run()
+    ]
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
+        commit_deletes(opened_table, results)
 
 
 def test_columns_are_committed_with_values_for_all_rows(table: Dataset) -> None:
-    at = opened(table)
+    opened_table = opened(table)
     new = Schema.from_arrow(
-        pa.schema([("z", pa.int64())]), max_field_id(at.manifest.to_proto()) + 1
+        pa.schema([("z", pa.int64())]), max_field_id(opened_table.manifest.to_proto()) + 1
     )
-    tasks = plan_columns(at, at.schema, new, Assigned(parse_assignments({"z": 1}, new)))
+    tasks = plan_columns(
+        opened_table, opened_table.schema, new, AssignedColumns(parse_assignments({"z": 1}, new))
+    )
     results = [task.run() for task in tasks]
-    fields = [*at.manifest.to_proto().fields, *new.to_protos()]
-    with pytest.raises(InvalidInputError, match="no result is about fragment 1"):
-        commit_columns(at, results[0], fields, preserves_nullability=True)
-    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
-        commit_columns(at, results[0] * 2 + results[1], fields, preserves_nullability=True)
-    commit_columns(at, results[0] + results[1], fields, preserves_nullability=True)
+    fields = [*opened_table.manifest.to_proto().fields, *new.to_protos()]
+    with pytest.raises(InvalidInputError, match="the result of fragment 1 is missing"):
+        commit_columns(opened_table, results[0], fields, preserves_nullability=True)
+    with pytest.raises(InvalidInputError, match="two results are of fragment 0"):
+        commit_columns(
+            opened_table, results[0] * 2 + results[1], fields, preserves_nullability=True
+        )
+    commit_columns(opened_table, results[0] + results[1], fields, preserves_nullability=True)
     assert lance.dataset(table.uri).to_table(["z"]).to_pydict() == {"z": [1] * 10}
 
 
 def test_fragments_whose_rows_are_all_deleted_get_columns(table: Dataset) -> None:
-    at = opened(table)
-    first = at.manifest.fragments[0]
-    gone = np.arange(5)
-    file = write_deletions(at.store, first.id, at.version, gone)
+    opened_table = opened(table)
+    first = opened_table.manifest.fragments[0]
+    offsets = np.arange(5)
+    file = write_deletions(opened_table.store, first.id, opened_table.version, offsets)
     empty = with_deletion_file(first, file)
-    commit_operation(at, Delete((empty,), (), "", affected={0: gone}))
-    left = open_dataset(table.uri).add_columns({"z": lambda rows: rows["x"]})
-    left = left.alter_columns({"path": "x", "data_type": pa.int32()})
-    left = left.update({"z": lambda rows: rows["z"], "y": None}, mode="columns")
-    wanted = {"x": [5, 6, 7, 8, 9], "y": [None] * 5, "z": [5, 6, 7, 8, 9]}
-    assert left.to_table().to_pydict() == wanted
-    assert lance.dataset(table.uri).to_table().to_pydict() == wanted
+    commit_operation(opened_table, Delete((empty,), (), "", affected={0: offsets}))
+    changed = open_dataset(table.uri).add_columns({"z": lambda rows: rows["x"]})
+    changed = changed.alter_columns({"path": "x", "data_type": pa.int32()})
+    changed = changed.update({"z": lambda rows: rows["z"], "y": None}, mode="columns")
+    expected = {"x": [5, 6, 7, 8, 9], "y": [None] * 5, "z": [5, 6, 7, 8, 9]}
+    assert changed.to_table().to_pydict() == expected
+    assert lance.dataset(table.uri).to_table().to_pydict() == expected
 
 
-def test_rows_are_not_changed_by_their_position_in_the_table(table: Dataset) -> None:
+def test_filters_on_row_offsets_are_refused(table: Dataset) -> None:
     for change in (table.delete, lambda filters: table.update({"y": "a"}, filters)):
-        with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* choose them by _rowaddr"):
+        with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* use _rowaddr"):
             change([("_rowoffset", "<", 3)])
 
 
 def test_columns_of_several_lengths_are_refused(table: Dataset) -> None:
-    with pytest.raises(InvalidInputError, match=r"no columns: .*length"):
+    with pytest.raises(InvalidInputError, match=r"must return columns: .*length"):
         table.add_columns(lambda rows: {"a": [1], "b": [1, 2]})
 
 
 @pytest.mark.parametrize("path", ["items.item", "points.item.a"])
-def test_what_is_inside_of_lists_can_be_without_nulls(tmp_path: Path, path: str) -> None:
+def test_list_items_can_be_made_not_nullable(tmp_path: Path, path: str) -> None:
     items = pa.array([[1, 2], None, []])
     points = pa.array([[{"a": 1, "b": None}], None, []])
     data = pa.table({"items": items, "points": points})
@@ -165,10 +177,10 @@ def test_new_columns_of_a_large_fragment_go_through_memory_in_pieces(
         before = pool.bytes_allocated()
         seen = 0
 
-        def same(found: pa.RecordBatch) -> pa.Array:
+        def same(batch: pa.RecordBatch) -> pa.Array:
             nonlocal seen
             seen = max(seen, pool.bytes_allocated() - before)  # noqa: B023
-            return found["v"]
+            return batch["v"]
 
         table = table.update({"v": same}, filters, mode="columns")
         peak.append(seen)
@@ -181,7 +193,7 @@ def test_a_negative_number_of_retries_is_refused(table: Dataset) -> None:
         table.delete([], conflict_retries=-1)
 
 
-def test_columns_do_not_get_names_of_those_about_rows(table: Dataset) -> None:
+def test_names_of_metadata_columns_are_reserved(table: Dataset) -> None:
     changes: list[Callable[[], Dataset]] = [
         lambda: table.add_columns({"_rowid": 1}),
         lambda: table.add_columns(pa.field("_rowaddr", pa.int64())),
@@ -196,10 +208,10 @@ def test_columns_do_not_get_names_of_those_about_rows(table: Dataset) -> None:
 
 def test_a_struct_and_its_child_are_not_both_cast(tmp_path: Path) -> None:
     table = write_dataset(pa.table({"s": [{"a": 1, "b": 2}]}), str(tmp_path / "t.lance"))
-    whole = {"path": "s", "data_type": table.schema.field("s").type}
+    struct = {"path": "s", "data_type": table.schema.field("s").type}
     child = {"path": "s.a", "data_type": pa.int32()}
-    for both in ([whole, child], [child, whole]):
-        with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot be cast both"):
+    for both in ([struct, child], [child, struct]):
+        with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot both be cast"):
             table.alter_columns(*both)
     assert table.alter_columns(child).to_table().to_pylist() == [{"s": {"a": 1, "b": 2}}]
 

@@ -1,4 +1,4 @@
-"""Who runs tasks, and what becomes of the files of a job that came to nothing."""
+"""Runners of tasks, and the removal of the files of jobs that no version refers to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMIT = CommitOptions(max_retries=3, conflict_retries=0)
 
 
 class Twice(Runner):
-    """Runs each task two times, as a cluster does that loses a worker at the end; the last one first."""
+    """Runs each task twice, in reverse order first, like a cluster that loses its results."""
 
     def __init__(self) -> None:
         self.tag = new_tag()
@@ -49,20 +49,20 @@ def table_of(path: Path, rows: int = 100, fragments: int = 4) -> OpenTable:
 
 
 def files(path: Path) -> set[str]:
-    names = {one.name for one in (path / "data").iterdir()}
-    return names | {one.name for one in path.glob("_deletions/*")}
+    names = {file.name for file in (path / "data").iterdir()}
+    return names | {file.name for file in path.glob("_deletions/*")}
 
 
 def named(path: Path) -> set[str]:
-    """Files that some version refers to."""
-    found = set()
+    """Return the names of the files that a version refers to."""
+    names = set()
     for version in lance.dataset(path).versions():
         manifest = open_table(str(path), version=version["version"]).manifest
-        for one in manifest.fragments:
-            found |= {file.path for file in one.files}
-            if one.deletion_file is not None:
-                found.add(one.deletion_file.name(one.id))
-    return found
+        for fragment in manifest.fragments:
+            names |= {file.path for file in fragment.files}
+            if fragment.deletion_file is not None:
+                names.add(fragment.deletion_file.name(fragment.id))
+    return names
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -71,7 +71,7 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 
 
 @pytest.mark.parametrize("change", ["delete", "update rows", "update columns", "add", "compact"])
-def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None:
+def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> None:
     path = tmp_path / "t"
     table, runner, other = table_of(path), Twice(), Twice()
     delete_rows(table, [("id", "==", 3)], None, COMMIT, other)
@@ -81,8 +81,8 @@ def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None
         table = delete_rows(table, [("id", "in", [4, 30, 60])], None, COMMIT, runner)
     elif change.startswith("update"):
         mode: Any = change.split()[1]
-        found = {"text": pa.scalar("new")}
-        table = update_rows(table, found, [("id", ">", 40)], mode, COMMIT, runner)
+        values = {"text": pa.scalar("new")}
+        table = update_rows(table, values, [("id", ">", 40)], mode, COMMIT, runner)
     elif change == "add":
         from lance_spark.mutations.columns.add import add_columns
 
@@ -90,13 +90,13 @@ def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None
     else:
         options = CompactionOptions()
         table, _ = compact(table, options, COMMIT, runner)
-    left = files(path) - before
+    added = files(path) - before
     written = named(path) - before
-    assert written < left
+    assert written < added
     rows = lance.dataset(path).to_table()
-    of_other = sweep(table, other.tag, kept=open_table(str(path), version=2).manifest)
+    of_other = sweep(table, other.tag, committed=open_table(str(path), version=2).manifest)
     assert of_other == 1
-    assert sweep(table, runner.tag, table.manifest) == len(left - written) - 1
+    assert sweep(table, runner.tag, table.manifest) == len(added - written) - 1
     assert files(path) == named(path)
     lance.dataset(path).validate()
     assert lance.dataset(path).to_table() == rows
@@ -114,7 +114,7 @@ def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     big = [b"x" * 5_000_000, b"y" * 100_000]
     writer.write(pa.record_batch({"id": [2, 3], "b": pa.array(big, pa.large_binary())}))
     assert len(writer.finish()) == 1
-    (folder,) = [one for one in (path / "data").iterdir() if one.is_dir()]
+    (folder,) = [file for file in (path / "data").iterdir() if file.is_dir()]
     assert any(folder.iterdir())
     # Killed before its data file was there.
     (path / "data" / f"{folder.name}.lance").unlink()
@@ -150,5 +150,8 @@ def test_rows_can_be_bitmaps(tmp_path: Path) -> None:
 
     table = table_of(tmp_path / "t")
     tasks = plan_delete(table, rows={1: BitMap([0, 2]), 3: BitMap([24])})
-    done = [one for task in tasks for one in DeleteTask.run(task)]
-    assert {one.fragment_id: one.offsets.tolist() for one in done} == {1: [0, 2], 3: [24]}
+    deletions = [deletion for task in tasks for deletion in DeleteTask.run(task)]
+    assert {deletion.fragment_id: deletion.offsets.tolist() for deletion in deletions} == {
+        1: [0, 2],
+        3: [24],
+    }

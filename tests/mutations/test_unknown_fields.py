@@ -1,4 +1,4 @@
-"""What newer clients put into a manifest stays there, whatever is changed: messages keep fields that nobody here knows."""
+"""Mutations keep the fields of a manifest that only newer clients know."""
 
 from __future__ import annotations
 
@@ -44,19 +44,21 @@ CHANGES: dict[str, Callable[[Dataset], Any]] = {
 
 
 def is_marked(message: Message) -> bool:
-    return any(one.field_number == NUMBER for one in UnknownFieldSet(message))
+    return any(unknown.field_number == NUMBER for unknown in UnknownFieldSet(message))
 
 
 def mark(uri: str) -> set[str]:
-    """Put an unknown field into all messages of the newest manifest; return the names of the data files."""
+    """Put an unknown field into all messages of the newest manifest; return the names of the
+    data files.
+    """
     store = ObjectStore.from_uri(uri)
     location = versions.list_manifests(store)[-1]
     manifest = read_manifest(store, location)
     proto = manifest.to_proto()
     section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
     files = [file for fragment in proto.fragments for file in fragment.files]
-    for one in (*proto.fields, *proto.fragments, *files, *section.indices, proto, section):
-        one.MergeFromString(UNKNOWN)
+    for fragment in (*proto.fields, *proto.fragments, *files, *section.indices, proto, section):
+        fragment.MergeFromString(UNKNOWN)
     data = encode(proto, section.SerializeToString(), manifest.transaction_section)
     store.write_bytes(location.path, data)
     return {file.path for file in files}
@@ -64,20 +66,20 @@ def mark(uri: str) -> set[str]:
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", CHANGES)
-def test_kept(tmp_path: Path, name: str, stable: bool) -> None:
+def test_unknown_fields_are_kept(tmp_path: Path, name: str, stable: bool) -> None:
     uri = str(tmp_path / "t")
     data = pa.table({"k": range(9), "x": range(9), "y": range(9)})
     lance.write_dataset(data, uri, max_rows_per_file=3, enable_stable_row_ids=stable)
     lance.dataset(uri).create_scalar_index("x", "BTREE")
     lance.dataset(uri).create_scalar_index("k", "BITMAP")
     files = mark(uri)
-    made = CHANGES[name](open_dataset(uri))._table.manifest
-    proto = made.message
-    section = table_pb2.IndexSection.FromString(made.index_section or b"")
-    old = [one for one in proto.fragments if one.id < 3]
+    manifest = CHANGES[name](open_dataset(uri))._table.manifest
+    proto = manifest.message
+    section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
+    old = [fragment for fragment in proto.fragments if fragment.id < 3]
     assert all(map(is_marked, (proto, section, *old)))
-    assert all(is_marked(one) for one in proto.fields if one.name != "new")
-    assert all(is_marked(one) for one in section.indices if not one.name.startswith("__"))
-    there = [file for one in old for file in one.files]
-    assert all(is_marked(file) for file in there if file.path in files)
-    assert any(is_marked(file) for file in there)
+    assert all(is_marked(field) for field in proto.fields if field.name != "new")
+    assert all(is_marked(index) for index in section.indices if not index.name.startswith("__"))
+    files_of_old = [file for fragment in old for file in fragment.files]
+    assert all(is_marked(file) for file in files_of_old if file.path in files)
+    assert any(is_marked(file) for file in files_of_old)

@@ -1,6 +1,4 @@
-"""Adding columns: constants, functions of the rows that there are, or columns without any value
-yet.
-"""
+"""Add columns: with constants, with functions of the existing rows, or with nulls."""
 
 from __future__ import annotations
 
@@ -31,17 +29,17 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names
 
-#: Rows that a function gets to tell the type of its values.
+#: Number of rows that a function gets to infer the type of its values.
 _SAMPLE_ROWS = 100
 _LEGACY = (0, 1)
-#: pylance reads and makes such tables from this version on.
+#: File version from which on pylance reads and writes structs with new children.
 _FIRST_WITH_NEW_CHILDREN = (2, 2)
 Function = Callable[[pa.RecordBatch], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
-    """Computes each column on its own."""
+class AssignedColumns:
+    """Computes each column by its assignment."""
 
     assignments: tuple[Assignment, ...]
 
@@ -54,7 +52,7 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class FunctionColumns:
     """Computes all columns by one function."""
 
     function: Function
@@ -81,7 +79,7 @@ def add_columns(
     options: CommitOptions,
     runner: Runner | None = None,
 ) -> OpenTable:
-    """Add columns; see `Dataset.add_columns`. The runner is this machine by default."""
+    """Add columns; see `Dataset.add_columns`. Tasks run in this process by default."""
     empty = _fields_without_values(transforms)
     if empty is not None:
         return change_schema(table, lambda current: null_columns(current, empty), options)
@@ -95,7 +93,7 @@ def add_columns(
 
     def change(current: OpenTable) -> Manifest:
         read = _read_schema(current, read_columns)
-        schema = numbered(current, _wanted(current, transforms, read, output_schema))
+        schema = with_new_ids(current, _new_columns(current, transforms, read, output_schema))
         if isinstance(transforms, Mapping) and not any(map(_is_function, transforms.values())):
             read = Schema(())
         fields = [*current.manifest.to_proto().fields, *schema.to_protos()]
@@ -106,7 +104,7 @@ def add_columns(
             _transform(transforms, schema),
             fields,
             batch_size=batch_size or DEFAULT_BATCH_SIZE,
-            preserves_nullability=all(one.nullable for one in schema.fields),
+            preserves_nullability=all(field.nullable for field in schema.fields),
             options=options,
         )
 
@@ -115,15 +113,14 @@ def add_columns(
 
 
 def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
-    """Return the operation that adds columns without any value; children of structs that there are,
-    too.
+    """Return the operation that adds columns of nulls, also as children of existing structs.
 
     Raises
     ------
     InvalidInputError
-        A column is there already, or must not be null.
+        A column exists already, or must not be null.
     UnsupportedFeatureError
-        The files are of a version that cannot do without.
+        Data files of this version must have all columns.
     """
     manifest = table.manifest
     version = manifest.data_storage_version
@@ -137,12 +134,12 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     check_types(given, version)
     first = max_field_id(manifest.to_proto()) + 1
     structs = {field.name for field in table.schema.fields if field.logical_type == "struct"}
-    inside = [name for name in given.names if name in structs]
-    if inside and version < _FIRST_WITH_NEW_CHILDREN:
+    extended = [name for name in given.names if name in structs]
+    if extended and version < _FIRST_WITH_NEW_CHILDREN:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: column {inside[0]!r} gets no new children in data files of "
-            "version "
-            f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
+            f"{table.store.display}: column {extended[0]!r} cannot get new children in data files "
+            "of "
+            f"version {version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
         )
     check_names(given.names)
     merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
@@ -154,18 +151,18 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
 
 
 def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:
-    """Return what a function returned as a batch.
+    """Return the result of a function as a batch.
 
     Raises
     ------
     InvalidInputError
-        It is none, or has another number of rows.
+        It is not a batch of columns, or has another number of rows.
     """
     if isinstance(given, Mapping):
         try:
             given = pa.RecordBatch.from_pydict(dict(given))
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError(f"the function returns what are no columns: {error}") from None
+            raise InvalidInputError(f"the function must return columns: {error}") from None
     elif isinstance(given, pa.Table):
         given = given.combine_chunks()
         given = given.to_batches()[0] if given.num_rows else _no_rows(given.schema)
@@ -179,47 +176,45 @@ def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:
 
 
 def _merged(
-    there: Sequence[Field],
+    existing: Sequence[Field],
     given: Sequence[Field],
     parent_id: int,
     next_id: int,
     path: tuple[str, ...],
 ) -> tuple[tuple[Field, ...], int]:
-    """Return fields with new ones, and the id that the next new one gets."""
-    by_name = {item.name: position for position, item in enumerate(there)}
-    fields = list(there)
-    for item in given:
-        position = by_name.get(item.name)
-        name = ".".join((*path, item.name))
+    """Return the existing fields with the new ones added, and the next free field id."""
+    by_name = {field.name: position for position, field in enumerate(existing)}
+    fields = list(existing)
+    for field in given:
+        position = by_name.get(field.name)
+        name = ".".join((*path, field.name))
         if position is None:
-            if not item.nullable:
+            if not field.nullable:
                 raise InvalidInputError(
-                    f"column {name!r} must not be null, but is added without values; give values "
-                    "for it"
+                    f"column {name!r} must not be null, but is added without values; give its "
+                    "values"
                 )
-            added, next_id = renumbered(item, next_id, parent_id)
+            added, next_id = renumbered(field, next_id, parent_id)
             fields.append(added)
             continue
         old = fields[position]
-        if not (old.logical_type == item.logical_type == "struct"):
-            raise InvalidInputError(f"there is a column {name!r} already")
+        if not (old.logical_type == field.logical_type == "struct"):
+            raise InvalidInputError(f"column {name!r} exists already")
         children, next_id = _merged(
-            old.children, item.children, old.id, next_id, (*path, item.name)
+            old.children, field.children, old.id, next_id, (*path, field.name)
         )
         fields[position] = replace(old, children=children)
     return tuple(fields), next_id
 
 
 def renumbered(field: Field, next_id: int, parent_id: int) -> tuple[Field, int]:
-    """Return a field with ids that count up from `next_id`, depth-first, and the id after the
-    last.
-    """
-    own, after = next_id, next_id + 1
+    """Return a field with ids counted depth-first from `next_id`, and the next free id."""
+    field_id, next_id = next_id, next_id + 1
     children = []
     for child in field.children:
-        new, after = renumbered(child, after, own)
+        new, next_id = renumbered(child, next_id, field_id)
         children.append(new)
-    return replace(field, id=own, parent_id=parent_id, children=tuple(children)), after
+    return replace(field, id=field_id, parent_id=parent_id, children=tuple(children)), next_id
 
 
 def _fields_without_values(transforms: Any) -> list[pa.Field] | None:
@@ -239,12 +234,12 @@ def _read_schema(table: OpenTable, read_columns: Sequence[str] | None) -> Schema
     return handled(schema, Handling.parse("all_binary"), table.manifest.data_storage_version)
 
 
-def _wanted(
+def _new_columns(
     table: OpenTable, transforms: Any, read: Schema, output_schema: pa.Schema | None
 ) -> pa.Schema:
-    """Return the new columns: as they are given, or as the values of some rows tell."""
+    """Return the schema of the new columns: the given one, or one inferred from some rows."""
     if output_schema is None:
-        output_schema = _told_by_values(table, transforms, read)
+        output_schema = _inferred_schema(table, transforms, read)
     elif not isinstance(output_schema, pa.Schema):
         raise InvalidInputError(
             f"output_schema must be a pyarrow schema, not {type(output_schema).__name__}"
@@ -254,14 +249,14 @@ def _wanted(
             f"output_schema has the columns {', '.join(output_schema.names)}, transforms "
             f"{', '.join(transforms)}"
         )
-    there = [name for name in output_schema.names if name in table.schema.names]
-    if there:
-        raise InvalidInputError(f"there is a column {there[0]!r} already")
+    existing = [name for name in output_schema.names if name in table.schema.names]
+    if existing:
+        raise InvalidInputError(f"column {existing[0]!r} exists already")
     check_names(output_schema.names)
     return output_schema
 
 
-def _told_by_values(table: OpenTable, transforms: Any, read: Schema) -> pa.Schema:
+def _inferred_schema(table: OpenTable, transforms: Any, read: Schema) -> pa.Schema:
     if isinstance(transforms, Mapping):
         functions = {k: v for k, v in transforms.items() if _is_function(v)}
     else:
@@ -287,11 +282,13 @@ def _type_of(name: str, value: Any) -> pa.DataType:
                 else pa.scalar(value)
             )
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError(f"new column {name!r}: no type can be told: {error}") from None
+            raise InvalidInputError(
+                f"new column {name!r}: its type cannot be inferred: {error}"
+            ) from None
     if pa.types.is_null(value.type):
         raise InvalidInputError(
-            f"new column {name!r}: nulls do not tell its type; give a pa.Field instead of values, "
-            "or output_schema"
+            f"new column {name!r}: its type cannot be inferred from nulls; give a pa.Field instead "
+            "of values, or output_schema"
         )
     return value.type
 
@@ -309,11 +306,11 @@ def _sample(table: OpenTable, read: Schema) -> pa.RecordBatch:
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], item.type) for item in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def numbered(table: OpenTable, new: pa.Schema) -> Schema:
-    """Return new columns, whose values are computed, with ids that no field ever had.
+def with_new_ids(table: OpenTable, new: pa.Schema) -> Schema:
+    """Return new columns with computed values, with field ids that were never used.
 
     Raises
     ------
@@ -326,11 +323,10 @@ def numbered(table: OpenTable, new: pa.Schema) -> Schema:
     return new_schema(new, manifest.data_storage_version, first)
 
 
-def _transform(transforms: Any, schema: Schema) -> Assigned | Called:
+def _transform(transforms: Any, schema: Schema) -> AssignedColumns | FunctionColumns:
     if not isinstance(transforms, Mapping):
-        return Called(transforms, tuple(schema.names))
-    assignments = parse_assignments(transforms, schema)
-    return Assigned(assignments)
+        return FunctionColumns(transforms, tuple(schema.names))
+    return AssignedColumns(parse_assignments(transforms, schema))
 
 
 def _is_function(value: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Columns that go, get another name or another type, or may or may not be null.
+"""Drop, reorder, rename and cast columns, and change their nullability.
 
-Names, nullability and dropping change the schema alone (`Project`). Another type is another field:
-a new id, and new data files with the values cast (`Merge`); the files of before lose the column. Of
-a struct, only the children that are named change.
+All but casts change only the schema (`Project`). A cast makes a new field: it has a new id and new
+data files with the cast values (`Merge`), and the old files lose the column. A cast of a child of a
+struct does not change the other children.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What becomes of a column.
+    """A change of a column.
 
     Attributes
     ----------
     path : str
-        Its name; names of children follow after dots.
+        Name of the column, or path of a child with dots.
     name : str, optional
     nullable : bool, optional
     data_type : pa.DataType, optional
@@ -63,7 +63,7 @@ class Alteration:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Alteration:
-        """Check what a caller gives.
+        """Parse an alteration of `Dataset.alter_columns`.
 
         Raises
         ------
@@ -71,16 +71,17 @@ class Alteration:
         """
         if not isinstance(given, Mapping) or not {"path"} <= set(given) <= _KEYS:
             raise InvalidInputError(
-                f"an alteration has a path, and a name, nullable or data_type, not {given!r}"
+                f"an alteration must have a path, and a name, nullable or data_type, not {given!r}"
             )
-        one = cls(**given)
-        if (one.name, one.nullable, one.data_type) == (None, None, None):
+        parsed = cls(**given)
+        if (parsed.name, parsed.nullable, parsed.data_type) == (None, None, None):
             raise InvalidInputError(
-                f"the alteration of {one.path!r} says nothing: give a name, nullable or data_type"
+                f"the alteration of {parsed.path!r} changes nothing: give a name, nullable or "
+                "data_type"
             )
-        if one.name is not None and (not one.name or "." in one.name):
-            raise InvalidInputError(f"column {one.path!r} cannot be renamed to {one.name!r}")
-        return one
+        if parsed.name is not None and (not parsed.name or "." in parsed.name):
+            raise InvalidInputError(f"column {parsed.path!r} cannot be renamed to {parsed.name!r}")
+        return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,9 @@ class Cast:
     Attributes
     ----------
     schema : pa.Schema
-        What becomes of the columns.
+        The new columns.
     read : pa.Schema
-        Those columns as they are, without children that stay as they are; rows may have these too.
+        The old columns, without children that do not change. Rows can have these children too.
     """
 
     schema: pa.Schema
@@ -104,14 +105,14 @@ class Cast:
         Raises
         ------
         InvalidInputError
-            A value does not fit.
+            A value does not fit the new type.
         """
         columns = []
-        for array, old, wanted in zip(rows.columns, self.read, self.schema, strict=True):
+        for array, old, new in zip(rows.columns, self.read, self.schema, strict=True):
             try:
-                columns.append(_cast(_pruned(array, old.type), wanted.type))
+                columns.append(_cast(_pruned(array, old.type), new.type))
             except (pa.ArrowException, ValueError) as error:
-                raise InvalidInputError(f"column {wanted.name!r}: {error}") from None
+                raise InvalidInputError(f"column {new.name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
 
@@ -125,14 +126,13 @@ def drop_columns(
 
     def plan(current: OpenTable) -> Project:
         dropped = [current.schema.field(name) for name in names]
-        check_droppable(current, {node.id for item in dropped for node in item.walk()})
-        gone = {item.id for item in dropped}
-        left = tuple(
-            kept for kept in (_without(item, gone) for item in current.schema.fields) if kept
-        )
-        if not left:
-            raise InvalidInputError("all columns cannot be dropped: a table has at least one")
-        schema = replace(current.schema, fields=left)
+        check_droppable(current, {node.id for field in dropped for node in field.walk()})
+        ids = {field.id for field in dropped}
+        pruned = (_without(field, ids) for field in current.schema.fields)
+        remaining = tuple(field for field in pruned if field)
+        if not remaining:
+            raise InvalidInputError("cannot drop all columns: a table must have at least one")
+        schema = replace(current.schema, fields=remaining)
         return Project(tuple(schema.to_protos()), preserves_nullability=True)
 
     return change_schema(table, plan, options)
@@ -143,7 +143,7 @@ def reorder_columns(
     columns: Sequence[str],
     options: CommitOptions,
 ) -> OpenTable:
-    """Put top-level columns first; the others follow in the order that they have.
+    """Move top-level columns to the front; the order of the others does not change.
 
     Parameters
     ----------
@@ -154,13 +154,13 @@ def reorder_columns(
     Raises
     ------
     InvalidInputError
-        There is no such column, or one is named twice.
+        A column does not exist, or is named twice.
     LanceError
-        What `change_schema` raises.
+        Errors of `change_schema`.
     """
     names = check_name_list(columns, "columns")
     if not names or len(set(names)) < len(names):
-        raise InvalidInputError(f"name each column that comes first once, not {names!r}")
+        raise InvalidInputError(f"columns must name each column to move first once, not {names!r}")
 
     def plan(current: OpenTable) -> Project:
         by_name = {field.name: field for field in current.schema.fields}
@@ -182,27 +182,27 @@ def alter_columns(
     options: CommitOptions,
     runner: Runner | None = None,
 ) -> OpenTable:
-    """Alter columns; see `Dataset.alter_columns`. The runner is this machine by default."""
-    parsed = [Alteration.parse(item) for item in alterations]
+    """Alter columns; see `Dataset.alter_columns`. Tasks run in this process by default."""
+    parsed = [Alteration.parse(given) for given in alterations]
     if not parsed:
-        raise InvalidInputError("there is no alteration")
-    if all(one.data_type is None for one in parsed):
+        raise InvalidInputError("alterations must not be empty")
+    if all(alteration.data_type is None for alteration in parsed):
         return change_schema(table, lambda current: _projection(current, parsed), options)
 
     def change(current: OpenTable) -> Manifest:
         altered, preserves = _altered(current, parsed)
-        paths = [item.path for item in parsed if item.data_type is not None]
+        paths = [alteration.path for alteration in parsed if alteration.data_type is not None]
         _check_casts(current, paths)
         schema, written = _with_types(current, altered, parsed)
-        # Rows that others write for the columns of before have no values for these.
+        # Rows that another client writes with the old columns have no values in the new ones.
         cast = {current.schema.field(path).id for path in paths}
-        required = any(item.id in cast and not item.nullable for item in altered.walk())
-        cast_ones = current.schema.select(paths)
+        required = any(field.id in cast and not field.nullable for field in altered.walk())
+        old = current.schema.select(paths)
         return computation.commit(
             current,
-            _with_known_nulls(current, cast_ones),
+            _with_struct_nulls(current, old),
             written,
-            Cast(written.to_arrow(), cast_ones.to_arrow()),
+            Cast(written.to_arrow(), old.to_arrow()),
             schema.to_protos(),
             preserves_nullability=preserves and not required,
             options=options,
@@ -218,33 +218,33 @@ def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:
 
 
 def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schema, bool]:
-    """Return the schema with other names and nullability, and whether rows written for the one of
-    before stay valid.
-    """
+    """Return the schema with new names and nullability, and whether old rows stay valid."""
     changes: dict[int, Alteration] = {}
     preserves = True
-    for item in alterations:
-        node = table.schema.path(item.path)
+    for alteration in alterations:
+        node = table.schema.path(alteration.path)
         field = node[-1]
         if field.id in changes:
-            raise InvalidInputError(f"column {item.path!r} is altered twice")
-        changes[field.id] = item
-        if item.name is not None and len(node) == 1:
-            check_names([item.name])
-        if item.nullable is False and field.nullable:
+            raise InvalidInputError(f"column {alteration.path!r} is altered twice")
+        changes[field.id] = alteration
+        if alteration.name is not None and len(node) == 1:
+            check_names([alteration.name])
+        if alteration.nullable is False and field.nullable:
             preserves = False
-            check_no_mem_wal(table, f"column {item.path!r} cannot be made not nullable")
-            _check_no_nulls(table, item.path)
-        if item.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
-            raise InvalidInputError(f"column {item.path!r} is a primary key, and cannot be null")
-    fields = tuple(_apply(item, changes) for item in table.schema.fields)
+            check_no_mem_wal(table, f"column {alteration.path!r} cannot be made not nullable")
+            _check_no_nulls(table, alteration.path)
+        if alteration.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
+            raise InvalidInputError(
+                f"column {alteration.path!r} is in the primary key, so it cannot be made nullable"
+            )
+    fields = tuple(_apply(field, changes) for field in table.schema.fields)
     _check_names(fields, "the table")
     return replace(table.schema, fields=fields), preserves
 
 
 def _apply(field: Field, changes: Mapping[int, Alteration]) -> Field:
     change = changes.get(field.id)
-    field = replace(field, children=tuple(_apply(item, changes) for item in field.children))
+    field = replace(field, children=tuple(_apply(child, changes) for child in field.children))
     if change is None:
         return field
     return replace(
@@ -257,38 +257,41 @@ def _apply(field: Field, changes: Mapping[int, Alteration]) -> Field:
 def _with_types(
     table: OpenTable, altered: Schema, alterations: Sequence[Alteration]
 ) -> tuple[Schema, Schema]:
-    """Return the schema with other types, and that of the new data files."""
+    """Return the schema with new types, and the schema of the new data files."""
     next_id = max_field_id(table.manifest.to_proto()) + 1
     new: dict[int, Field] = {}
-    for item in alterations:
-        if item.data_type is None:
+    for alteration in alterations:
+        if alteration.data_type is None:
             continue
-        old = table.schema.field(item.path)
+        old = table.schema.field(alteration.path)
         dtype = old.to_arrow().type
-        if not is_castable(dtype, item.data_type):
+        if not is_castable(dtype, alteration.data_type):
             raise InvalidInputError(
-                f"column {item.path!r} cannot be cast from {dtype} to {item.data_type}: only to a "
-                "type of the same kind"
+                f"column {alteration.path!r} cannot be cast from {dtype} to "
+                f"{alteration.data_type}, only to "
+                "another size or precision of the same type"
             )
         target = altered.field_by_id(old.id)
         assert target is not None
-        arrow = pa.field(target.name, item.data_type, target.nullable)
+        arrow = pa.field(target.name, alteration.data_type, target.nullable)
         parts = field_parts(arrow)
         fresh = Field.from_arrow(arrow, next_id)
         metadata = {**target.metadata, **parts.metadata}
         new[old.id], next_id = renumbered(
             replace(fresh, metadata=metadata), next_id, target.parent_id
         )
-    fields = tuple(_replaced(item, new) for item in altered.fields)
-    ids = {item.id for item in new.values()}
-    written = tuple(kept for kept in (_only(item, ids) for item in fields) if kept)
-    # The transform reads columns in the order they are named in.
+    fields = tuple(_replaced(field, new) for field in altered.fields)
+    ids = {field.id for field in new.values()}
+    written = tuple(part for part in (_only(field, ids) for field in fields) if part)
+    # The transform gets the columns in the order of the alterations.
     order = [
-        table.schema.path(item.path)[0].id for item in alterations if item.data_type is not None
+        table.schema.path(alteration.path)[0].id
+        for alteration in alterations
+        if alteration.data_type is not None
     ]
-    places = {item.id: position for position, item in enumerate(altered.fields)}
-    tops = list(dict.fromkeys(places[number] for number in order))
-    by_name = {item.name: item for item in written}
+    positions = {field.id: position for position, field in enumerate(altered.fields)}
+    tops = list(dict.fromkeys(positions[number] for number in order))
+    by_name = {field.name: field for field in written}
     return (
         replace(altered, fields=fields),
         Schema(tuple(by_name[altered.fields[position].name] for position in tops)),
@@ -298,37 +301,36 @@ def _with_types(
 def _replaced(field: Field, new: Mapping[int, Field]) -> Field:
     if field.id in new:
         return new[field.id]
-    return replace(field, children=tuple(_replaced(item, new) for item in field.children))
+    return replace(field, children=tuple(_replaced(child, new) for child in field.children))
 
 
 def _only(field: Field, ids: set[int]) -> Field | None:
-    """Return the field with nothing but the new ones in it; None if there are none."""
+    """Return a field with only the fields `ids` below it; None if it has none of them."""
     if field.id in ids:
         return field
-    children = tuple(kept for kept in (_only(item, ids) for item in field.children) if kept)
+    children = tuple(part for part in (_only(child, ids) for child in field.children) if part)
     return replace(field, children=children) if children else None
 
 
-def _without(field: Field, gone: set[int]) -> Field | None:
-    """Return the field without some below it; None if nothing is left of it."""
-    if field.id in gone:
+def _without(field: Field, dropped: set[int]) -> Field | None:
+    """Return a field without the fields `dropped` below it; None if nothing remains."""
+    if field.id in dropped:
         return None
-    children = tuple(kept for kept in (_without(item, gone) for item in field.children) if kept)
+    pruned = (_without(child, dropped) for child in field.children)
+    children = tuple(child for child in pruned if child)
     if field.children and not children:
         return None
     if len(children) < len(field.children) and field.logical_type != "struct":
-        # A list is nothing without its items, a map without its keys.
+        # A list cannot exist without its items, nor a map without its keys.
         return None
     return replace(field, children=children)
 
 
 def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether a column can be cast: to another size or precision of the same kind of
-    values.
-    """
-    for of_kind in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
-        if of_kind(old):
-            return bool(of_kind(new))
+    """Return whether a column can be cast: to another size or precision of the same type."""
+    for is_type in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
+        if is_type(old):
+            return bool(is_type(new))
     if pat.is_string(old) or pat.is_large_string(old):
         return bool(pat.is_string(new) or pat.is_large_string(new))
     if pat.is_binary(old) or pat.is_large_binary(old):
@@ -351,80 +353,81 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
     check_no_mem_wal(table, f"column {paths[0]!r} cannot be cast")
     nodes = [table.schema.path(path) for path in paths]
     if manifest.data_storage_version <= (2, 0) and any(len(node) > 1 for node in nodes):
-        # The files have a column for the struct too, which would then be in two of them.
+        # Files up to version 2.0 have a column for the struct, which would be in two files then.
         raise UnsupportedFeatureError(
             f"{table.store.display}: children of structs cannot be cast in data files of version "
-            "2.0; overwrite the table with "
-            "data storage version 2.2"
+            "2.0; overwrite the table with data storage version 2.2"
         )
     cast = {node[-1].id: path for path, node in zip(paths, nodes, strict=True)}
     for path, node in zip(paths, nodes, strict=True):
-        around = next((cast[item.id] for item in node[:-1] if item.id in cast), None)
-        if around is not None:
+        parent = next((cast[field.id] for field in node[:-1] if field.id in cast), None)
+        if parent is not None:
             raise InvalidInputError(
-                f"columns {around!r} and {path!r} cannot be cast both: one is inside of the other"
+                f"columns {parent!r} and {path!r} cannot both be cast: one is inside the other"
             )
-        if any(item.is_blob or EXTENSION_NAME in item.metadata for item in node[-1].walk()):
-            raise InvalidInputError(f"column {path!r} is of an extension type, and cannot be cast")
-    within = {item.id for node in nodes for item in node[-1].walk()}
+        if any(field.is_blob or EXTENSION_NAME in field.metadata for field in node[-1].walk()):
+            raise InvalidInputError(f"column {path!r} has an extension type, which cannot be cast")
+    ids = {field.id for node in nodes for field in node[-1].walk()}
     section = section_of(manifest)
-    names = sorted({item.name for item in section.indices if not within.isdisjoint(item.fields)})
+    names = sorted({index.name for index in section.indices if not ids.isdisjoint(index.fields)})
     if names:
         raise InvalidInputError(
-            f"column {', '.join(paths)} cannot be cast: the index {', '.join(names)} is made of "
-            "its values; drop the index first"
+            f"column {', '.join(paths)} cannot be cast: the index {', '.join(names)} holds its "
+            "values; drop the index first"
         )
 
 
-def _check_names(fields: Sequence[Field], where: str) -> None:
+def _check_names(fields: Sequence[Field], parent: str) -> None:
     names = [field.name for field in fields]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InvalidInputError(f"{where} would have two columns {twice[0]!r}")
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InvalidInputError(f"{parent} would have two columns {repeated[0]!r}")
     for field in fields:
         _check_names(field.children, f"column {field.name!r}")
 
 
-def _with_known_nulls(table: OpenTable, schema: Schema) -> Schema:
-    """Return columns so that reads tell which structs are null: whole, where fragments lack some of
-    their children.
+def _with_struct_nulls(table: OpenTable, schema: Schema) -> Schema:
+    """Return a schema whose reads show which structs are null.
 
-    Of a struct none of whose wanted children a fragment has, nothing is known but that it has no
-    values.
+    If a fragment has none of the requested children of a struct, a read of these children does not
+    show which structs are null there. The struct is read with all children then.
     """
-    wanted = [item for item in schema.fields if item.logical_type == "struct"]
-    leaves = {node.id for item in wanted for node in item.walk() if not node.children}
+    structs = [field for field in schema.fields if field.logical_type == "struct"]
+    leaves = {node.id for field in structs for node in field.walk() if not node.children}
     held = (
         {number for file in fragment.files for number in file.fields}
         for fragment in table.manifest.fragments
     )
-    if not wanted or all(leaves <= ids for ids in held):
+    if not structs or all(leaves <= ids for ids in held):
         return schema
     version = table.manifest.data_storage_version
-    whole = {item.id: item for item in handled(table.schema, Handling.DESCRIPTIONS, version).fields}
+    complete = {
+        field.id: field for field in handled(table.schema, Handling.DESCRIPTIONS, version).fields
+    }
     return replace(
-        schema, fields=tuple(whole[item.id] if item in wanted else item for item in schema.fields)
+        schema,
+        fields=tuple(complete[field.id] if field in structs else field for field in schema.fields),
     )
 
 
 def _check_no_nulls(table: OpenTable, path: str) -> None:
-    wanted = table.schema.select([path])
-    schema, kind = _with_known_nulls(table, wanted), wanted.fields[0].to_arrow().type
+    selected = table.schema.select([path])
+    schema, dtype = _with_struct_nulls(table, selected), selected.fields[0].to_arrow().type
     for fragment in counted_fragments(table.paths, table.manifest):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
             for batch in reader.scan(range(fragment.physical_rows), _BATCH_ROWS):
-                column = _pruned(batch.column(0), kind)
+                column = _pruned(batch.column(0), dtype)
                 if _has_nulls(column, len(table.schema.path(path)) - 1):
                     raise InvalidInputError(
-                        f"column {path!r} has nulls, and so cannot become one without"
+                        f"column {path!r} has nulls, so it cannot be made not nullable"
                     )
         finally:
             reader.close()
 
 
 def _has_nulls(array: pa.Array, depth: int) -> bool:
-    """Tell whether a field some structs or lists below is null where the one around it is not."""
+    """Return whether a field at a depth has a null where the field above it has none."""
     for _ in range(depth):
         if pat.is_struct(array.type):
             array = array.filter(pc.is_valid(array)).field(0)
@@ -434,7 +437,7 @@ def _has_nulls(array: pa.Array, depth: int) -> bool:
 
 
 def _pruned(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return structs without the children that a type lacks."""
+    """Return an array without the children of structs that are not in a type."""
     if array.type == dtype:
         return array
     if pat.is_struct(dtype):
@@ -450,7 +453,7 @@ def _pruned(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 def _cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pat.is_struct(dtype):
-        # Children may have other names: what Arrow does not find by name becomes null.
+        # Names can differ: Arrow would match children by name, and fill others with nulls.
         children = [
             _cast(array.field(index), dtype.field(index).type) for index in range(dtype.num_fields)
         ]
@@ -459,7 +462,7 @@ def _cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if _is_list(dtype) and _is_list(array.type):
         return _cast_list(array, dtype)
     if pat.is_timestamp(dtype) and dtype.tz is not None and _is_without_zone(array.type):
-        # As pylance has it, what has no zone is the time of day in the new one.
+        # As in pylance, a time without a zone is a local time of the new zone.
         return pc.assume_timezone(array.cast(pa.timestamp(dtype.unit)), dtype.tz)
     cast = array.cast(dtype)
     if pat.is_floating(dtype) and pat.is_floating(array.type):
@@ -478,11 +481,11 @@ def _cast_list(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     )
 
 
-def _with_items(dtype: pa.DataType, item: pa.Field) -> pa.DataType:
-    """Return a type of lists of the same kind with other items."""
+def _with_items(dtype: pa.DataType, item_field: pa.Field) -> pa.DataType:
+    """Return a list type like `dtype` with other items."""
     if pat.is_fixed_size_list(dtype):
-        return pa.list_(item, dtype.list_size)
-    return pa.large_list(item) if pat.is_large_list(dtype) else pa.list_(item)
+        return pa.list_(item_field, dtype.list_size)
+    return pa.large_list(item_field) if pat.is_large_list(dtype) else pa.list_(item_field)
 
 
 def _is_without_zone(dtype: pa.DataType) -> bool:

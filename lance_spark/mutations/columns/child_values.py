@@ -1,8 +1,7 @@
-"""New values of children of structs: names that lead to them, and structs put together of old and
-new children.
+"""New values of children of structs: their paths, and structs of old and new children.
 
-A child that is set makes its struct not null, as in Delta Lake: the other children of a struct that
-was null are null.
+If a child of a null struct is set, the struct is no longer null and its other children are null, as
+in Delta Lake.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Field, Schema
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
-#: Names of a path from a top-level column down.
+#: Names of the fields of a path, from the top-level column down.
 Path = tuple[str, ...]
 
 
 def name_parts(name: str) -> list[str] | None:
-    """Return the names of a path with dots, where backticks are around names with other characters;
-    None if it is malformed.
-    """
+    """Split a path at its dots; None if it is malformed. Backticks can enclose a name."""
     parts: list[str] = []
     position = 0
     while True:
@@ -42,34 +39,34 @@ def name_parts(name: str) -> list[str] | None:
         position += 1
 
 
-def exact(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name, -1 if there is none."""
-    return names.index(wanted) if wanted in names else -1
+def exact_position(names: Sequence[str], name: str) -> int:
+    """Return the position of a name; -1 if it is not among the names."""
+    return names.index(name) if name in names else -1
 
 
 def path_to(
     schema: Schema,
     name: str,
-    find: Callable[[Sequence[str], str], int] = exact,
+    find: Callable[[Sequence[str], str], int] = exact_position,
     alias: str | None = None,
 ) -> tuple[Field, ...]:
-    """Return the field that a name leads to, and all fields above it, the top-level one first.
+    """Return the path of a named field: the top-level field first, the named field last.
 
     Parameters
     ----------
     schema : Schema
     name : str
-        Of a column, or of a child of a struct behind dots; a column whose own name has dots goes
-        before.
+        Name of a column, or path of a child of a struct with dots. A column whose name has dots is
+        preferred.
     find : callable
-        Returns the position of a name among others, -1 if it is not one of them.
+        Returns the position of a name among others; -1 if it is not one of them.
     alias : str, optional
-        Of the table; it may stand before the name.
+        Alias of the table, which can precede the name.
 
     Raises
     ------
     SchemaMismatchError
-        There is no such field, or it is not a child of a struct.
+        The field does not exist, or is not a child of a struct.
     UnsupportedError
         The struct has blobs.
     """
@@ -79,39 +76,39 @@ def path_to(
     parts = name_parts(name) or [name]
     if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower():
         del parts[0]
-    results: list[Field] = []
+    path: list[Field] = []
     fields: Sequence[Field] = schema.fields
     for depth, part in enumerate(parts):
-        if results and not pat.is_struct(results[-1].arrow_field.type):
+        if path and not pat.is_struct(path[-1].arrow_field.type):
             raise SchemaMismatchError(
                 f"the table has no column {name!r} to update: {'.'.join(parts[:depth])} is "
-                f"{results[-1].arrow_field.type}, and only "
-                "children of structs can be set; give a new value for the whole column"
+                f"{path[-1].arrow_field.type}, and only children of structs can be set; give a "
+                "new value for the whole column"
             )
         names = [field.name for field in fields]
         position = find(names, part)
         if position < 0:
-            where = f"{'.'.join(parts[:depth])} has" if results else "there are"
+            parent = ".".join(parts[:depth]) or "it"
             raise SchemaMismatchError(
-                f"the table has no column {name!r} to update; {where} {', '.join(names)}"
+                f"the table has no column {name!r} to update; {parent} has {', '.join(names)}"
             )
-        results.append(fields[position])
-        fields = results[-1].children
-    if len(results) > 1 and has_blobs(results[0]):
+        path.append(fields[position])
+        fields = path[-1].children
+    if len(path) > 1 and has_blobs(path[0]):
         raise UnsupportedError(
-            f"column {name!r} cannot be set: {results[0].name!r} holds blobs; give a new value for "
+            f"column {name!r} cannot be set: {path[0].name!r} holds blobs; give a new value for "
             "the whole column"
         )
-    return tuple(results)
+    return tuple(path)
 
 
 def names_of(path: Sequence[Field]) -> Path:
-    """Return the names of a path."""
+    """Return the names of the fields of a path."""
     return tuple(field.name for field in path)
 
 
-def check_apart(path: Path, others: Sequence[Path], what: str) -> None:
-    """Refuse two values for one column, or for a struct and a child of it.
+def check_disjoint_paths(path: Path, others: Sequence[Path], argument: str) -> None:
+    """Raise an error if two values are given for a column, or for a struct and a child of it.
 
     Raises
     ------
@@ -119,28 +116,27 @@ def check_apart(path: Path, others: Sequence[Path], what: str) -> None:
     """
     for other in others:
         if other == path:
-            raise InvalidInputError(f"{what}: there are two values for column {'.'.join(path)!r}")
+            raise InvalidInputError(f"{argument}: column {'.'.join(path)!r} has two values")
         short, long = sorted((other, path), key=len)
         if long[: len(short)] == short:
             raise InvalidInputError(
-                f"{what}: there are values for column {'.'.join(short)!r} and for "
+                f"{argument}: values are given for column {'.'.join(short)!r} and for "
                 f"{'.'.join(long)!r}, which is a part of it"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ChildValues:
-    """Gives a struct new values of some children, at any depth. Can be pickled, if the functions
-    can.
+    """Sets children of a struct, at any depth. Can be pickled if its functions can.
 
     Attributes
     ----------
     name : str
         The top-level column.
     children : mapping of tuple of str to callable
-        By path below the column, what returns the values for rows.
+        By path below the column, the function that returns the values of rows.
     reads_all : bool
-        Whether the values are made of other columns too.
+        Whether the values are computed from other columns as well.
     """
 
     name: str
@@ -156,12 +152,12 @@ class ChildValues:
 
 
 def _with_child(array: pa.Array, path: Path, values: pa.Array) -> pa.Array:
-    # Children as they are seen from above: null where the struct is null.
+    # `flatten` makes children null where the struct is null.
     children = array.flatten()
     fields = list(array.type)
     position = next(n for n, field in enumerate(fields) if field.name == path[0])
-    rest = path[1:]
-    children[position] = values if not rest else _with_child(children[position], rest, values)
+    below = path[1:]
+    children[position] = values if not below else _with_child(children[position], below, values)
     if children[position].type != fields[position].type:
         children[position] = children[position].cast(fields[position].type)
     return pa.StructArray.from_arrays(children, fields=fields)

@@ -1,15 +1,14 @@
-"""New columns for rows that there are: planned on the driver, computed by any number of workers,
-committed on the driver.
+"""Compute new columns of existing rows: plan on the driver, compute in tasks, commit on the driver.
 
 | step | where | what |
 | --- | --- | --- |
-| `plan_columns` | driver | tasks: fragments whose rows get the columns |
+| `plan_columns` | driver | cuts the fragments into tasks |
 | `ColumnTask.run` | task | computes the columns, writes a data file for each fragment |
-| `commit_columns` | driver | one `Merge` of all fragments |
+| `commit_columns` | driver | commits one `Merge` of all fragments |
 
-A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a
-row nearby where there must be one; they are not read and not given to functions. One window of rows
-is in memory at a time.
+A new file has a row for each physical row of its fragment. Deleted rows are not read and not passed
+to functions. They get null, or the value of a row nearby if the column must not be null. One window
+of rows is in memory at a time.
 """
 
 from __future__ import annotations
@@ -51,22 +50,21 @@ from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletions import read_deletions
 
-#: Rows that a function gets at once, at most.
+#: Maximum number of rows that a function gets at once.
 DEFAULT_BATCH_SIZE = 65_536
 
 
 class Transform(Protocol):
-    """Makes columns of rows."""
+    """A function that computes columns of rows."""
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return as many rows, with the new columns."""
+        """Return the new columns of the rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnTask:
-    """Fragments that one worker computes columns for. Can be pickled, if the transform can; holds
-    no manifest.
+    """Fragments whose columns one task computes. Can be pickled if its transform can.
 
     Attributes
     ----------
@@ -83,12 +81,12 @@ class ColumnTask:
     batch_size : int
         Rows that the transform gets at once, at most.
     base_paths : mapping of int to BasePath
-        Other roots that data files may stand in, by id.
+        Base paths of the table, by id.
     storage_options : mapping, not shown by `repr`
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
     placement : Placement
-        Where they go.
+        The targets of the new files.
     """
 
     uri: str = field(repr=False)
@@ -109,12 +107,12 @@ class ColumnTask:
         Returns
         -------
         list of NewFile
-            One for each fragment that has live rows.
+            One file for each fragment that has live rows.
 
         Raises
         ------
         InvalidInputError, SchemaMismatchError
-            What the transform returns are not the columns.
+            The transform does not return the columns.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
@@ -159,7 +157,7 @@ class ColumnTask:
         for start in range(0, num_rows, window):
             rows = range(start, min(start + window, num_rows))
             first, last = np.searchsorted(deleted, [rows.start, rows.stop])
-            live = [self.transform(item) for item in reader.scan(rows, self.batch_size)]
+            live = [self.transform(batch) for batch in reader.scan(rows, self.batch_size)]
             yield from padding.fill(live, deleted[first:last] - start, len(rows))
 
 
@@ -179,7 +177,7 @@ def plan_columns(
     Parameters
     ----------
     table : OpenTable
-        At the version that it is planned on.
+        The version that the computation is planned on.
     read : Schema
         The columns that the transform gets.
     schema : Schema
@@ -189,21 +187,24 @@ def plan_columns(
         Rows that the transform gets at once, at most.
     fragments_per_task : int
     done : collection of int
-        Ids of fragments that have the columns already.
+        Ids of fragments whose columns are computed already.
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
 
     Raises
     ------
     UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
-        The table needs more than this release does, or its files cannot have such columns.
+        The table needs a newer release, or its files cannot have such columns.
     """
     check_rows_writable(table, data_files=True)
     version = table.manifest.data_storage_version
     check_types(schema, version)
     _check_dictionaries(schema, version)
-    there = counted_fragments(table.paths, table.manifest)
-    fragments = tuple(item for item in there if item.id not in done)
+    fragments = tuple(
+        fragment
+        for fragment in counted_fragments(table.paths, table.manifest)
+        if fragment.id not in done
+    )
     placement = placement_of(table)
     return [
         ColumnTask(
@@ -224,16 +225,17 @@ def plan_columns(
 
 
 def _check_dictionaries(schema: Schema, version: tuple[int, int]) -> None:
-    """Refuse dictionary columns that a table of version 0.1 does not have yet: its manifest holds
-    their values.
+    """Raise an error for a new dictionary column in a table of version 0.1.
+
+    The manifest of such a table would have to store the values of the dictionary.
     """
     for node in schema.walk():
         is_new = node.logical_type.startswith("dict:") and not node.dictionary_pages
         if version == (0, 1) and is_new:
             raise UnsupportedTypeError(
-                f"column {node.name!r}: tables of version 0.1 get no new columns of type "
-                f"{node.arrow_field.type}; give its "
-                "values, or overwrite the table with data storage version 2.2"
+                f"column {node.name!r}: tables of version 0.1 cannot get new columns of type "
+                f"{node.arrow_field.type}; give its values, or overwrite the table with data "
+                "storage version 2.2"
             )
 
 
@@ -250,9 +252,9 @@ def commit_columns(
     Parameters
     ----------
     table : OpenTable
-        At the version that they were planned on.
+        The version that the tasks were planned on.
     files : iterable of NewFile
-        None at all, if the new columns are null everywhere.
+        Empty if the new columns are null in all rows.
     schema : iterable of file_pb2.Field
         All columns of the table afterwards.
     preserves_nullability : bool
@@ -262,27 +264,31 @@ def commit_columns(
     Raises
     ------
     CommitConflictError
-        Others changed rows or columns. The files stay: they can do for what is planned anew.
+        Another client changed rows or columns. The files stay, for the next plan.
     InvalidInputError
-        Two files are of one fragment, or one has none.
+        Two files are of one fragment, or a fragment has none.
     LanceError
-        What `commit` raises.
+        Errors of `commit`.
     """
     files = list(files)
-    check_once(table, (item.fragment_id for item in files))
-    new = {item.fragment_id: item.file for item in files}
+    check_once(table, (file.fragment_id for file in files))
+    new = {file.fragment_id: file.file for file in files}
     fragments = counted_fragments(table.paths, table.manifest)
-    missing = [item.id for item in fragments if item.num_rows and item.id not in new]
+    missing = [
+        fragment.id for fragment in fragments if fragment.num_rows and fragment.id not in new
+    ]
     if new and missing:
         raise InvalidInputError(
-            f"{table.store.display}: no result is about fragment {missing[0]}, whose rows would "
-            "lose their values; give the "
-            "results of all tasks"
+            f"{table.store.display}: the result of fragment {missing[0]} is missing; give the "
+            "results "
+            "of all tasks"
         )
     fields = tuple(schema)
-    kept = {item.id for item in fields}
+    field_ids = {field.id for field in fields}
     operation = Merge(
-        fragments=tuple(_with_file(item, new.get(item.id), kept) for item in fragments),
+        fragments=tuple(
+            _with_file(fragment, new.get(fragment.id), field_ids) for fragment in fragments
+        ),
         schema=fields,
         preserves_nullability=preserves_nullability,
     )
@@ -290,15 +296,14 @@ def commit_columns(
 
 
 class Computation:
-    """Columns that are computed and committed here; what was computed is used again if the commit
-    has to be planned anew.
+    """A computation of columns that reuses its files if it is planned again.
 
-    Use as a context: files that were not committed are deleted at its end.
+    Use as a context: its end deletes files that were not committed.
 
     Parameters
     ----------
     runner : Runner, optional
-        Runs the tasks; this machine by default.
+        Runs the tasks; this process by default.
     """
 
     def __init__(self, runner: Runner | None = None) -> None:
@@ -313,7 +318,7 @@ class Computation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        unused = [item for number, (_, item) in self._done.items() if number not in self._committed]
+        unused = [file for number, (_, file) in self._done.items() if number not in self._committed]
         if unused and self._paths is not None and not self._uncertain:
             with suppress(StorageError):
                 undo(self._paths, unused)
@@ -330,7 +335,7 @@ class Computation:
         preserves_nullability: bool = True,
         options: CommitOptions | None = None,
     ) -> Manifest:
-        """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
+        """Compute the missing files, and commit; see `plan_columns` and `commit_columns`."""
         self.start(table, read, schema)
         runner = runner_for(table, self._runner)
         tasks = plan_columns(
@@ -343,54 +348,56 @@ class Computation:
             tag=runner.tag,
         )
         parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
-        self.add(table, [item for part in parts for item in part])
+        self.add(table, [file for part in parts for file in part])
         return self.finish(
             table, fields, preserves_nullability=preserves_nullability, options=options
         )
 
     @property
     def done(self) -> Collection[int]:
-        """Ids of the fragments that have their values."""
+        """Ids of the fragments whose files are written."""
         return self._done.keys()
 
     def start(self, table: OpenTable, read: Schema, schema: Schema) -> None:
-        """Begin to compute columns for a version; what was computed for another one is kept, as far
-        as it is right.
+        """Start the computation for a version, and keep files that are still valid for it.
 
         Parameters
         ----------
         table : OpenTable
         read : Schema
-            The columns that they are made of. Under the same names there can be others than before.
+            The columns that the values are computed from. A column of the same name can be another
+            one than before.
         schema : Schema
             The new columns.
         """
         self._paths = table.paths
-        now = {fragment.id: fragment for fragment in table.manifest.fragments}
+        current = {fragment.id: fragment for fragment in table.manifest.fragments}
         same = self._schemas == (read, schema)
-        gone = [
+        invalid = [
             number
-            for number, (of, _) in self._done.items()
-            if not (same and number in now and _still_valid(table.paths, of, now[number]))
+            for number, (source, _) in self._done.items()
+            if not (
+                same and number in current and _still_valid(table.paths, source, current[number])
+            )
         ]
-        files = [self._done.pop(number)[1] for number in gone]
+        files = [self._done.pop(number)[1] for number in invalid]
         self._schemas = (read, schema)
         if files:
             with suppress(StorageError):
                 undo(self._paths, files)
 
     def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
-        """Note files that were computed from a version's rows.
+        """Add files that were computed from the rows of a version.
 
         Raises
         ------
         InvalidInputError
-            Two are of one fragment.
+            Two files are of one fragment.
         """
         files = list(files)
-        check_once(table, (item.fragment_id for item in files))
-        fragments = {item.id: item for item in table.manifest.fragments}
-        self._done.update({item.fragment_id: (fragments[item.fragment_id], item) for item in files})
+        check_once(table, (file.fragment_id for file in files))
+        fragments = {fragment.id: fragment for fragment in table.manifest.fragments}
+        self._done.update({file.fragment_id: (fragments[file.fragment_id], file) for file in files})
 
     def finish(
         self,
@@ -400,9 +407,9 @@ class Computation:
         preserves_nullability: bool,
         options: CommitOptions | None = None,
     ) -> Manifest:
-        """Commit what was computed; see `commit_columns`."""
-        files = [item for _, item in self._done.values()]
-        # Whatever else ends a commit, an interrupt for example, the version may be there.
+        """Commit the files; see `commit_columns`."""
+        files = [file for _, file in self._done.values()]
+        # An interrupt, for example, can end the commit after it created the version.
         self._uncertain = True
         try:
             manifest = commit_columns(
@@ -422,38 +429,38 @@ class Computation:
         return manifest
 
 
-def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
-    """Return a fragment with a new file, without those that no column of the schema is left of."""
+def _with_file(fragment: Fragment, file: DataFile | None, field_ids: set[int]) -> Fragment:
+    """Return a fragment with a new file, without files that hold no field of the schema."""
     proto = fragment.to_proto()
     if file is None:
         return fragment
-    files = [item for item in proto.files if is_live(item, kept)]
+    files = [old for old in proto.files if is_live(old, field_ids)]
     files.append(file.to_proto())
     del proto.files[:]
     proto.files.extend(files)
     return Fragment.from_proto(proto, fragment.name)
 
 
-def _still_valid(paths: TablePaths, then: Fragment, now: Fragment) -> bool:
-    """Return whether values that were computed for a fragment are right for a later version of it.
+def _still_valid(paths: TablePaths, old: Fragment, new: Fragment) -> bool:
+    """Return whether values that were computed for a fragment are valid for a later version of it.
 
-    | the later version has | values that were computed |
+    | the later version has | the computed values |
     | --- | --- |
-    | other data files, or overlays | are wrong |
-    | more rows deleted | are right: values of deleted rows are never read |
-    | rows back that were deleted, after a restore | are missing for these rows |
+    | other data files, or overlays | are not valid |
+    | more deleted rows | are valid: values of deleted rows are never read |
+    | fewer deleted rows, after a restore | are missing for the restored rows |
 
     Raises
     ------
     CorruptFileError
-        A deletion file is broken.
+        A deletion file is corrupt.
     """
-    if _content_of(then) != _content_of(now):
+    if _content_of(old) != _content_of(new):
         return False
-    if then.deletion_file is None or then.deletion_file == now.deletion_file:
+    if old.deletion_file is None or old.deletion_file == new.deletion_file:
         return True
     try:
-        return bool(np.isin(read_deletions(paths, then), read_deletions(paths, now)).all())
+        return bool(np.isin(read_deletions(paths, old), read_deletions(paths, new)).all())
     except StorageError:
         # Cleanup may have deleted the older file.
         return False
@@ -462,6 +469,6 @@ def _still_valid(paths: TablePaths, then: Fragment, now: Fragment) -> bool:
 def _content_of(fragment: Fragment) -> bytes:
     """Return what determines the values of a fragment's rows, deleted or not."""
     proto = fragment.to_proto()
-    kept = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
-    data: bytes = kept.SerializeToString(deterministic=True)
+    content = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
+    data: bytes = content.SerializeToString(deterministic=True)
     return data

@@ -1,20 +1,20 @@
-"""Which fragments a compaction makes one of, and which it leaves alone.
+"""The choice of the fragments that a compaction rewrites, and of the groups that it merges.
 
-Fragments are looked at in the order of their ids:
+The planner visits fragments in the order of their ids:
 
-| fragment | what becomes of it |
+| fragment | decision |
 | --- | --- |
 | more than `materialize_deletions_threshold` of its rows are deleted | rewritten, even alone |
-| fewer than `target_rows_per_fragment` rows | rewritten with candidates beside it; alone it stays |
+| fewer than `target_rows_per_fragment` rows | rewritten with adjacent candidates; alone it stays |
 | others | stay |
 
-Candidates next to each other that the same indexes cover are a group. What an index covers and what
-it does not never get mixed: the new fragment would be neither. A group is cut as soon as it has the
-wanted rows, if as many are left. These are the rules of pylance.
+Adjacent candidates that the same indexes cover form a group. A fragment that an index covers is not
+merged with one that it does not cover: the index could not describe the new fragment. A group ends
+as soon as it has the target number of rows, if as many rows remain. These are the rules of pylance.
 
-Fragments whose files go to different base paths (`lance_spark.table.placement`) are not put
-together either: what is next to one another is told among the fragments of one base path. pylance
-writes all of them to the table itself.
+A group holds only fragments whose files go to the same base paths (`lance_spark.table.placement`),
+and "adjacent" means adjacent among these fragments. pylance writes all new fragments to the table
+itself.
 """
 
 from __future__ import annotations
@@ -38,29 +38,30 @@ class CompactionOptions:
     Attributes
     ----------
     target_rows_per_fragment : int
-        Fragments with fewer rows are candidates; new ones have at least as many, if there are.
+        Fragments with fewer rows are candidates. New fragments have at least as many rows, if
+        their group has.
     max_bytes_per_file : int
         A new data file is closed once it has so many bytes.
     materialize_deletions : bool
         Whether deleted rows are a reason to rewrite a fragment.
     materialize_deletions_threshold : float
-        Part of the rows of a fragment that has to be deleted for that, 0 to 1.
+        Fraction of deleted rows, 0 to 1, above which a fragment is rewritten.
     num_threads : int, optional
         Groups that are rewritten at the same time; by default 1 in a local store, 4 in others.
     defer_index_remap : bool, optional
-        Whether the fragment reuse index says where rows have gone. By default it does if there are
-        indexes that need it.
+        Whether the fragment reuse index records the new addresses of rows. By default it does if
+        the table has indexes that need it.
     max_source_fragments, max_source_rows, max_source_bytes : int, optional
-        Groups are left for another time from the one on with which there would be more.
+        Limits of one compaction. It ends before the first group that would exceed one of them.
     excluded_fragment_ids : collection of int
-        Fragments that stay, whatever their size.
+        Fragments that stay, regardless of their size.
     target_bytes_per_fragment : int, optional
-        Counts in the place of rows: fragments with fewer bytes in data files are candidates, and
-        new ones get as many rows as have so many bytes in the old ones. Fragments whose bytes are
-        not noted go by their rows.
+        Used in place of `target_rows_per_fragment`: fragments whose data files have fewer bytes are
+        candidates, and new fragments get the number of rows that had so many bytes in the old ones.
+        Fragments whose file sizes are not recorded are judged by their rows.
     moved_fragment_ids : collection of int, optional
-        Only these fragments are rewritten, each by itself, unless all of their data files are where
-        new ones go already.
+        If given, only these fragments are rewritten, each into one fragment, unless all of their
+        data files are in the target already.
 
     Raises
     ------
@@ -98,19 +99,19 @@ class CompactionOptions:
                 raise InvalidOptionError(f"{name} must be at least 1, not {value!r}")
 
     def size(self, fragment: Fragment) -> float:
-        """Return how large a fragment is, deleted rows included; 1 is what is wanted."""
+        """Return the size of a fragment relative to the target, deleted rows included."""
         if self.target_bytes_per_fragment is None or not fragment.size_bytes:
             return fragment.physical_rows / self.target_rows_per_fragment
         return fragment.size_bytes / self.target_bytes_per_fragment
 
     def target_rows(self, group: Sequence[Fragment]) -> int:
-        """Return the rows of the new fragments of a group, at least."""
-        rows = sum(item.physical_rows for item in group)
-        size = sum(item.size_bytes for item in group)
+        """Return the minimum number of rows of the new fragments of a group."""
+        rows = sum(fragment.physical_rows for fragment in group)
+        size = sum(fragment.size_bytes for fragment in group)
         if (
             self.target_bytes_per_fragment is None
             or not rows
-            or not all(item.size_bytes for item in group)
+            or not all(fragment.size_bytes for fragment in group)
         ):
             return self.target_rows_per_fragment
         return max(self.target_bytes_per_fragment * rows // size, 1)
@@ -118,28 +119,28 @@ class CompactionOptions:
 
 @dataclass(slots=True)
 class _Bin:
-    """Candidates next to each other."""
+    """Adjacent candidates."""
 
     covered_by: tuple[int, ...]
     fragments: list[Fragment]
     alone: bool
 
     def groups(self, options: CompactionOptions) -> Iterable[tuple[Fragment, ...]]:
-        """Yield the parts that are worth a rewrite."""
+        """Yield the groups to rewrite."""
         if len(self.fragments) == 1 and not self.alone:
             return
         target = options.target_rows(self.fragments)
-        left = sum(item.num_rows for item in self.fragments)
-        part: list[Fragment] = []
+        remaining_rows = sum(fragment.num_rows for fragment in self.fragments)
+        group: list[Fragment] = []
         rows = 0
         for fragment in self.fragments:
-            part.append(fragment)
+            group.append(fragment)
             rows += fragment.num_rows
-            left -= fragment.num_rows
-            if rows >= target and left >= target:
-                yield tuple(part)
-                part, rows = [], 0
-        yield tuple(part)
+            remaining_rows -= fragment.num_rows
+            if rows >= target and remaining_rows >= target:
+                yield tuple(group)
+                group, rows = [], 0
+        yield tuple(group)
 
 
 def plan_groups(
@@ -148,56 +149,56 @@ def plan_groups(
     options: CompactionOptions,
     placement: Placement,
 ) -> list[tuple[Fragment, ...]]:
-    """Return the groups of fragments that are rewritten.
+    """Return the groups of fragments to rewrite.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        All of the table, with their rows counted.
+        All fragments of the table, with their row counts.
     covered : sequence of BitMap
-        The fragments that each segment of an index covers.
+        For each segment of an index, the fragments that it covers.
     options : CompactionOptions
     placement : Placement
-        Where new files go.
+        The targets of new files.
 
     Returns
     -------
     list of tuple of Fragment
-        In the order of their ids; the files of all fragments of a group go to the same places.
+        In the order of their ids. The new files of a group have the same targets.
     """
     excluded = frozenset(options.excluded_fragment_ids)
     if options.moved_fragment_ids is not None:
         chosen = frozenset(options.moved_fragment_ids) - excluded
         moved: list[tuple[Fragment, ...]] = [
-            (item,)
-            for item in sorted(fragments, key=lambda item: item.id)
-            if item.id in chosen and not _is_at(item, placement)
+            (fragment,)
+            for fragment in sorted(fragments, key=lambda fragment: fragment.id)
+            if fragment.id in chosen and not _is_in_targets(fragment, placement)
         ]
         return _within_limits(moved, options)
     bins: list[_Bin] = []
     open_bins: dict[tuple[Target, ...], _Bin | None] = {}
-    for fragment in sorted(fragments, key=lambda item: item.id):
-        dirty = _is_dirty(fragment, options)
-        small = options.size(fragment) < 1
-        places = placement.of(fragment)
-        if fragment.id in excluded or not (dirty or small):
-            open_bins[places] = None
+    for fragment in sorted(fragments, key=lambda fragment: fragment.id):
+        has_many_deletions = _has_many_deletions(fragment, options)
+        is_small = options.size(fragment) < 1
+        targets = placement.of(fragment)
+        if fragment.id in excluded or not (has_many_deletions or is_small):
+            open_bins[targets] = None
             continue
         indexes = tuple(index for index, bitmap in enumerate(covered) if fragment.id in bitmap)
-        open_bin = open_bins.get(places)
+        open_bin = open_bins.get(targets)
         if open_bin is None or open_bin.covered_by != indexes:
-            open_bin = open_bins[places] = _Bin(indexes, [], dirty)
+            open_bin = open_bins[targets] = _Bin(indexes, [], has_many_deletions)
             bins.append(open_bin)
         open_bin.fragments.append(fragment)
-    return _within_limits([group for item in bins for group in item.groups(options)], options)
+    return _within_limits([group for bin_ in bins for group in bin_.groups(options)], options)
 
 
-def _is_at(fragment: Fragment, placement: Placement) -> bool:
-    """Tell whether all data files of a fragment lie in places that new ones of it go to."""
+def _is_in_targets(fragment: Fragment, placement: Placement) -> bool:
+    """Return whether all data files of a fragment are in the targets of its new files."""
     return {file.base_id for file in fragment.files} <= set(placement.of(fragment))
 
 
-def _is_dirty(fragment: Fragment, options: CompactionOptions) -> bool:
+def _has_many_deletions(fragment: Fragment, options: CompactionOptions) -> bool:
     threshold = options.materialize_deletions_threshold
     if not options.materialize_deletions or threshold >= 1 or not fragment.physical_rows:
         return False
@@ -209,8 +210,8 @@ def _within_limits(
 ) -> list[tuple[Fragment, ...]]:
     limits = (
         (options.max_source_fragments, len),
-        (options.max_source_rows, lambda group: sum(item.num_rows for item in group)),
-        (options.max_source_bytes, lambda group: sum(item.size_bytes for item in group)),
+        (options.max_source_rows, lambda group: sum(fragment.num_rows for fragment in group)),
+        (options.max_source_bytes, lambda group: sum(fragment.size_bytes for fragment in group)),
     )
     count = len(groups)
     for limit, measure in limits:

@@ -1,14 +1,14 @@
-"""Giving a BTREE index the addresses that its rows have after a compaction.
+"""BTREE indexes rewritten with the row addresses after a compaction.
 
 | file of the index | columns | content |
 | --- | --- | --- |
 | `page_data.lance` | values, ids (uint64) | one row per row of the table, by value, nulls first |
 | `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row per `batch_size` rows |
 
-`batch_size` is metadata of the schema of `page_lookup.lance`; with `range_partitioned` other than
-``false`` there are more files, which are left alone. `ids` are row addresses; in tables with stable
-row ids too from version 1 of the index on. Rows that are deleted are left out, so that all pages
-after the first such one are others. Memory is bounded by a window of rows.
+`batch_size` is metadata of the schema of `page_lookup.lance`. An index with `range_partitioned`
+other than ``false`` has more files, and is not rewritten. `ids` are row addresses; from version 1
+of the index on, also in tables with stable row ids. Deleted rows are omitted, so all pages from the
+first one of them on change. Memory is bounded by a window of rows.
 
 Specification: table/index/scalar/btree.md.
 """
@@ -39,23 +39,23 @@ from lance_spark.table.rows.addresses import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Versions of the files of an index that are written.
+#: File versions of indexes that can be rewritten.
 _WRITTEN = ((2, 0), (2, 1), (2, 2))
 
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
-#: Rows that are read at once.
+#: Number of rows that are read at once.
 _WINDOW_ROWS = 1 << 18
 
 
-class Moves:
-    """Where rows have gone.
+class AddressMap:
+    """Map of the old addresses of moved rows to their new addresses.
 
     Parameters
     ----------
     paths : TablePaths
         Opens the deletion files of the old fragments.
-    moves : sequence of MovedRows
+    moves : sequence of RemappedRows
 
     Raises
     ------
@@ -65,8 +65,8 @@ class Moves:
     def __init__(self, paths: TablePaths, moves: Sequence[RemappedRows]) -> None:
         self._old: dict[int, _Source] = {}
         for move in moves:
-            ids = np.array([item.id for item in move.new], np.uint64)
-            ends = np.cumsum([item.physical_rows for item in move.new], dtype=np.int64)
+            ids = np.array([new.id for new in move.new], np.uint64)
+            ends = np.cumsum([new.physical_rows for new in move.new], dtype=np.int64)
             first = 0
             for fragment in move.old:
                 deleted = read_deletions(paths, fragment)
@@ -75,21 +75,31 @@ class Moves:
                 first += rows - len(deleted)
 
     def new_addresses(self, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
-        """Return the addresses that rows have now, and which of the rows there are."""
+        """Return the new addresses of rows, and which of these rows are live."""
         fragments, offsets = split_addresses(addresses)
-        found, alive = addresses.copy(), np.ones(len(addresses), bool)
+        new, is_live = addresses.copy(), np.ones(len(addresses), bool)
         for number in np.unique(fragments):
             source = self._old.get(int(number))
             if source is not None:
                 rows = np.flatnonzero(fragments == number)
-                found[rows], alive[rows] = source.locate(offsets[rows])
-        return found, alive
+                new[rows], is_live[rows] = source.locate(offsets[rows])
+        return new, is_live
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An old fragment: its first live row is the `first`-th of the new ones, of which there are
-    `ends`.
+    """An old fragment of a group.
+
+    Attributes
+    ----------
+    first : int
+        Position of its first live row among the rows of the group's new fragments.
+    num_rows : int
+        Number of its physical rows.
+    deleted : int64 array
+        Offsets of its deleted rows, increasing.
+    new_ids, ends : array
+        Id of each new fragment, and the position after its last row.
     """
 
     first: int
@@ -100,35 +110,35 @@ class _Source:
 
     def locate(self, offsets: Offsets) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         before = np.searchsorted(self.deleted, offsets)
-        alive = offsets < self.num_rows
+        is_live = offsets < self.num_rows
         if len(self.deleted):
             position = np.minimum(before, len(self.deleted) - 1)
-            alive &= self.deleted[position] != offsets
+            is_live &= self.deleted[position] != offsets
         rows = self.first + offsets - before
         if not len(self.ends):
             return np.zeros(len(offsets), np.uint64), np.zeros(len(offsets), bool)
-        place = np.minimum(np.searchsorted(self.ends, rows, side="right"), len(self.ends) - 1)
+        index = np.minimum(np.searchsorted(self.ends, rows, side="right"), len(self.ends) - 1)
         starts = np.concatenate([[0], self.ends[:-1]])
-        local = (rows - starts[place]).astype(np.uint64)
-        return (self.new_ids[place] << np.uint64(OFFSET_BITS)) | local, alive
+        offset = (rows - starts[index]).astype(np.uint64)
+        return (self.new_ids[index] << np.uint64(OFFSET_BITS)) | offset, is_live
 
 
 def remap_btree(
-    paths: TablePaths, index: table_pb2.IndexMetadata, moves: Moves
+    paths: TablePaths, index: table_pb2.IndexMetadata, address_map: AddressMap
 ) -> RewrittenIndex | None:
-    """Write the files of a segment anew.
+    """Write the files of a segment with new row addresses.
 
     Parameters
     ----------
     paths : TablePaths
     index : table_pb2.IndexMetadata
-        A segment of kind BTREE.
-    moves : Moves
+        A segment of type BTREE.
+    address_map : AddressMap
 
     Returns
     -------
     RewrittenIndex or None
-        None if the segment is laid out in another way than this release knows.
+        None if this release does not know the layout of the segment.
 
     Raises
     ------
@@ -152,7 +162,7 @@ def remap_btree(
         for name, schema in ((DATA_FILE, data.schema), (LOOKUP_FILE, lookup.schema)):
             outputs[name] = paths.store.open_output(f"{INDICES}/{new}/{name}")
             writers[name] = create_file(outputs[name], schema, data.version)
-        _write(data, moves, batch_size, writers[DATA_FILE], writers[LOOKUP_FILE])
+        _write(data, address_map, batch_size, writers[DATA_FILE], writers[LOOKUP_FILE])
         files = []
         for name, writer in writers.items():
             written = writer.finish()
@@ -172,13 +182,13 @@ def remap_btree(
 
 
 def files_of(index: RewrittenIndex) -> list[str]:
-    """Return the files of a rewritten segment, below the table's root."""
+    """Return the paths of the files of a rewritten segment, relative to the table's root."""
     folder = uuid.UUID(bytes=index.new_id)
     return [f"{INDICES}/{folder}/{file.path}" for file in index.details.files]
 
 
 def _batch_size(lookup: Schema, name: str) -> int | None:
-    """Return how many rows make a page; None if the index has parts."""
+    """Return the number of rows of a page; None if the index is partitioned."""
     if lookup.names != LOOKUP_COLUMNS:
         return None
     if lookup.metadata.get("range_partitioned", b"false") != b"false":
@@ -188,7 +198,7 @@ def _batch_size(lookup: Schema, name: str) -> int | None:
 
 def _write(
     data: DataFileReader,
-    moves: Moves,
+    address_map: AddressMap,
     batch_size: int,
     data_writer: DataFileWriter,
     lookup_writer: DataFileWriter,
@@ -196,34 +206,37 @@ def _write(
     pages = 0
     arrow = data.schema.to_arrow()
     waiting = arrow.empty_table()
-    for batch in _moved(data, moves, batch_size, arrow):
+    for batch in _remapped(data, address_map, batch_size, arrow):
         waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])]).combine_chunks()
-        # What does not fill a page waits for more.
+        # The rows of an incomplete page wait for the next batch.
         full = len(waiting) - len(waiting) % batch_size
         pages += _write_pages(waiting.slice(0, full), batch_size, pages, data_writer, lookup_writer)
         waiting = waiting.slice(full)
     _write_pages(waiting, batch_size, pages, data_writer, lookup_writer)
 
 
-def _moved(
-    data: DataFileReader, moves: Moves, batch_size: int, arrow: pa.Schema
+def _remapped(
+    data: DataFileReader, address_map: AddressMap, batch_size: int, arrow: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that there are, with their new addresses."""
+    """Yield the live rows, with their new addresses."""
     window = batch_size * max(_WINDOW_ROWS // batch_size, 1)
     for start in range(0, data.num_rows, window):
         rows = range(start, min(start + window, data.num_rows))
         values, ids = data.read(data.schema.fields, rows)
         if ids.type != pa.uint64() or ids.null_count:
-            raise CorruptFileError(f"{data.source.name}: ids are {ids.type}, some of them null")
-        result, alive = moves.new_addresses(ids.to_numpy())
-        batch = pa.RecordBatch.from_arrays([values, pa.array(result)], schema=arrow)
-        yield batch if alive.all() else batch.filter(pa.array(alive))
+            raise CorruptFileError(
+                f"{data.source.name}: ids must be uint64 without nulls, not {ids.type} with "
+                f"{ids.null_count} nulls"
+            )
+        addresses, is_live = address_map.new_addresses(ids.to_numpy())
+        batch = pa.RecordBatch.from_arrays([values, pa.array(addresses)], schema=arrow)
+        yield batch if is_live.all() else batch.filter(pa.array(is_live))
 
 
 def _write_pages(
     rows: pa.Table, batch_size: int, first: int, data: DataFileWriter, lookup: DataFileWriter
 ) -> int:
-    """Write whole pages, and what the other file says of them; return their number."""
+    """Write pages and their rows in the lookup file; return the number of pages."""
     if not len(rows):
         return 0
     starts = np.arange(0, len(rows), batch_size)

@@ -1,19 +1,18 @@
-"""Rows in another order: fragments are written anew, their rows in the order that somebody gives by
-their addresses.
+"""Reordering: fragments are rewritten with their rows in a given order of row addresses.
 
 | step | where | what |
 | --- | --- | --- |
-| `groups_of` | driver | groups fragments that the same indexes cover; each group is sorted alone |
+| `plan_reorder` | driver | groups fragments that the same indexes cover; groups are sorted alone |
 | `Reorder` | task | reads rows by their addresses, in order, and writes them |
-| `commit_reordered` | driver | checks that each live row came once; one `Rewrite` |
+| `commit_reordered` | driver | checks that each live row was written once; commits one `Rewrite` |
 
-Rows keep their ids in tables with stable row ids, and the versions that they were created and last
-changed in: indexes that hold ids follow. Those that hold addresses, all of them without stable row
-ids, do not know these fragments any more: the rows there are looked at one by one until the index
-is built again.
+In tables with stable row ids, rows keep their ids and the versions that created and last updated
+them, and indexes that hold row ids stay valid. Indexes that hold row addresses (all indexes of
+tables without stable row ids) no longer cover these fragments: queries scan them until the index is
+built again.
 
-A row that is deleted or changed meanwhile makes the commit fail, as in a compaction; all of it has
-to be planned anew then.
+The commit fails if another client deleted or changed a row meanwhile, as in a compaction. All
+groups are planned again then.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from lance_spark.mutations.rewrite.writer import (
     MovedRowsWriter,
     Written,
     discard,
-    numbered,
     rewrite_writer,
+    with_reserved_ids,
 )
-from lance_spark.mutations.rows.delete import union
+from lance_spark.mutations.rows.delete import union_rows
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
@@ -63,15 +62,15 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 @dataclass(frozen=True, slots=True)
 class Reordered(Written):
-    """What a worker wrote. Small, and can be pickled.
+    """The result of a task. Small, and can be pickled.
 
     Attributes
     ----------
     new : tuple of Fragment
-        With the ids and versions of their rows, in tables with stable row ids; their own ids are
-        not yet assigned.
+        With the lineage of their rows in tables with stable row ids. Their fragment ids are not
+        assigned yet.
     rows : mapping of int to bytes
-        By fragment, offsets of the rows where they were before, as a Roaring bitmap.
+        Old offsets of the rows by fragment, as Roaring bitmaps.
     """
 
     new: tuple[Fragment, ...] = ()
@@ -84,20 +83,20 @@ class Reordered(Written):
 
 
 class Reorder:
-    """Writes rows in the order of the addresses that it is given. One for each task.
+    """Writes rows in the order of the given addresses. Each task has one.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the addresses are of.
+        The version that the addresses belong to.
     tag : bytes
-        Ends the names of the files.
+        Tag in the names of the files.
     max_rows_per_file, max_bytes_per_file : int
         A data file is closed once it has so many.
     targets : sequence of int or None
-        Ids of the base paths that files go to in turns; None for the table itself.
+        Targets of the files, used in turn: ids of base paths, or None for the table itself.
     first : int
-        Which of them comes first; see `FragmentWriter`.
+        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(
@@ -128,17 +127,17 @@ class Reorder:
         self._writer = MovedRowsWriter(writer, manifest.flags.stable_row_ids)
 
     def write(self, addresses: UInt64Array) -> None:
-        """Write rows behind those that have been written.
+        """Append rows.
 
         Parameters
         ----------
         addresses : uint64 array
-            Of live rows.
+            Addresses of live rows.
 
         Raises
         ------
         InvalidInputError
-            No live row has an address, or one comes twice.
+            An address is not that of a live row, or occurs twice.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         if not len(addresses):
@@ -150,21 +149,21 @@ class Reorder:
             self._writer.write(rows.values, rows.row_ids, rows.created, rows.updated)
 
     def finish(self) -> Reordered:
-        """Close the files, and return what was written."""
+        """Close the files, and return the result."""
         self._rows_at.close()
         new = self._writer.finish() if self._rows else []
-        rows = {number: item.serialize() for number, item in self._rows.items()}
+        rows = {number: offsets.serialize() for number, offsets in self._rows.items()}
         return Reordered(tuple(new), rows)
 
     def abort(self) -> None:
-        """Delete what was written; what cannot be deleted is left to cleanup."""
+        """Delete the files; those that cannot be deleted are left to cleanup."""
         self._rows_at.close()
         with suppress(StorageError):
             self._writer.abort()
 
 
-def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fragment, ...]]:
-    """Return the fragments of a table that can be put in order together.
+def plan_reorder(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fragment, ...]]:
+    """Return the groups of fragments whose rows can be sorted together.
 
     Parameters
     ----------
@@ -175,13 +174,13 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     Returns
     -------
     list of tuple of Fragment
-        Fragments that the same indexes cover, and whose files go to the same base paths, in the
-        order of their ids.
+        Fragments that the same indexes cover and whose files have the same targets, in the order
+        of their ids.
 
     Raises
     ------
     UnsupportedFeatureError
-        The table has a fragment reuse index, which has no words for rows in another order.
+        The table has a fragment reuse index, which cannot describe rows in another order.
     UnsupportedError, CorruptTableError, StorageError
     """
     check_rows_writable(table, data_files=True)
@@ -189,17 +188,18 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     check_types(table.schema, manifest.data_storage_version)
     if fragment_reuse.find_entry(indexes.section_of(manifest)) is not None:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: the table has a fragment reuse index, and rows of such a "
-            "table cannot be put in another order; "
-            "compact it without sorting, or drop its indexes first"
+            f"{table.store.display}: the rows of a table with a fragment reuse index cannot be "
+            "reordered; compact the table without sorting, or drop its indexes first"
         )
     covered = covered_fragments(table)
     placement = placement_of(table)
     groups: dict[tuple[object, ...], list[Fragment]] = {}
-    for item in sorted(counted_fragments(table.paths, manifest), key=lambda item: item.id):
-        if item.id not in excluded and item.num_rows:
-            known = tuple(index for index, bitmap in enumerate(covered) if item.id in bitmap)
-            groups.setdefault((placement.of(item), known), []).append(item)
+    for fragment in sorted(
+        counted_fragments(table.paths, manifest), key=lambda fragment: fragment.id
+    ):
+        if fragment.id not in excluded and fragment.num_rows:
+            covering = tuple(index for index, bitmap in enumerate(covered) if fragment.id in bitmap)
+            groups.setdefault((placement.of(fragment), covering), []).append(fragment)
     return [tuple(group) for group in groups.values()]
 
 
@@ -208,23 +208,23 @@ def commit_reordered(
     groups: Iterable[tuple[Sequence[Fragment], Sequence[Reordered]]],
     options: CommitOptions | None = None,
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Put the new fragments in the place of the old ones.
+    """Replace the old fragments by the new ones.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that they were made of.
+        The version that the groups were planned on.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
-        Of each group, its fragments, and what was written of them, in order.
+        The fragments of each group, and the results of its tasks, in order.
     options : CommitOptions, optional
 
     Raises
     ------
     InvalidInputError
-        Not every live row came once. The new files are deleted again, as with all errors but
-        `UncertainCommitError`.
+        A live row was not written exactly once. The new files are deleted, as after all errors
+        except `UncertainCommitError`.
     CommitConflictError
-        Others changed the same fragments.
+        Another client changed the same fragments.
     StorageError, CorruptTableError
     """
     parts = [(tuple(old), list(written)) for old, written in groups]
@@ -235,39 +235,43 @@ def commit_reordered(
             _check_complete(table, old, written)
         new = [fragment for result in results for fragment in result.new]
         reserved = reserve_fragment_ids(table, len(new), options)
-        number = (reserved.max_fragment_id or 0) - len(new) + 1
+        first_id = (reserved.max_fragment_id or 0) - len(new) + 1
         rewrites = []
         for old, written in parts:
-            made = [fragment for item in written for fragment in item.new]
-            rewrites.append(RewriteGroup(old, numbered(made, number)))
-            number += len(made)
+            fragments = [fragment for result in written for fragment in result.new]
+            rewrites.append(RewriteGroup(old, with_reserved_ids(fragments, first_id)))
+            first_id += len(fragments)
         manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
-    gone = [item for old, _ in parts for item in old]
+    removed = [fragment for old, _ in parts for fragment in old]
     return manifest, CompactionMetrics(
-        fragments_removed=len(gone),
+        fragments_removed=len(removed),
         fragments_added=len(new),
-        files_removed=sum(len(item.files) + (item.deletion_file is not None) for item in gone),
-        files_added=sum(len(item.files) for item in new),
+        files_removed=sum(
+            len(fragment.files) + (fragment.deletion_file is not None) for fragment in removed
+        ),
+        files_added=sum(len(fragment.files) for fragment in new),
     )
 
 
 def _check_complete(
     table: OpenTable, old: Sequence[Fragment], written: Sequence[Reordered]
 ) -> None:
-    """Refuse what does not have each live row of the fragments once."""
+    """Raise an error unless each live row of the fragments was written once."""
     name = table.store.display
-    came = union((item.rows for item in written), disjoint=True)
-    count = sum(len(result) for result in came.values())
+    written_rows = union_rows((result.rows for result in written), disjoint=True)
+    count = sum(len(rows) for rows in written_rows.values())
     for fragment in old:
         live = BitMap(range(fragment.physical_rows))
         live -= bitmap_of(read_deletions(table.paths, fragment))
-        if came.pop(fragment.id, BitMap()) != live:
+        if written_rows.pop(fragment.id, BitMap()) != live:
             raise InvalidInputError(
-                f"{name}: the rows that came of fragment {fragment.id} are not its {len(live)} "
-                "live ones; put it in order again"
+                f"{name}: the rows that were written of fragment {fragment.id} are not its "
+                f"{len(live)} live rows; reorder it again"
             )
-    if came:
-        raise InvalidInputError(f"{name}: rows of fragment {min(came)} came, which stays as it is")
-    rows = sum(fragment.physical_rows for item in written for fragment in item.new)
-    if rows != count:
-        raise InvalidInputError(f"{name}: {rows} rows were written of {count}")
+    if written_rows:
+        raise InvalidInputError(
+            f"{name}: rows of fragment {min(written_rows)} were written, which is not in the group"
+        )
+    num_written = sum(fragment.physical_rows for result in written for fragment in result.new)
+    if num_written != count:
+        raise InvalidInputError(f"{name}: {num_written} of {count} rows were written")

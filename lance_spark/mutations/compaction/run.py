@@ -1,18 +1,18 @@
-"""A compaction from its plan to its commit, tried again where others were faster.
+"""A compaction from its plan to its commit, planned again after a conflict.
 
-A commit fails if others changed rows of a fragment that was rewritten meanwhile. The groups whose
-fragments are what they were need not be rewritten again: what was written of them is kept, and
-committed together with what the next plan makes of the others.
+A commit fails if another client changed rows of a fragment while it was rewritten. Groups whose
+fragments did not change are not rewritten again: their new fragments are reused, and committed
+together with those of the next plan.
 
-| what a group was rewritten of | is kept if |
+| input of a group | its new fragments are reused if |
 | --- | --- |
-| its fragments: files, deleted rows, row ids and versions | they are the same, to the byte |
-| the table's schema, version of files, base paths | they are the same |
+| its fragments: files, deleted rows, row ids and versions | they are equal, byte by byte |
+| the table's schema, file version, base paths | they are equal |
 | indexes | each covers all fragments of the group, or none |
 
-Where others change some group again and again, that could go on for ever. So after some attempts a
-commit may leave groups out that were changed while it was on its way: they stay as they are, for
-the next compaction.
+Another client that changes a group again and again could delay the commit without end. So after
+half of the attempts, a commit may omit groups that were changed since the plan: they stay as they
+are until the next compaction.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
-#: Groups that are rewritten here at the same time: each holds a window of rows, and the pages that
-#: are not full yet.
-_AT_ONCE = 4
+#: Groups that this process rewrites at the same time, where the store is remote. Each holds a
+#: window of rows and the pages that are not full yet.
+_REMOTE_THREADS = 4
 
 
 class Compaction:
-    """A compaction; what it wrote is used again if the commit has to be planned anew.
+    """A compaction that reuses the fragments that it wrote if it is planned again.
 
-    Use as a context: files that were not committed are deleted at its end.
+    Use as a context: its end deletes files that were not committed.
 
     Parameters
     ----------
     options : CompactionOptions
     commit_options : CommitOptions, optional
-        In the second half of its `conflict_retries` attempts, a part of the compaction is enough.
+        In the second half of its `conflict_retries` attempts, changed groups can be omitted.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Compaction:
 
     @property
     def metrics(self) -> CompactionMetrics:
-        """What was done, once it is committed."""
+        """What the commit did; zeros before it."""
         parts = [result.metrics for result in self._done] if self._is_committed else []
         return CompactionMetrics(
             fragments_removed=sum(part.fragments_removed for part in parts),
@@ -98,36 +98,37 @@ class Compaction:
         runner: Runner | None = None,
         excluded: Collection[int] = (),
     ) -> Manifest:
-        """Rewrite what has not been rewritten yet, and commit; see `plan_compaction` and
-        `commit_compaction`.
+        """Rewrite the groups that are not rewritten yet, and commit.
+
+        See `plan_compaction` and `commit_compaction`.
 
         Parameters
         ----------
         table : OpenTable
             The newest version.
         runner : Runner, optional
-            Runs the tasks; this machine by default.
+            Runs the tasks; this process by default.
         excluded : collection of int
-            More fragments that stay, unless they have been rewritten.
+            Further fragments that stay, unless they are rewritten already.
 
         Returns
         -------
         Manifest
-            The new version; that of `table` if there is nothing to do.
+            The new version; that of `table` if no fragment needs a rewrite.
         """
-        self._keep(table)
+        self._discard_changed(table)
         self._table = table
         options = self.options
-        by = runner_for(
-            table, runner, options.num_threads or (1 if table.store.is_local else _AT_ONCE)
+        task_runner = runner_for(
+            table, runner, options.num_threads or (1 if table.store.is_local else _REMOTE_THREADS)
         )
-        tasks = self._missing(table, excluded, by.tag)
+        tasks = self._missing(table, excluded, task_runner.tag)
         if tasks:
-            self._done += by.run(tasks, CompactionTask.run, partial(undo, table.paths))
+            self._done += task_runner.run(tasks, CompactionTask.run, partial(undo, table.paths))
             self._done.sort(key=lambda result: result.old[0].id)
         if not self._done:
             return table.manifest
-        # Whatever else ends a commit, an interrupt for example, the version may be there.
+        # An interrupt, for example, can end the commit after it created the version.
         self._uncertain = True
         self._attempts += 1
         try:
@@ -146,54 +147,65 @@ class Compaction:
             raise
         self._uncertain = False
         self._is_committed = True
-        self._done, left = committed_of(self._done, manifest)
-        discard(table.paths, left)
+        self._done, omitted = committed_of(self._done, manifest)
+        discard(table.paths, omitted)
         return manifest
 
-    def _missing(self, table: OpenTable, more: Collection[int], tag: bytes) -> list[CompactionTask]:
-        """Return the tasks for what has not been rewritten."""
+    def _missing(
+        self, table: OpenTable, excluded: Collection[int], tag: bytes
+    ) -> list[CompactionTask]:
+        """Return the tasks of the groups that are not rewritten yet."""
         options = self.options
-        done = [fragment for result in self._done for fragment in result.old]
-        # Of each limit, what is left of it.
-        used = {
-            "max_source_fragments": len(done),
-            "max_source_rows": sum(item.num_rows for item in done),
-            "max_source_bytes": sum(item.size_bytes for item in done),
+        rewritten = [fragment for result in self._done for fragment in result.old]
+        used_amounts = {
+            "max_source_fragments": len(rewritten),
+            "max_source_rows": sum(fragment.num_rows for fragment in rewritten),
+            "max_source_bytes": sum(fragment.size_bytes for fragment in rewritten),
         }
         limits = {
             name: getattr(options, name) - amount
-            for name, amount in used.items()
+            for name, amount in used_amounts.items()
             if getattr(options, name) is not None
         }
-        if any(left < 1 for left in limits.values()):
+        if any(remaining < 1 for remaining in limits.values()):
             return []
-        excluded = {*options.excluded_fragment_ids, *more, *(item.id for item in done)}
-        rest = replace(options, excluded_fragment_ids=frozenset(excluded), **limits)
-        return plan_compaction(table, rest, tag=tag)
+        all_excluded = {
+            *options.excluded_fragment_ids,
+            *excluded,
+            *(fragment.id for fragment in rewritten),
+        }
+        remaining_options = replace(
+            options, excluded_fragment_ids=frozenset(all_excluded), **limits
+        )
+        return plan_compaction(table, remaining_options, tag=tag)
 
-    def _keep(self, table: OpenTable) -> None:
-        """Throw away what was made of fragments that others have changed."""
+    def _discard_changed(self, table: OpenTable) -> None:
+        """Delete the new fragments of groups that another client has changed."""
         if not self._done or self._table is None:
             return
-        same = _shape_of(self._table) == _shape_of(table)
-        now: dict[int, bytes] = {}
+        same = _layout_of(self._table) == _layout_of(table)
+        contents: dict[int, bytes] = {}
         covered: list[BitMap] = []
         if same:
             fragments = counted_fragments(table.paths, table.manifest)
-            wanted = {item.id for result in self._done for item in result.old}
-            now = {item.id: _content_of(item) for item in fragments if item.id in wanted}
+            ids = {fragment.id for result in self._done for fragment in result.old}
+            contents = {
+                fragment.id: _content_of(fragment) for fragment in fragments if fragment.id in ids
+            }
             covered = covered_fragments(table)
-        kept: list[CompactionResult] = []
-        gone: list[CompactionResult] = []
+        valid: list[CompactionResult] = []
+        changed: list[CompactionResult] = []
         for result in self._done:
-            stays = (
+            is_valid = (
                 same
-                and all(now.get(item.id) == _content_of(item) for item in result.old)
-                and not _is_mixed(result.old, covered)
+                and all(
+                    contents.get(fragment.id) == _content_of(fragment) for fragment in result.old
+                )
+                and not _is_covered_in_part(result.old, covered)
             )
-            (kept if stays else gone).append(result)
-        self._done = kept
-        discard(self._table.paths, gone)
+            (valid if is_valid else changed).append(result)
+        self._done = valid
+        discard(self._table.paths, changed)
 
 
 def compact(
@@ -202,7 +214,7 @@ def compact(
     commit_options: CommitOptions,
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
-    """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
+    """Compact a table; see `Dataset.compact_files`. Tasks run in this process by default."""
     check_excluded(table, options)
     with Compaction(options, commit_options) as compaction:
 
@@ -214,7 +226,7 @@ def compact(
 
 
 def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
-    """Refuse to exclude fragments that a table does not have, which would hide a mistake.
+    """Raise an error if a fragment to exclude does not exist, which is likely a mistake.
 
     Raises
     ------
@@ -227,19 +239,18 @@ def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
     if missing:
         raise InvalidOptionError(
             f"{table.store.display}: excluded_fragment_ids: version {table.version} of the table "
-            "has no fragment "
-            f"{missing[0]}; its fragments are those that Dataset.fragments lists"
+            f"has no fragment {missing[0]}; its fragments are those that Dataset.fragments lists"
         )
 
 
 def _content_of(fragment: Fragment) -> bytes:
-    """Return what tells all that a new fragment is made of."""
+    """Return the stored form of a fragment, on which its rewritten form depends."""
     data: bytes = fragment.to_proto().SerializeToString(deterministic=True)
     return data
 
 
-def _shape_of(table: OpenTable) -> tuple[object, ...]:
-    """Return what tells how files of a table are written and found."""
+def _layout_of(table: OpenTable) -> tuple[object, ...]:
+    """Return the properties of a table that determine how its files are written and located."""
     manifest = table.manifest
     return (
         manifest.schema,
@@ -249,7 +260,7 @@ def _shape_of(table: OpenTable) -> tuple[object, ...]:
     )
 
 
-def _is_mixed(fragments: Sequence[Fragment], covered: Sequence[BitMap]) -> bool:
-    """Tell whether an index covers some fragments and others not."""
+def _is_covered_in_part(fragments: Sequence[Fragment], covered: Sequence[BitMap]) -> bool:
+    """Return whether an index covers some of the fragments, but not all."""
     ids = BitMap(fragment.id for fragment in fragments)
     return any(0 < len(ids & bitmap) < len(ids) for bitmap in covered)

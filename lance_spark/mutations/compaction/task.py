@@ -1,19 +1,18 @@
-"""Compacting a table: few large fragments in the place of many small ones, without the rows that
-are deleted.
+"""Compaction: many small fragments are rewritten as few large ones, without their deleted rows.
 
 | step | where | what |
 | --- | --- | --- |
-| `plan_compaction` | driver | tasks: groups of fragments (`compaction_plan`) |
+| `plan_compaction` | driver | tasks: groups of fragments (`compaction.plan`) |
 | `CompactionTask.run` | task | writes the live rows of a group, in order, to new fragments |
 | `commit_compaction` | driver | reserves ids (`ReserveFragments`), replaces fragments (`Rewrite`) |
 
-Rows keep what they are: in tables with stable row ids their ids, and the versions that they were
-created and last changed in. Without stable row ids they get new addresses, which the fragment reuse
-index tells to those who use indexes of before.
+In tables with stable row ids, rows keep their ids and the versions that created and last updated
+them. In other tables rows get new addresses. The fragment reuse index maps the addresses in older
+indexes to them.
 
-A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and
-has to be planned anew (`lance_spark.mutations.compaction.run`). Rows that are appended meanwhile
-are no obstacle.
+The commit fails if another client deleted a row while its fragment was rewritten: the row would
+come back. The compaction is planned again then (`lance_spark.mutations.compaction.run`). Appends of
+another client are compatible.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.writer import (
     Written,
     discard,
-    numbered,
     rewrite_writer,
     with_lineage,
+    with_reserved_ids,
 )
 from lance_spark.mutations.runner import check_once
 from lance_spark.table.bases import Target
@@ -72,19 +71,19 @@ from lance_spark.table.rows.ids import (
 from lance_spark.table.rows.sequences import concatenate, without_deleted
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: What rows without a noted version were created and changed in.
+#: Version of rows whose fragment records no versions.
 _NO_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionMetrics:
-    """What a compaction did.
+    """Counts of what a compaction did.
 
     Attributes
     ----------
     fragments_removed, fragments_added : int
     files_removed : int
-        Data files and deletion files that the new version does not refer to any more.
+        Data files and deletion files that the new version no longer refers to.
     files_added : int
     """
 
@@ -96,17 +95,17 @@ class CompactionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult(Written):
-    """What a task wrote. Small, and can be pickled.
+    """The result of a task. Small, and can be pickled.
 
     Attributes
     ----------
     old : tuple of Fragment
     new : tuple of Fragment
-        With the ids and versions of their rows, in tables with stable row ids; their own ids are
-        not yet assigned.
+        With the lineage of their rows in tables with stable row ids. Their fragment ids are not
+        assigned yet.
     addresses : bytes
-        Old addresses of their rows, a 64-bit Roaring bitmap: the n-th is the n-th row of the new
-        fragments.
+        Old addresses of the rows, as a 64-bit Roaring bitmap. The n-th address is that of the n-th
+        row of the new fragments.
     """
 
     old: tuple[Fragment, ...]
@@ -120,20 +119,20 @@ class CompactionResult(Written):
 
     @property
     def metrics(self) -> CompactionMetrics:
-        """What making it part of the table does."""
+        """Counts of what the commit of this result does."""
         return CompactionMetrics(
             fragments_removed=len(self.old),
             fragments_added=len(self.new),
             files_removed=sum(
-                len(item.files) + (item.deletion_file is not None) for item in self.old
+                len(fragment.files) + (fragment.deletion_file is not None) for fragment in self.old
             ),
-            files_added=sum(len(item.files) for item in self.new),
+            files_added=sum(len(fragment.files) for fragment in self.new),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """A group of fragments that one worker rewrites. Can be pickled; holds no manifest.
+    """A group of fragments that one task rewrites. Can be pickled; holds no manifest.
 
     Attributes
     ----------
@@ -148,14 +147,14 @@ class CompactionTask:
         Whether rows keep their ids.
     target_rows_per_fragment, max_bytes_per_file : int
     base_paths : mapping of int to BasePath
-        Other roots that data files may stand in, by id.
+        Base paths of the table, by id.
     storage_options : mapping, not shown by `repr`
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
     targets : tuple of int or None
-        Ids of the base paths that the new files go to in turns; None for the table itself.
+        Targets of the new files, used in turn: ids of base paths, or None for the table itself.
     first : int
-        Which of them comes first; see `FragmentWriter`.
+        Index of the target of the first file; see `FragmentWriter`.
     """
 
     uri: str = field(repr=False)
@@ -173,11 +172,11 @@ class CompactionTask:
 
     @property
     def num_rows(self) -> int:
-        """Rows that it writes."""
+        """Number of rows that the task writes."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
     def run(self) -> CompactionResult:
-        """Write the new fragments; if that fails, delete them again.
+        """Write the new fragments; delete them after an error.
 
         Raises
         ------
@@ -205,11 +204,12 @@ class CompactionTask:
                 fragment.physical_rows - len(gone)
                 for fragment, gone in zip(self.fragments, deleted, strict=True)
             )
-            if sum(item.physical_rows for item in new) != live:
+            num_written = sum(fragment.physical_rows for fragment in new)
+            if num_written != live:
                 raise CorruptTableError(
-                    f"{paths.store.display}: fragments {[item.id for item in self.fragments]} have "
-                    f"{live} live rows, but "
-                    f"{sum(item.physical_rows for item in new)} were read"
+                    f"{paths.store.display}: fragments "
+                    f"{[fragment.id for fragment in self.fragments]} have {live} live rows, but "
+                    f"{num_written} were read"
                 )
             if self.stable_row_ids:
                 new = self._with_lineage(paths, new, deleted)
@@ -219,9 +219,7 @@ class CompactionTask:
         return CompactionResult(self.fragments, tuple(new), self._addresses(deleted))
 
     def _rows_per_file(self) -> int:
-        """Return how many rows make fragments of about the same size, none of them smaller than
-        wanted.
-        """
+        """Return the rows of each new fragment: about equal, and at least the target."""
         rows = self.num_rows
         files = max(rows // self.target_rows_per_fragment, 1)
         return max(-(-rows // files), 1)
@@ -230,48 +228,54 @@ class CompactionTask:
         self, paths: TablePaths, new: Sequence[Fragment], deleted: Sequence[Offsets]
     ) -> list[Fragment]:
         ids, created, updated = [], [], []
-        for fragment, gone in zip(self.fragments, deleted, strict=True):
-            known = row_ids_of(fragment, paths)
-            if known is None:
-                raise CorruptTableError(f"{fragment.name}: no row ids, in a table with stable ones")
-            ids.append(without_deleted(known, gone))
+        for fragment, offsets in zip(self.fragments, deleted, strict=True):
+            row_ids = row_ids_of(fragment, paths)
+            if row_ids is None:
+                raise CorruptTableError(
+                    f"{fragment.name} has no row ids, but the table has stable row ids"
+                )
+            ids.append(without_deleted(row_ids, offsets))
             created.append(
-                without_deleted(_noted(created_versions_of(fragment, paths), fragment), gone)
+                without_deleted(
+                    _versions_or_first(created_versions_of(fragment, paths), fragment), offsets
+                )
             )
             updated.append(
-                without_deleted(_noted(updated_versions_of(fragment, paths), fragment), gone)
+                without_deleted(
+                    _versions_or_first(updated_versions_of(fragment, paths), fragment), offsets
+                )
             )
         return with_lineage(new, *map(concatenate, (ids, created, updated)))
 
     def _addresses(self, deleted: Sequence[Offsets]) -> bytes:
-        result = BitMap64()
-        for fragment, gone in zip(self.fragments, deleted, strict=True):
+        addresses = BitMap64()
+        for fragment, offsets in zip(self.fragments, deleted, strict=True):
             first = first_address(fragment)
-            result.add_range(first, first + fragment.physical_rows)
-            result -= BitMap64(gone.astype(np.uint64) + np.uint64(first))
-        result.run_optimize()
-        data: bytes = result.serialize()
+            addresses.add_range(first, first + fragment.physical_rows)
+            addresses -= BitMap64(offsets.astype(np.uint64) + np.uint64(first))
+        addresses.run_optimize()
+        data: bytes = addresses.serialize()
         return data
 
 
 def plan_compaction(
     table: OpenTable, options: CompactionOptions | None = None, *, tag: bytes = b""
 ) -> list[CompactionTask]:
-    """Cut a compaction into tasks; none, if there is nothing to do.
+    """Return the tasks of a compaction; none if no fragment needs a rewrite.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that it is planned on.
+        The version that the compaction is planned on.
     options : CompactionOptions, optional
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
 
     Raises
     ------
     UnsupportedFeatureError, UnsupportedError
-        The table needs more than this release does, or `defer_index_remap` is asked of a table with
-        stable row ids.
+        The table needs a newer release, or `defer_index_remap` is true for a table with stable row
+        ids.
     CorruptTableError, StorageError
     """
     options = options or CompactionOptions()
@@ -279,9 +283,8 @@ def plan_compaction(
     manifest = table.manifest
     if options.defer_index_remap and manifest.flags.stable_row_ids:
         raise UnsupportedFeatureError(
-            f"{table.store.display}: the table has stable row ids, which do not go together with a "
-            "fragment reuse index; leave "
-            "defer_index_remap out"
+            f"{table.store.display}: a table with stable row ids cannot have a fragment reuse "
+            "index; leave defer_index_remap out"
         )
     check_types(table.schema, manifest.data_storage_version)
     fragments = counted_fragments(table.paths, manifest)
@@ -294,9 +297,9 @@ def plan_compaction(
             file_version=manifest.data_storage_version,
             fragments=group,
             stable_row_ids=manifest.flags.stable_row_ids,
-            # A fragment that moves stays one.
+            # A fragment that moves to another base path is not split.
             target_rows_per_fragment=max(
-                options.target_rows(group), *(item.physical_rows for item in group)
+                options.target_rows(group), *(fragment.physical_rows for fragment in group)
             )
             if options.moved_fragment_ids is not None
             else options.target_rows(group),
@@ -312,13 +315,12 @@ def plan_compaction(
 
 
 def covered_fragments(table: OpenTable) -> list[BitMap]:
-    """Return the fragments that each segment of an index covers, those that its own have become by
-    a compaction.
+    """Return the fragments that each segment of an index covers, after all compactions so far.
 
     Raises
     ------
     UnsupportedFeatureError
-        The fragment reuse index is of a kind that this release cannot follow.
+        This release cannot read the fragment reuse index.
     CorruptTableError, StorageError
     """
     section = indexes.section_of(table.manifest)
@@ -330,10 +332,10 @@ def covered_fragments(table: OpenTable) -> list[BitMap]:
     bitmaps = [
         indexes.fragment_bitmap(index) for index in section.indices if not indexes.is_system(index)
     ]
-    known = [bitmap for bitmap in bitmaps if bitmap is not None]
+    recorded = [bitmap for bitmap in bitmaps if bitmap is not None]
     if content is None:
-        return known
-    return [fragment_reuse.remap_fragments(bitmap, content) for bitmap in known]
+        return recorded
+    return [fragment_reuse.remap_fragments(bitmap, content) for bitmap in recorded]
 
 
 def commit_compaction(
@@ -345,22 +347,21 @@ def commit_compaction(
     keep_new_fragments: bool = False,
     in_part: bool = False,
 ) -> Manifest:
-    """Put the new fragments of all tasks in the place of the old ones.
+    """Replace the old fragments by the new fragments of all tasks.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that they were planned on.
+        The version that the tasks were planned on.
     results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
     options : CommitOptions, optional
     keep_new_fragments : bool
-        Whether the files of new fragments stay if they are not committed: what is planned anew may
-        use them.
+        Whether the files of new fragments stay after a failure, for the next plan.
     in_part : bool
-        Whether results whose fragments others have changed may be left out, and the others be
-        committed; see `committed_of`.
+        Whether the commit may omit results whose fragments another client changed; see
+        `committed_of`.
 
     Returns
     -------
@@ -370,15 +371,15 @@ def commit_compaction(
     Raises
     ------
     CommitConflictError
-        Others changed the same fragments; the new files are deleted again, unless they are to be
-        kept.
+        Another client changed the same fragments. The new files are deleted, unless
+        `keep_new_fragments` is true.
     InvalidInputError
-        Two of them are about one fragment.
+        Two results are for one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
     options = options or CommitOptions()
     results = list(results)
-    check_once(table, (item.id for result in results for item in result.old))
+    check_once(table, (fragment.id for result in results for fragment in result.old))
     store = table.store
     written: list[str] = []
 
@@ -405,50 +406,52 @@ def commit_compaction(
 
 
 def reserve_fragment_ids(table: OpenTable, count: int, options: CommitOptions) -> Manifest:
-    """Commit a reservation of fragment ids, the last ones of the returned version."""
+    """Reserve fragment ids, and return the new version: they are the highest ids of it."""
     return commit_operation(table, ReserveFragments(count), replace(options, properties={}))
 
 
 def committed_of(
     results: Iterable[CompactionResult], manifest: Manifest
 ) -> tuple[list[CompactionResult], list[CompactionResult]]:
-    """Part the results that a version came of from those that were left out of it.
+    """Return the results that a version contains, and those that the commit omitted.
 
     Parameters
     ----------
     results : iterable of CompactionResult
     manifest : Manifest
-        What `commit_compaction` returned for them.
+        The version that `commit_compaction` returned for them.
     """
-    ids = {item.id for item in manifest.fragments}
-    paths = {file.path for item in manifest.fragments for file in item.files}
-    done: list[CompactionResult] = []
-    left: list[CompactionResult] = []
+    ids = {fragment.id for fragment in manifest.fragments}
+    paths = {file.path for fragment in manifest.fragments for file in fragment.files}
+    committed: list[CompactionResult] = []
+    omitted: list[CompactionResult] = []
     for result in results:
-        new = [file.path for item in result.new for file in item.files]
-        is_there = paths.issuperset(new) if new else ids.isdisjoint(item.id for item in result.old)
-        (done if is_there else left).append(result)
-    return done, left
+        new = [file.path for fragment in result.new for file in fragment.files]
+        is_committed = (
+            paths.issuperset(new) if new else ids.isdisjoint(fragment.id for fragment in result.old)
+        )
+        (committed if is_committed else omitted).append(result)
+    return committed, omitted
 
 
 def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[RemappedRows]:
-    """Yield what the tasks moved, the new fragments with reserved ids."""
-    number = first
+    """Yield the rows that the tasks moved; the new fragments get reserved ids."""
+    next_id = first
     for result in results:
-        new = numbered(result.new, number)
-        number += len(new)
+        new = with_reserved_ids(result.new, next_id)
+        next_id += len(new)
         yield RemappedRows(result.addresses, result.old, new)
 
 
 def _needs_reuse(manifest: Manifest) -> bool:
-    """Tell whether there are indexes that would not find rows that move."""
+    """Return whether an index of a table needs the fragment reuse index to find moved rows."""
     if manifest.flags.stable_row_ids:
         return False
     section = indexes.section_of(manifest)
-    # One that is there already tells where addresses lead, those of BTREE indexes too.
-    told = fragment_reuse.find_entry(section) is not None
+    # If the table has a fragment reuse index, it maps the addresses of BTREE indexes as well.
+    has_reuse = fragment_reuse.find_entry(section) is not None
     return any(
-        not indexes.is_system(index) and (told or indexes.type_of_index(index) != "BTREE")
+        not indexes.is_system(index) and (has_reuse or indexes.type_of_index(index) != "BTREE")
         for index in section.indices
     )
 
@@ -456,32 +459,31 @@ def _needs_reuse(manifest: Manifest) -> bool:
 def _remapped(
     paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], written: list[str]
 ) -> list[RewrittenIndex]:
-    """Write indexes anew that hold addresses, if it is known how; note their files."""
-    # Tables without such an index need none of it.
-    from lance_spark.mutations.compaction.remap_btree import Moves, files_of, remap_btree
+    """Rewrite the BTREE indexes that hold addresses, and add their paths to `written`."""
+    # Imported late: tables without such an index do not need this module.
+    from lance_spark.mutations.compaction.remap_btree import AddressMap, files_of, remap_btree
 
     section = indexes.section_of(manifest)
     stable = manifest.flags.stable_row_ids
-    old = BitMap(item.id for move in moves for item in move.old)
+    old = BitMap(fragment.id for move in moves for fragment in move.old)
     results: list[RewrittenIndex] = []
-    places: Moves | None = None
-    # With a reuse index the addresses that an index holds can be those of before an earlier
-    # compaction.
-    chosen = () if fragment_reuse.find_entry(section) is not None else section.indices
-    for index in chosen:
+    address_map: AddressMap | None = None
+    # With a fragment reuse index, the addresses in an index can be older than the last compaction.
+    candidates = () if fragment_reuse.find_entry(section) is not None else section.indices
+    for index in candidates:
         bitmap = indexes.fragment_bitmap(index)
         if bitmap is None or bitmap.isdisjoint(old) or indexes.type_of_index(index) != "BTREE":
             continue
         if indexes.holds_addresses(index, stable):
-            places = places or Moves(paths, moves)
-            remapped = remap_btree(paths, index, places)
+            address_map = address_map or AddressMap(paths, moves)
+            remapped = remap_btree(paths, index, address_map)
             if remapped is not None:
                 results.append(remapped)
                 written.extend(files_of(remapped))
     return results
 
 
-def _noted(versions: UInt64Array | None, fragment: Fragment) -> UInt64Array:
+def _versions_or_first(versions: UInt64Array | None, fragment: Fragment) -> UInt64Array:
     if versions is not None:
         return versions
     return np.full(fragment.physical_rows, _NO_VERSION, np.uint64)

@@ -1,6 +1,4 @@
-"""Rows of one version of a table by their addresses, in any order, as a writer of the table takes
-them.
-"""
+"""A reader of rows by their addresses, in any order, in the types that a writer accepts."""
 
 from __future__ import annotations
 
@@ -26,47 +24,49 @@ from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Fragments whose files stay open.
+#: Maximum number of fragments whose files stay open.
 _OPEN = 8
 
 
 def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:
-    """Add addresses, in any order, to the bitmaps of offsets by fragment.
+    """Add addresses, in any order, to bitmaps of offsets by fragment.
 
     Raises
     ------
     InvalidInputError
-        One comes twice, or is there already.
+        An address occurs twice, or is in a bitmap already.
     """
     unique = np.unique(addresses)
     repeated = len(unique) < len(addresses)
     for number, offsets in offsets_by_fragment(unique):
-        result = bitmap_of(offsets)
-        before = rows.setdefault(number, BitMap())
-        repeated = repeated or not before.isdisjoint(result)
-        before |= result
+        new = bitmap_of(offsets)
+        existing = rows.setdefault(number, BitMap())
+        repeated = repeated or not existing.isdisjoint(new)
+        existing |= new
     if repeated:
         raise InvalidInputError(
-            f"{table.store.display}: a row's address comes twice, and so would the row"
+            f"{table.store.display}: a row address occurs twice; give each row once"
         )
 
 
 class AddressReader:
-    """Reads rows by address. Use as a context: its files are closed at the end.
+    """Reads rows by address. Use as a context: its end closes the files.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the addresses are of.
+        The version that the addresses belong to.
     fields : sequence of Field
-        Top-level fields of the table to read; none are fine.
+        Top-level fields of the table to read; can be empty.
     """
 
     def __init__(self, table: OpenTable, fields: Sequence[Field]) -> None:
         self._table = table
         self._fields = tuple(fields)
         self._arrow = input_schema(Schema(self._fields))
-        self._fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
+        self._fragments = {
+            fragment.id: fragment for fragment in counted_fragments(table.paths, table.manifest)
+        }
         self._open: OrderedDict[int, RowReader] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class AddressReader:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -87,7 +87,7 @@ class AddressReader:
             reader.close()
 
     def window_rows(self, address: int) -> int:
-        """Return how many rows should be read at once, of a fragment such as that of an address."""
+        """Return the number of rows to read at once from the fragment of an address."""
         return max(self._reader(address >> OFFSET_BITS).window_rows(), 1)
 
     def read(self, addresses: UInt64Array) -> RowBatch:
@@ -96,17 +96,17 @@ class AddressReader:
         Parameters
         ----------
         addresses : uint64 array
-            Of live rows; one can come more than once.
+            Addresses of live rows; an address can occur more than once.
 
         Returns
         -------
-        MovedRows
-            Its offsets are those in the fragments of the addresses, in the same order.
+        RowBatch
+            With the offsets of the addresses, in the same order.
 
         Raises
         ------
         InvalidInputError
-            No live row has the address.
+            An address is not that of a live row.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         unique, inverse = np.unique(addresses, return_inverse=True)
@@ -127,13 +127,16 @@ class AddressReader:
         fragment = self._fragments[number]
         if int(offsets[-1]) >= fragment.physical_rows:
             raise InvalidInputError(
-                f"{name}: row {int(offsets[-1])} of fragment {number} is none: there are "
-                f"{fragment.physical_rows} rows"
+                f"{name}: row {int(offsets[-1])} of fragment {number} is out of range: the "
+                "fragment "
+                f"has {fragment.physical_rows} rows"
             )
-        gone = offsets[np.isin(offsets, reader.deleted(), assume_unique=True)]
-        if len(gone):
-            raise InvalidInputError(f"{name}: row {int(gone[0])} of fragment {number} is deleted")
-        rows = reader.at(offsets)
+        deleted = offsets[np.isin(offsets, reader.deleted(), assume_unique=True)]
+        if len(deleted):
+            raise InvalidInputError(
+                f"{name}: row {int(deleted[0])} of fragment {number} is deleted"
+            )
+        rows = reader.read(offsets)
         values = align(rows.values, self._arrow) if self._fields else rows.values
         return RowBatch(values, offsets, rows.row_ids, rows.created, rows.updated)
 

@@ -1,14 +1,13 @@
-"""New data files for columns whose values come by row address, from wherever they were computed.
+"""A writer of data files for columns whose values arrive by row address.
 
-| what | rows that no value comes for |
+| columns | rows without a value |
 | --- | --- |
-| new columns | live rows make the file incomplete; deleted rows get null, or repeat a live row |
-| new values of columns that there are | keep what they have |
+| new | live rows make the file incomplete; deleted rows get null, or repeat a live row |
+| existing | keep their old values |
 
-A new file has a row for each physical row of its fragment, and is written as the values come: one
-fragment after the other, addresses increasing. One window of rows is in memory at a time. Nothing
-refers to the files before they are committed. Specification: table/commit/transaction.md, `Merge`
-and `Update`.
+A new file has a row for each physical row of its fragment. Values arrive and are written fragment
+by fragment, with increasing addresses. One window of rows is in memory at a time. No version refers
+to the files before the commit. Specification: table/commit/transaction.md, `Merge` and `Update`.
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ _WINDOW_ROWS = 65_536
 
 
 class RowOrderError(InvalidInputError):
-    """Rows come twice, or not in the order of their addresses."""
+    """A row address occurs twice, or addresses are not in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile(NewFile):
-    """The data file of columns whose values came by row address.
+    """The data file of rewritten columns of a fragment.
 
     Attributes
     ----------
     rows : bytes
-        Offsets of the rows that a value came for, as a Roaring bitmap.
+        Offsets of the rows that got a value, as a Roaring bitmap.
     complete : bool
-        Whether a value came for each live row.
+        Whether each live row got a value.
     """
 
     rows: bytes
@@ -71,24 +70,23 @@ class ColumnFile(NewFile):
 
 
 class ColumnRewriter:
-    """Writes one data file for each fragment that values come for. One for each task.
+    """Writes one data file for each fragment whose rows get values. Each task has one.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the addresses are of.
+        The version that the addresses belong to.
     schema : Schema
         The top-level columns, with their ids.
     old : bool
-        Whether the table has the columns, so that rows without a value keep theirs; they are new
-        ones otherwise.
+        Whether the table has the columns, so that rows without a value keep their old value.
     tag : bytes
-        Ends the names of the files.
+        Tag in the names of the files.
 
     Raises
     ------
     UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
-        The table needs more than this release does, or its files cannot have such columns.
+        The table needs a newer release, or its files cannot have such columns.
     """
 
     def __init__(self, table: OpenTable, schema: Schema, *, old: bool, tag: bytes = b"") -> None:
@@ -102,7 +100,9 @@ class ColumnRewriter:
         self._old = old
         self._tag = tag
         self._placement = placement_of(table)
-        self._fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
+        self._fragments = {
+            fragment.id: fragment for fragment in counted_fragments(table.paths, table.manifest)
+        }
         self._done: dict[int, ColumnFile] = {}
         self._open: _FragmentPatch | None = None
 
@@ -112,17 +112,17 @@ class ColumnRewriter:
         Parameters
         ----------
         addresses : uint64 array
-            Of live rows, increasing within a fragment; those of one fragment come one after the
-            other.
+            Addresses of live rows, increasing within a fragment. The addresses of one fragment are
+            adjacent, also over several calls.
         values : pa.RecordBatch
-            The columns, in the types that a writer of the table takes.
+            The columns, in the types that a writer of the table accepts.
 
         Raises
         ------
         RowOrderError
-            An address comes twice or out of order.
+            An address occurs twice or out of order.
         InvalidInputError
-            It is not one of a live row, or a column that must not be null has nulls.
+            An address is not that of a live row, or a column that must not be null has nulls.
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         """
@@ -135,14 +135,12 @@ class ColumnRewriter:
             self._patch(number).put(offsets, values.slice(rows.start, len(offsets)))
 
     def finish(self) -> list[ColumnFile]:
-        """Close the last file, and return what was written, in the order that the fragments came
-        in.
-        """
+        """Close the last file, and return all files in the order in which they were written."""
         self._close()
         return list(self._done.values())
 
     def abort(self) -> None:
-        """Delete everything that was written; what cannot be deleted is left to cleanup."""
+        """Delete all files; those that cannot be deleted are left to cleanup."""
         patch, self._open = self._open, None
         with suppress(StorageError):
             if patch is not None:
@@ -158,8 +156,8 @@ class ColumnRewriter:
         name = self._table.store.display
         if number in self._done:
             raise RowOrderError(
-                f"{name}: values for rows of fragment {number} come again after those of others; "
-                "sort them by _rowaddr"
+                f"{name}: values of fragment {number} occur again after those of another fragment; "
+                "sort the rows by _rowaddr"
             )
         fragment = self._fragments.get(number)
         if fragment is None:
@@ -167,11 +165,8 @@ class ColumnRewriter:
                 f"{name}: version {self._table.version} has no fragment {number}, which a _rowaddr "
                 "names"
             )
-        if self._old:
-            kind: type[_FragmentPatch] = _OldColumns
-        else:
-            kind = _NewColumns
-        self._open = kind(self._table, fragment, self._schema, self._tag, self._placement)
+        patch_type: type[_FragmentPatch] = _OldColumns if self._old else _NewColumns
+        self._open = patch_type(self._table, fragment, self._schema, self._tag, self._placement)
         return self._open
 
     def _close(self) -> None:
@@ -186,7 +181,7 @@ class ColumnRewriter:
 
 
 class _FragmentPatch:
-    """The file of one fragment, while it is written."""
+    """Writes the file of one fragment."""
 
     def __init__(
         self,
@@ -212,12 +207,12 @@ class _FragmentPatch:
             tag=tag,
             targets=placement.of_one_file(fragment),
         )
-        #: The first physical row that is not written yet.
+        #: Offset of the first physical row that is not written yet.
         self._next = 0
         self._rows = BitMap()
 
     def put(self, offsets: Offsets, values: pa.RecordBatch) -> None:
-        """Write rows up to the last of some that have values."""
+        """Write all rows up to the last one of `offsets`."""
         self._check(offsets)
         self._rows |= bitmap_of(offsets)
         last = int(offsets[-1]) + 1
@@ -231,10 +226,10 @@ class _FragmentPatch:
         self._next = last
 
     def finish(self) -> ColumnFile:
-        """Write what is left, and close the file."""
+        """Write the remaining rows, and close the file."""
         if self._next < self.fragment.physical_rows:
-            self._write_rest(range(self._next, self.fragment.physical_rows))
-        ((file,),) = (item.files for item in self._writer.finish())
+            self._write_without_values(range(self._next, self.fragment.physical_rows))
+        ((file,),) = (fragment.files for fragment in self._writer.finish())
         complete = len(self._rows) + len(self._deleted) == self.fragment.physical_rows
         return ColumnFile(self.fragment.id, file, encode_bitmap(self._rows), complete)
 
@@ -243,33 +238,31 @@ class _FragmentPatch:
         self._writer.abort()
 
     def _window_rows(self, values: pa.RecordBatch) -> int:
-        """Return how many rows there should be in memory; values that are sparse come among many
-        others.
-        """
+        """Return the number of rows to hold in memory: sparse values lie among many other rows."""
         width: int = max(values.nbytes // values.num_rows, 1)
         return min(max(WINDOW_BYTES // width, 1), _WINDOW_ROWS)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         raise NotImplementedError
 
-    def _write_rest(self, rows: range) -> None:
+    def _write_without_values(self, rows: range) -> None:
         raise NotImplementedError
 
     def _check(self, offsets: Offsets) -> None:
-        wrong = np.flatnonzero(np.diff(offsets, prepend=self._next - 1) <= 0)
-        if len(wrong):
-            position = int(offsets[wrong[0]])
-            twice = position in self._rows or bool((offsets == position).sum() > 1)
-            what = "comes twice: a key may match twice" if twice else "comes out of order"
-            raise RowOrderError(f"{self._name}: {self._shown(position)} {what}")
+        misplaced = np.flatnonzero(np.diff(offsets, prepend=self._next - 1) <= 0)
+        if len(misplaced):
+            position = int(offsets[misplaced[0]])
+            is_repeated = position in self._rows or bool((offsets == position).sum() > 1)
+            problem = "occurs twice: a key may match twice" if is_repeated else "is out of order"
+            raise RowOrderError(f"{self._name}: {self._shown(position)} {problem}")
         if offsets[-1] >= self.fragment.physical_rows:
             raise InvalidInputError(
-                f"{self._name}: {self._shown(int(offsets[-1]))} is none: there are "
+                f"{self._name}: {self._shown(int(offsets[-1]))} is out of range: the fragment has "
                 f"{self.fragment.physical_rows} rows"
             )
-        gone = offsets[np.isin(offsets, self._deleted, assume_unique=True)]
-        if len(gone):
-            raise InvalidInputError(f"{self._name}: {self._shown(int(gone[0]))} is deleted")
+        deleted = offsets[np.isin(offsets, self._deleted, assume_unique=True)]
+        if len(deleted):
+            raise InvalidInputError(f"{self._name}: {self._shown(int(deleted[0]))} is deleted")
 
     def _shown(self, offset: int) -> str:
         address = (self.fragment.id << OFFSET_BITS) + offset
@@ -277,7 +270,7 @@ class _FragmentPatch:
 
 
 class _NewColumns(_FragmentPatch):
-    """Columns that the table does not have yet: the other rows are filled."""
+    """Writes columns that the table does not have yet; rows without a value are padded."""
 
     def __init__(
         self,
@@ -288,22 +281,22 @@ class _NewColumns(_FragmentPatch):
         placement: Placement,
     ) -> None:
         super().__init__(table, fragment, schema, tag, placement)
-        self._filler = DeletedRowPadding(schema, self._version)
+        self._padding = DeletedRowPadding(schema, self._version)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
-        absent = np.ones(len(rows), dtype=bool)
-        absent[offsets - rows.start] = False
+        is_absent = np.ones(len(rows), dtype=bool)
+        is_absent[offsets - rows.start] = False
         live = [values] if values.num_rows else []
-        for batch in self._filler.fill(live, np.flatnonzero(absent), len(rows)):
+        for batch in self._padding.fill(live, np.flatnonzero(is_absent), len(rows)):
             self._writer.write(batch)
 
-    def _write_rest(self, rows: range) -> None:
-        for batch in self._filler.fill([], np.arange(len(rows)), len(rows)):
+    def _write_without_values(self, rows: range) -> None:
+        for batch in self._padding.fill([], np.arange(len(rows)), len(rows)):
             self._writer.write(batch)
 
 
 class _OldColumns(_FragmentPatch):
-    """Columns that the table has: the other rows keep their values."""
+    """Writes columns that the table has; rows without a value keep their old value."""
 
     def __init__(
         self,
@@ -316,23 +309,23 @@ class _OldColumns(_FragmentPatch):
         super().__init__(table, fragment, schema, tag, placement)
         manifest = table.manifest
         self._arrow = input_schema(schema)
-        self._there = RowReader(
+        self._old_reader = RowReader(
             table.paths, fragment, schema.fields, self._version, manifest.base_paths
         )
 
     def finish(self) -> ColumnFile:
-        """Write what is left, and close the files."""
+        """Write the remaining rows, and close the files."""
         patched = super().finish()
-        self._there.close()
+        self._old_reader.close()
         return patched
 
     def abort(self) -> None:
         """Delete the new file."""
-        self._there.close()
+        self._old_reader.close()
         super().abort()
 
     def _window_rows(self, values: pa.RecordBatch) -> int:
-        return min(super()._window_rows(values), max(self._there.window_rows(), 1))
+        return min(super()._window_rows(values), max(self._old_reader.window_rows(), 1))
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         if len(offsets) == len(rows):
@@ -347,43 +340,47 @@ class _OldColumns(_FragmentPatch):
             for spliced in spliced_rows(piece, batch, offsets[first:after], new):
                 self._writer.write(spliced)
 
-    def _write_rest(self, rows: range) -> None:
+    def _write_without_values(self, rows: range) -> None:
         for _, batch in self._pieces(rows):
             self._writer.write(batch)
 
     def _pieces(self, rows: range) -> Iterator[tuple[range, pa.RecordBatch]]:
-        window = max(self._there.window_rows(), 1)
+        window = max(self._old_reader.window_rows(), 1)
         for start in range(rows.start, rows.stop, window):
             within = range(start, min(start + window, rows.stop))
-            for piece, batch in self._there.pieces(within):
+            for piece, batch in self._old_reader.pieces(within):
                 yield piece, align(batch, self._arrow)
 
 
 def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[ChangedColumns]:
-    """Return what an update in columns mode commits.
+    """Return the changed fragments that an update in columns mode commits.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the columns were patched on.
-    patched : iterable of Patched
-        Of columns that the table has, of all tasks.
+        The version that the columns were rewritten on.
+    patched : iterable of ColumnFile
+        Files of columns that the table has, from all tasks.
 
     Raises
     ------
     InvalidInputError
-        Two are of one fragment.
+        Two files are of one fragment.
     CorruptTableError, StorageError
     """
     patched = list(patched)
-    check_once(table, (item.fragment_id for item in patched))
-    fragments = {item.id: item for item in counted_fragments(table.paths, table.manifest)}
+    check_once(table, (file.fragment_id for file in patched))
+    fragments = {
+        fragment.id: fragment for fragment in counted_fragments(table.paths, table.manifest)
+    }
     trees = [{node.id for node in Schema((field,)).walk()} for field in table.schema.fields]
-    result = []
-    for item in patched:
-        ids = set(item.file.fields)
+    changed = []
+    for column_file in patched:
+        ids = set(column_file.file.fields)
         superseded = ids.union(*(tree for tree in trees if not tree.isdisjoint(ids)))
-        state = replace_data_file(table.paths, fragments[item.fragment_id], item.file, superseded)
-        num_rows = len(BitMap.deserialize(item.rows))
-        result.append(ChangedColumns(state, item.rows, item.file.fields, num_rows))
-    return result
+        state = replace_data_file(
+            table.paths, fragments[column_file.fragment_id], column_file.file, superseded
+        )
+        num_rows = len(BitMap.deserialize(column_file.rows))
+        changed.append(ChangedColumns(state, column_file.rows, column_file.file.fields, num_rows))
+    return changed

@@ -1,9 +1,8 @@
-"""Rows of several fragments, which a change reads in their order; small fragments are read
-together.
+"""Readers of the rows of several fragments in order, for mutations.
 
-A change of a table of many small fragments costs what it takes to open and decode a fragment, many
-times over. `lance_spark.scan.fragment.small_fragments` reads such fragments as one. A fragment that
-it leaves out has a `RowReader` of its own: large ones, and those with blobs or overlays.
+To open and decode many small fragments one by one is slow, so
+`lance_spark.scan.fragment.small_fragments` reads them together. Each other fragment has a
+`RowReader`: large fragments, and fragments with blobs or overlays.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class AddressedRows(NamedTuple):
     ----------
     values : pa.RecordBatch
     addresses : uint64 array
-        Where the rows are; those of one fragment follow one another, increasing.
+        Row addresses. The addresses of one fragment are adjacent and increasing.
     row_ids, created : uint64 array
-        Their ids, and the versions that they were created in; empty if they were not asked for.
+        Row ids, and the versions that created the rows; empty if they were not requested.
     """
 
     values: pa.RecordBatch
@@ -55,8 +54,7 @@ def live_values(
     version: tuple[int, int],
     base_paths: Mapping[int, BasePath],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the values of the live rows of fragments, in order, in the shape that a writer of the
-    table takes.
+    """Yield the values of the live rows of fragments, in order, in the types that a writer accepts.
 
     Parameters
     ----------
@@ -65,9 +63,9 @@ def live_values(
     fields : sequence of Field
         Top-level fields of the table.
     version : tuple of int
-        Of the table's data files.
+        Version of the table's data files.
     base_paths : mapping of int to BasePath
-        Of the table.
+        Base paths of the table.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
     for source in _sources(paths, fragments, schema, ()):
@@ -93,17 +91,17 @@ def matching_rows(
 ) -> Iterator[AddressedRows]:
     """Yield the live rows of fragments that meet all filters, in order; see `live_values`.
 
-    `with_lineage` says whether their ids and versions are wanted.
+    `with_lineage` requests the row ids and the versions that created the rows.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
-    about = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
-    none = np.empty(0, np.uint64)
+    meta_fields = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
+    empty = np.empty(0, np.uint64)
     width = len(schema.fields)
-    for source in _sources(paths, fragments, Schema(schema.fields + about), filters):
+    for source in _sources(paths, fragments, Schema(schema.fields + meta_fields), filters):
         if not isinstance(source, Fragment):
             for batch in batches_of(source, BATCH_ROWS):
                 meta = [column.to_numpy() for column in batch.columns[width:]]
-                row_ids, created = meta[1:] if with_lineage else (none, none)
+                row_ids, created = meta[1:] if with_lineage else (empty, empty)
                 yield AddressedRows(batch.select(range(width)), meta[0], row_ids, created)
             continue
         reader = RowReader(paths, source, fields, version, base_paths, filters)
@@ -119,13 +117,14 @@ def matching_rows(
 def matching_offsets(
     paths: TablePaths, fragments: Iterable[Fragment], filters: Sequence[Condition]
 ) -> dict[int, BitMap]:
-    """Return where the live rows that meet all filters are: offsets by fragment, for those that
-    have such rows.
+    """Return the offsets of the live rows that meet all filters, by fragment.
+
+    A fragment without such rows is not in the result.
     """
-    results: dict[int, BitMap] = {}
+    rows_by_fragment: dict[int, BitMap] = {}
     for source in _sources(paths, fragments, Schema((ROW_ADDRESS,)), filters):
         if not isinstance(source, Fragment):
-            add_offsets(results, source.column(0).to_numpy())
+            add_offsets(rows_by_fragment, source.column(0).to_numpy())
             continue
         reader = FragmentReader(paths, source, Schema(()), filters)
         rows = BitMap()
@@ -135,28 +134,28 @@ def matching_offsets(
         finally:
             reader.close()
         if rows:
-            results[source.id] = rows
-    return results
+            rows_by_fragment[source.id] = rows
+    return rows_by_fragment
 
 
-def add_offsets(found: dict[int, BitMap], addresses: UInt64Array) -> None:
+def add_offsets(rows_by_fragment: dict[int, BitMap], addresses: UInt64Array) -> None:
     """Add row addresses, increasing in a fragment, to the offsets by fragment."""
     for number, offsets in offsets_by_fragment(addresses):
         rows = bitmap_of(offsets)
-        found[number] = found[number] | rows if number in found else rows
+        rows_by_fragment[number] = (
+            rows_by_fragment[number] | rows if number in rows_by_fragment else rows
+        )
 
 
 def _sources(
     paths: TablePaths, fragments: Iterable[Fragment], schema: Schema, filters: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch | Fragment]:
-    """Yield the rows of small fragments as they are read, and each fragment that has to be read
-    alone, in order.
-    """
-    runs = SmallFragmentScan(paths, schema, filters, ScanMetrics())
+    """Yield the rows of small fragments, and the fragments that are read alone, in order."""
+    small = SmallFragmentScan(paths, schema, filters, ScanMetrics())
     for fragment in fragments:
-        if runs.fits(fragment):
-            yield from runs.add(Whole(fragment, None))
+        if small.fits(fragment):
+            yield from small.add(Whole(fragment, None))
             continue
-        yield from runs.flush()
+        yield from small.flush()
         yield fragment
-    yield from runs.flush()
+    yield from small.flush()

@@ -1,8 +1,8 @@
-"""Rows as they are read to be written again: nothing about them changes.
+"""A reader of rows that a task writes again without a change.
 
-Blobs come as bytes. References to objects outside of the table stay references, to the same range
-of the same object, and the object is not read: what a writer takes has bytes or a URI for each
-value (`lance_spark.file.blobs.values`).
+Blobs are read as bytes. A reference to an object outside of the table stays a reference to the same
+range of the same object, and the object is not read: a writer accepts bytes or a URI for each value
+(`lance_spark.file.blobs.values`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.ids import store_lineage, updated_versions_of
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Rows that are handed on at once at most.
+#: Maximum number of rows of a batch.
 BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
-#: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken
-#: out.
+#: If at most one row of so many is requested, only the requested rows are read; else the whole
+#: range is read and filtered.
 _SPARSE = 4
-#: Fields of data files that another file has now.
+#: Id that replaces the field of a data file after its values moved to another file.
 _TOMBSTONE = -2
 
 
@@ -54,13 +54,13 @@ class RowBatch:
     ----------
     values : pa.RecordBatch
     offsets : int64 array
-        Where they are in the fragment, increasing.
+        Offsets of the rows in the fragment, increasing.
     row_ids : uint64 array
-        Their ids; their addresses in tables without stable row ids.
+        Row ids; row addresses in tables without stable row ids.
     created : uint64 array
-        The versions that they were created in.
+        The versions that created the rows.
     updated : uint64 array
-        The versions of their last changes.
+        The versions that last updated the rows.
     """
 
     values: pa.RecordBatch
@@ -71,7 +71,7 @@ class RowBatch:
 
 
 class RowReader:
-    """Reads rows of one fragment in the shape that a writer of the table takes.
+    """Reads rows of one fragment in the types that a writer of the table accepts.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ class RowReader:
     fields : sequence of Field
         Top-level fields of the table.
     version : tuple of int
-        Of the table's data files.
+        Version of the table's data files.
     base_paths : mapping of int to BasePath
-        Of the table.
+        Base paths of the table.
     filters : sequence of Condition
-        `matching` leaves out the rows that do not meet all of them.
+        `matching` omits the rows that do not meet all of them.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RowReader:
         self._rows = range(fragment.physical_rows)
         schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
         self._width = len(schema.fields)
-        self._plain = FragmentReader(paths, fragment, schema, filters, load_external=False)
+        self._values_reader = FragmentReader(paths, fragment, schema, filters, load_external=False)
         self._reader = FragmentReader(
             paths,
             fragment,
@@ -110,14 +110,14 @@ class RowReader:
         )
         blobs = tuple(f for f in schema.fields if has_blobs(f)) if version >= FIRST_V2 else ()
         self._blobs = {field.name: field for field in blobs}
-        self._has_blobs = any(has_blobs(item) for item in fields)
-        wanted = Schema(tuple(f for f in fields if f.name in self._blobs))
-        described = handled(wanted, Handling.DESCRIPTIONS, version)
-        self._places = FragmentReader(paths, fragment, described)
+        self._has_blobs = any(has_blobs(field) for field in fields)
+        blob_schema = Schema(tuple(f for f in fields if f.name in self._blobs))
+        described = handled(blob_schema, Handling.DESCRIPTIONS, version)
+        self._descriptors = FragmentReader(paths, fragment, described)
 
     def close(self) -> None:
         """Close the data files."""
-        for reader in (self._plain, self._reader, self._places):
+        for reader in (self._values_reader, self._reader, self._descriptors):
             reader.close()
 
     def deleted(self) -> Offsets:
@@ -125,56 +125,60 @@ class RowReader:
         return self._reader.deleted()
 
     def window_rows(self) -> int:
-        """Return how many rows should be read at once."""
-        return self._plain.window_rows()
+        """Return the number of rows to read at once."""
+        return self._values_reader.window_rows()
 
     def matching_offsets(self) -> BitMap:
-        """Return where the live rows that meet the filters are."""
-        result = BitMap()
+        """Return the offsets of the live rows that meet the filters."""
+        matching = BitMap()
         for offsets in self._reader.matching_windows():
-            result |= bitmap_of(offsets)
-        return result
+            matching |= bitmap_of(offsets)
+        return matching
 
     def matching(self, rows: range | None = None) -> Iterator[RowBatch]:
-        """Yield the live rows that meet the filters, in order; those among some physical rows, if
-        any are given.
+        """Yield the live rows that meet the filters, in order.
+
+        Parameters
+        ----------
+        rows : range, optional
+            Physical rows to read; all by default.
         """
         for batch in self._reader.scan(self._rows if rows is None else rows, BATCH_ROWS):
-            yield self._moved(batch)
+            yield self._row_batch(batch)
 
-    def at(self, offsets: Offsets) -> RowBatch:
-        """Return some physical rows at once, whether they meet the filters or not.
+    def read(self, offsets: Offsets) -> RowBatch:
+        """Return physical rows, whether they meet the filters or not.
 
         Parameters
         ----------
         offsets : int64 array
-            Strictly increasing; one at least. Blobs of deleted rows may be gone.
+            Offsets of live rows, strictly increasing; not empty. Blobs of deleted rows may be gone.
         """
         first, stop = int(offsets[0]), int(offsets[-1]) + 1
         if stop - first == len(offsets):
-            return self._moved(self._reader.read(range(first, stop)))
-        # Blobs of rows between may be gone, and may be large.
+            return self._row_batch(self._reader.read(range(first, stop)))
+        # The blobs of the rows between can be deleted, or large.
         if self._has_blobs or stop - first > _SPARSE * len(offsets):
-            return self._moved(self._reader.read(offsets))
+            return self._row_batch(self._reader.read(offsets))
         batch = self._reader.read(range(first, stop))
-        return self._moved(batch.take(pa.array(offsets - first)))
+        return self._row_batch(batch.take(pa.array(offsets - first)))
 
     def live(self) -> Iterator[pa.RecordBatch]:
         """Yield the values of the live rows that meet the filters, in order."""
         if self._blobs:
-            yield from (moved.values for moved in self.matching())
+            yield from (batch.values for batch in self.matching())
         else:
-            yield from self._plain.scan(self._rows, BATCH_ROWS)
+            yield from self._values_reader.scan(self._rows, BATCH_ROWS)
 
     def pieces(self, rows: range) -> Iterator[tuple[range, pa.RecordBatch]]:
-        """Yield physical rows, deleted ones too, in order: which they are, and their values."""
+        """Yield ranges of physical rows and their values, in order, with deleted rows."""
         start = rows.start
-        for batch in self._plain.pieces(rows):
+        for batch in self._values_reader.pieces(rows):
             piece = range(start, start + batch.num_rows)
             yield piece, self._with_references(batch, piece)
             start = piece.stop
 
-    def _moved(self, batch: pa.RecordBatch) -> RowBatch:
+    def _row_batch(self, batch: pa.RecordBatch) -> RowBatch:
         address, row_id, created, updated = (
             column.to_numpy() for column in batch.columns[-len(_META) :]
         )
@@ -185,53 +189,53 @@ class RowReader:
     def _with_references(self, values: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
         if not self._blobs or not values.num_rows:
             return values
-        places = self._places.read(rows)
+        described = self._descriptors.read(rows)
         for name, field in self._blobs.items():
-            parsed = [
-                BlobDescriptors.of(leaf, name) for leaf in _leaves(places.column(name), field)
+            descriptors = [
+                BlobDescriptors.of(leaf, name) for leaf in _leaves(described.column(name), field)
             ]
-            if any((item.kinds[item.live] == EXTERNAL).any() for item in parsed):
-                column = self._replaced(values.column(name), field, parsed)
+            if any((blobs.kinds[blobs.live] == EXTERNAL).any() for blobs in descriptors):
+                column = self._with_uris(values.column(name), field, descriptors)
                 values = values.set_column(values.schema.get_field_index(name), name, column)
         return values
 
-    def _replaced(
-        self, array: pa.Array, field: Field, parsed: Sequence[BlobDescriptors]
+    def _with_uris(
+        self, array: pa.Array, field: Field, descriptors: Sequence[BlobDescriptors]
     ) -> pa.Array:
-        following = iter(parsed)
+        following = iter(descriptors)
 
         def convert(data: pa.Array, _: Field) -> pa.Array:
             return self._input(data, next(following))
 
         return replace_blobs(array, field, convert)
 
-    def _input(self, data: pa.Array, places: BlobDescriptors) -> pa.Array:
-        """Return bytes, and URIs in the place of those that are read from elsewhere."""
-        external = places.live & (places.kinds == EXTERNAL)
-        ranged = external & (places.sizes != 0)
+    def _input(self, data: pa.Array, blobs: BlobDescriptors) -> pa.Array:
+        """Return blobs as bytes, and references to external objects as URIs and ranges."""
+        external = blobs.live & (blobs.kinds == EXTERNAL)
+        ranged = external & (blobs.sizes != 0)
         keep = pa.array(
-            np.where(places.live & ~external, np.arange(len(data)), 0), mask=~places.live | external
+            np.where(blobs.live & ~external, np.arange(len(data)), 0), mask=~blobs.live | external
         )
-        uris = [self._uri(places, index) if external[index] else None for index in range(len(data))]
+        uris = [self._uri(blobs, index) if external[index] else None for index in range(len(data))]
         children = [
             data.take(keep),
             pa.array(uris, pa.string()),
-            pa.array(places.positions.astype(np.uint64), mask=~ranged),
-            pa.array(places.sizes.astype(np.uint64), mask=~ranged),
+            pa.array(blobs.positions.astype(np.uint64), mask=~ranged),
+            pa.array(blobs.sizes.astype(np.uint64), mask=~ranged),
         ]
-        mask = None if places.live.all() else pa.array(~places.live)
+        mask = None if blobs.live.all() else pa.array(~blobs.live)
         return pa.StructArray.from_arrays(
             children, names=["data", "uri", "position", "size"], mask=mask
         )
 
-    def _uri(self, places: BlobDescriptors, at: int) -> str:
-        uri, number = places.uri(at), int(places.blob_ids[at])
+    def _uri(self, blobs: BlobDescriptors, index: int) -> str:
+        uri, number = blobs.uri(index), int(blobs.blob_ids[index])
         if not number:
             return uri
         base = self._bases.get(number)
         if base is None:
             raise CorruptTableError(
-                f"{places.name}: a blob lies below base path {number}, which the manifest does not "
+                f"{blobs.name}: a blob lies below base path {number}, which the manifest does not "
                 "have"
             )
         root = base.path if ":/" in base.path else f"file://{base.path}"
@@ -239,16 +243,15 @@ class RowReader:
 
 
 def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bool:
-    """Whether a file of fields that get new values takes the first field from a file of version 0.1
-    that keeps others.
+    """Return whether new values remove the first field of a file of version 0.1 that keeps others.
 
-    See `loses_first` for what pylance makes of such a file.
+    See `loses_first` for how pylance reads such a file.
 
     Parameters
     ----------
     fragments : iterable of Fragment
     ids : collection of int
-        Of the fields that get new values.
+        Ids of the fields that get new values.
     """
     return any(
         file.version == (0, 1) and loses_first(file.fields, ids)
@@ -272,7 +275,7 @@ def check_first_field(table: OpenTable, ids: Collection[int]) -> None:
 def replace_data_file(
     paths: TablePaths, fragment: Fragment, new: DataFile, superseded: Collection[int]
 ) -> Fragment:
-    """Return a fragment with a new file in the place of what others have of its columns.
+    """Return a fragment with a new file that replaces columns of its other files.
 
     Parameters
     ----------
@@ -280,46 +283,48 @@ def replace_data_file(
     fragment : Fragment
     new : DataFile
     superseded : collection of int
-        Ids of the fields that the new file has, and of those above and below them.
+        Ids of the fields of the new file, and of all fields above and below them.
     """
     proto = fragment.to_proto()
     proto.ClearField("files")
     for file in fragment.to_proto().files:
-        # The message itself: other clients may have more in it than is known here.
+        # The message is edited: another client may have set fields that this release ignores.
         file.fields[:] = [_TOMBSTONE if field in superseded else field for field in file.fields]
         if any(field != _TOMBSTONE for field in file.fields):
             proto.files.append(file)
     proto.files.append(new.to_proto())
     if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
-        # Files cannot be changed; what the manifest says comes in its place.
+        # The commit changes versions in the manifest, and cannot change them in a file.
         store_lineage(proto, updated=updated_versions_of(fragment, paths))
     return Fragment.from_proto(proto, "fragment with new columns")
 
 
 def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
-    """Return values that are chosen from two arrays put together.
+    """Return the values at some indices of two concatenated arrays.
 
     Raises
     ------
     InvalidInputError
-        They are too many for a dictionary.
+        The values have too many distinct values for the dictionary type.
     """
     dtype = old.type
     if not pat.is_dictionary(dtype):
         return pa.chunked_array([old, *new.chunks], dtype).take(order)
-    # Arrow does not unify all dictionaries that files can have.
-    plain = [item.cast(dtype.value_type) for item in (old, *new.chunks)]
-    both = pa.chunked_array(plain, dtype.value_type).take(order).combine_chunks()
+    # Arrow cannot unify all dictionaries that files can have.
+    plain_chunks = [array.cast(dtype.value_type) for array in (old, *new.chunks)]
+    both = pa.chunked_array(plain_chunks, dtype.value_type).take(order).combine_chunks()
     try:
         return pa.chunked_array([both.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"new values make too many for {dtype}: {error}") from None
+        raise InvalidInputError(
+            f"the new values are too many distinct values for {dtype}: {error}"
+        ) from None
 
 
 def spliced_rows(
     rows: range, old: pa.RecordBatch, offsets: Offsets, new: pa.Table
 ) -> list[pa.RecordBatch]:
-    """Return physical rows with new values at some offsets, and their old values elsewhere.
+    """Return physical rows with new values at some offsets, and old values elsewhere.
 
     Parameters
     ----------
@@ -330,7 +335,7 @@ def spliced_rows(
     offsets : int64 array
         Offsets of the rows that get new values, increasing.
     new : pa.Table
-        Their values, with the schema of `old`.
+        New values of these rows, with the schema of `old`.
     """
     order = np.arange(len(rows))
     order[offsets - rows.start] = len(rows) + np.arange(len(new))
@@ -346,12 +351,12 @@ def spliced_rows(
 
 
 def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:
-    """Return the arrays of the blobs inside of an array."""
+    """Return the arrays of the blob fields of an array."""
     leaves: list[pa.Array] = []
 
-    def note(leaf: pa.Array, _: Field) -> pa.Array:
+    def collect(leaf: pa.Array, _: Field) -> pa.Array:
         leaves.append(leaf)
         return leaf
 
-    replace_blobs(array, field, note)
+    replace_blobs(array, field, collect)
     return leaves

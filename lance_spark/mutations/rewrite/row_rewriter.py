@@ -1,9 +1,9 @@
-"""Rows that move: they are written to new fragments with some new values, and are to be deleted
-where they were.
+"""A writer of rows that move: they are written to new fragments with some new values.
 
-Values that nobody gives are read where the row is. In tables with stable row ids rows keep their
-ids and the version that they were created in; the commit notes its own version as that of their
-last change. Specification: table/row_id_lineage.md.
+The commit deletes them from their old fragments. Values that are not given are read from the old
+fragment. In tables with stable row ids, rows keep their ids and the versions that created them; the
+commit records its version as the one that last updated them. Specification:
+table/row_id_lineage.md.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ from lance_spark.table.rows.addresses import split_addresses
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Rows that are moved at once, at most.
+#: Maximum number of rows that are moved at once.
 _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenRows:
-    """What a task wrote. Small, and can be pickled.
+    """The result of a task. Small, and can be pickled.
 
     Attributes
     ----------
     fragments : tuple of Fragment
-        Of rows that moved: with their ids, and the versions that they were created in, in tables
-        with stable row ids.
+        New fragments of moved rows, with the lineage of these rows in tables with stable row ids.
     inserted : tuple of Fragment
-        Of rows that are new.
+        New fragments of inserted rows.
     rows : mapping of int to bytes
-        By fragment, offsets of the rows where they were before, as a Roaring bitmap.
+        Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
     num_rows : int
-        Rows that moved.
+        Number of moved rows.
     num_inserted : int
-        Rows that are new.
+        Number of inserted rows.
     """
 
     fragments: tuple[Fragment, ...] = ()
@@ -63,39 +62,40 @@ class RewrittenRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """What is read of rows, some of whose columns are given.
+class _Source:
+    """The source of the values of rows, some of whose columns are given.
 
     Attributes
     ----------
     given : pyarrow.Schema
-    rows : RowsAt
-        Of the other columns.
-    reads : bool
-        Whether there are any.
+        The given columns.
+    reader : AddressReader
+        Reads the other columns.
+    has_others : bool
+        Whether the table has other columns.
     """
 
     given: pa.Schema
-    rows: AddressReader
-    reads: bool
+    reader: AddressReader
+    has_others: bool
 
 
 class RowRewriter:
-    """Writes rows that move, and new ones. One for each task.
+    """Writes moved and inserted rows. Each task has one.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the addresses are of.
+        The version that the addresses belong to.
     schema : Schema
-        Of the table.
+        Schema of the table.
     given : sequence of str
-        Top-level columns whose values come along by default; those of the others are read.
+        Top-level columns whose values are given by default; the values of the others are read.
     tag : bytes
-        Ends the names of the files.
+        Tag in the names of the files.
     max_rows_per_file : int
     first : int
-        Which of several target bases comes first; see `FragmentWriter`.
+        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RowRewriter:
         self._schema = schema
         self._arrow = input_schema(schema)
         self._given = tuple(given)
-        self._rests: dict[tuple[str, ...], _Rest] = {}
+        self._sources: dict[tuple[str, ...], _Source] = {}
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
         self._max_rows = max_rows_per_file
@@ -120,7 +120,7 @@ class RowRewriter:
         self._placement = placement_of(table)
         self._moving: dict[tuple[Target, ...], MovedRowsWriter] = {}
         self._inserting: FragmentWriter | None = None
-        self._places: dict[int, tuple[Target, ...]] | None = None
+        self._targets: dict[int, tuple[Target, ...]] | None = None
         self._rows: dict[int, BitMap] = {}
         self._num_rows = self._num_inserted = 0
 
@@ -132,17 +132,17 @@ class RowRewriter:
         Parameters
         ----------
         addresses : uint64 array
-            Of live rows.
+            Addresses of live rows.
         values : pa.RecordBatch
-            The columns that are given, in the types that a writer of the table takes.
+            The given columns, in the types that a writer of the table accepts.
         given : sequence of str, optional
-            Their names, if they are not those of the other rows.
+            Names of the given columns, if they differ from the default.
 
         Raises
         ------
         InvalidInputError
-            An address comes twice, or is not one of a live row; or a column that must not be null
-            has nulls.
+            An address occurs twice, or is not that of a live row; or a column that must not be
+            null has nulls.
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         """
@@ -150,24 +150,24 @@ class RowRewriter:
             raise InvalidInputError(f"{len(addresses)} addresses for {values.num_rows} rows")
         if not len(addresses):
             return
-        self._note(addresses)
-        rest = self._rest_of(self._given if given is None else tuple(given))
-        values = align(values, rest.given)
-        for places, rows in self._by_places(addresses):
+        self._add(addresses)
+        source = self._source_of(self._given if given is None else tuple(given))
+        values = align(values, source.given)
+        for targets, rows in self._by_targets(addresses):
             if rows is None:
-                self._move(rest, places, addresses, values)
+                self._move(source, targets, addresses, values)
             else:
-                self._move(rest, places, addresses[rows], values.take(pa.array(rows)))
+                self._move(source, targets, addresses[rows], values.take(pa.array(rows)))
 
-    def mark(self, addresses: UInt64Array) -> None:
-        """Note rows that go, and are not written anywhere.
+    def mark_deleted(self, addresses: UInt64Array) -> None:
+        """Record rows that the commit deletes and that are not written again.
 
         Raises
         ------
         InvalidInputError
-            An address comes twice.
+            An address occurs twice.
         """
-        self._note(addresses)
+        self._add(addresses)
         self._num_rows -= len(addresses)
 
     def insert(self, values: pa.RecordBatch) -> None:
@@ -176,7 +176,7 @@ class RowRewriter:
         Parameters
         ----------
         values : pa.RecordBatch
-            All columns, in the types that a writer of the table takes.
+            All columns, in the types that a writer of the table accepts.
         """
         if self._inserting is None:
             self._inserting = self._writer(self._placement.of_new_rows)
@@ -184,7 +184,7 @@ class RowRewriter:
         self._num_inserted += values.num_rows
 
     def finish(self) -> RewrittenRows:
-        """Close the files, and return what was written."""
+        """Close the files, and return the result."""
         self._close()
         fragments: list[Fragment] = []
         for moving in self._moving.values():
@@ -199,81 +199,81 @@ class RowRewriter:
         )
 
     def abort(self) -> None:
-        """Delete everything that was written; what cannot be deleted is left to cleanup."""
+        """Delete all files; those that cannot be deleted are left to cleanup."""
         self._close()
         for writer in (*self._moving.values(), self._inserting):
             if writer is not None:
                 with suppress(StorageError):
                     writer.abort()
 
-    def _rest_of(self, given: tuple[str, ...]) -> _Rest:
-        result = self._rests.get(given)
-        if result is None:
-            fields = tuple(item for item in self._schema.fields if item.name not in given)
-            chosen = pa.schema([item for item in self._arrow if item.name in given])
-            result = _Rest(chosen, AddressReader(self._table, fields), bool(fields))
-            self._rests[given] = result
-        return result
+    def _source_of(self, given: tuple[str, ...]) -> _Source:
+        source = self._sources.get(given)
+        if source is None:
+            others = tuple(field for field in self._schema.fields if field.name not in given)
+            given_schema = pa.schema([field for field in self._arrow if field.name in given])
+            source = _Source(given_schema, AddressReader(self._table, others), bool(others))
+            self._sources[given] = source
+        return source
 
     def _close(self) -> None:
-        for rest in self._rests.values():
-            rest.rows.close()
+        for source in self._sources.values():
+            source.reader.close()
 
-    def _by_places(
+    def _by_targets(
         self, addresses: UInt64Array
     ) -> Iterator[tuple[tuple[Target, ...], npt.NDArray[np.intp] | None]]:
-        """Yield where files go, and which rows these are of; None if all are."""
+        """Yield targets, and the indices of the rows that go there; None for all rows."""
         if self._placement.chosen or not self._placement.homes:
             yield self._placement.of_new_rows, None
             return
-        if self._places is None:
+        if self._targets is None:
             fragments = self._table.manifest.fragments
-            self._places = {one.id: self._placement.of(one) for one in fragments}
+            self._targets = {fragment.id: self._placement.of(fragment) for fragment in fragments}
         numbers, inverse = np.unique(split_addresses(addresses)[0], return_inverse=True)
-        # A fragment that the table does not have is refused when its rows are read.
-        places = [self._places.get(number, (None,)) for number in numbers.tolist()]
-        kinds = list(dict.fromkeys(places))
-        codes = np.array([kinds.index(item) for item in places])[inverse]
-        for code, kind in enumerate(kinds):
-            yield kind, None if len(kinds) == 1 else np.flatnonzero(codes == code)
+        # The reader raises an error for a fragment that does not exist.
+        by_fragment = [self._targets.get(number, (None,)) for number in numbers.tolist()]
+        distinct = list(dict.fromkeys(by_fragment))
+        codes = np.array([distinct.index(targets) for targets in by_fragment])[inverse]
+        for code, targets in enumerate(distinct):
+            yield targets, None if len(distinct) == 1 else np.flatnonzero(codes == code)
 
     def _move(
         self,
-        rest: _Rest,
-        places: tuple[Target, ...],
+        source: _Source,
+        targets: tuple[Target, ...],
         addresses: UInt64Array,
         values: pa.RecordBatch,
     ) -> None:
         step = _BATCH_ROWS
-        if rest.reads:
-            step = min(step, rest.rows.window_rows(int(addresses[0])))
+        if source.has_others:
+            step = min(step, source.reader.window_rows(int(addresses[0])))
         for position in range(0, len(addresses), step):
             self._write(
-                rest, places, addresses[position : position + step], values.slice(position, step)
+                source, targets, addresses[position : position + step], values.slice(position, step)
             )
 
     def _write(
         self,
-        rest: _Rest,
-        places: tuple[Target, ...],
+        source: _Source,
+        targets: tuple[Target, ...],
         addresses: UInt64Array,
         values: pa.RecordBatch,
     ) -> None:
-        moving = self._moving.get(places)
+        moving = self._moving.get(targets)
         if moving is None:
-            moving = MovedRowsWriter(self._writer(places), self._stable)
-            self._moving[places] = moving
+            moving = MovedRowsWriter(self._writer(targets), self._stable)
+            self._moving[targets] = moving
         new = dict(zip(values.schema.names, values.columns, strict=True))
         lineage: tuple[UInt64Array, ...] = ()
-        if rest.reads or self._stable:
-            rows = rest.rows.read(addresses)
+        if source.has_others or self._stable:
+            rows = source.reader.read(addresses)
             new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
             lineage = (rows.row_ids, rows.created)
         names = self._schema.names
         columns = [new[name] for name in names]
         moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
 
-    def _note(self, addresses: UInt64Array) -> None:
+    def _add(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
 

@@ -1,4 +1,4 @@
-"""Writers of rewritten rows and columns, and the files of their tasks that are not committed."""
+"""Writers of rewritten rows and columns; removal of their files that are not committed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def undo(paths: TablePaths, results: Written | Iterable[Written]) -> None:
 
 
 def discard(paths: TablePaths, results: Iterable[Written]) -> None:
-    """Delete the files of tasks that are not committed; cleanup deletes what stays."""
+    """Delete the files of tasks that are not committed; ignore errors of the store."""
     for result in results:
         with suppress(StorageError):
             undo(paths, result)
@@ -95,12 +95,12 @@ def rewrite_writer(
     targets: Sequence[Target] = (None,),
     first: int = 0,
 ) -> FragmentWriter:
-    """Return a writer of rows that come from the table: references of blobs stay references.
+    """Return a writer of rows that were read from the table: blob references stay references.
 
     Parameters
     ----------
     paths, schema, version, max_rows_per_file, max_bytes_per_file, tag, targets, first
-        As for `FragmentWriter`.
+        Parameters of `FragmentWriter`.
     base_paths : mapping of int to BasePath
         Base paths of the table.
     """
@@ -170,8 +170,8 @@ def with_lineage(
     created: UInt64Array,
     updated: UInt64Array | None = None,
 ) -> list[Fragment]:
-    """Return new fragments with ids and versions of their rows, one value for each row."""
-    result = []
+    """Return new fragments with the lineage of their rows: one value for each row."""
+    new = []
     start = 0
     for fragment in fragments:
         rows = slice(start, start + fragment.physical_rows)
@@ -182,16 +182,16 @@ def with_lineage(
             created=created[rows],
             updated=None if updated is None else updated[rows],
         )
-        result.append(Fragment.from_proto(proto, "new fragment"))
+        new.append(Fragment.from_proto(proto, "new fragment"))
         start = rows.stop
-    return result
+    return new
 
 
-def numbered(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
+def with_reserved_ids(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
     """Return new fragments with reserved ids, from `first` on."""
-    result = []
+    new = []
     for number, fragment in enumerate(fragments, first):
         proto = fragment.to_proto()
         proto.id = number
-        result.append(Fragment.from_proto(proto, "new fragment"))
-    return tuple(result)
+        new.append(Fragment.from_proto(proto, "new fragment"))
+    return tuple(new)

@@ -1,4 +1,4 @@
-"""Conditions that choose the rows of a mutation: parsed for each attempt, and as text."""
+"""Conditions that select the rows of a mutation: parsed for each attempt, and as text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lance_spark.table.rows.deletions import Offsets
 #: A condition on rows: (column, operator, value), or a predicate.
 Filter = Sequence[Any] | Predicate
 _OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
-#: Values of a list that the text of a condition shows.
+#: Maximum number of values of a list in the text of a condition.
 _SHOWN = 16
 
 
 def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
-    """Return filters, or one text, so that each attempt can parse them; iterators become lists.
+    """Return filters, or a text, that each attempt can parse again: iterators become lists.
 
     Raises
     ------
@@ -39,41 +39,44 @@ def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
             conditions.append(part)
             continue
         if isinstance(part, str) or not isinstance(part, Sequence):
-            raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
-        conditions.append(tuple(list(one) if isinstance(one, Iterator) else one for one in part))
+            raise InvalidInputError(f"a filter must be (column, operator, value), not {part!r}")
+        conditions.append(
+            tuple(list(value) if isinstance(value, Iterator) else value for value in part)
+        )
     return conditions
 
 
 def parse_conditions(
     table: OpenTable, filters: Iterable[Filter] | None
 ) -> tuple[Comparison | Predicate, ...]:
-    """Return the conditions of the rows that change: comparisons first, then predicates.
+    """Return the parsed conditions: comparisons first, then predicates.
 
     Raises
     ------
     InvalidInputError
-        A filter cannot be parsed, or names row offsets, which a single fragment does not know.
+        A filter cannot be parsed, or names row offsets, which a task of some fragments cannot
+        compute.
     """
-    known = with_all(table.schema)
+    schema = with_all(table.schema)
     given = [filters] if isinstance(filters, str) else list(filters or ())
-    predicates = [one for one in given if isinstance(one, Predicate)]
-    for text in (one for one in given if isinstance(one, str)):
+    predicates = [part for part in given if isinstance(part, Predicate)]
+    for text in (part for part in given if isinstance(part, str)):
         from lance_spark.scan.predicates.sql import parse_predicate
 
-        predicates.append(parse_predicate(text, known))
-    others = [one for one in given if not isinstance(one, Predicate | str)]
-    comparisons = parse_filters(others, known)
+        predicates.append(parse_predicate(text, schema))
+    tuples = [part for part in given if not isinstance(part, Predicate | str)]
+    comparisons = parse_filters(tuples, schema)
     conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
-    if any(path[0].id == ROW_OFFSET.id for one in conditions for path in one.paths):
+    if any(path[0].id == ROW_OFFSET.id for condition in conditions for path in condition.paths):
         raise InvalidInputError(
-            f"filter on {ROW_OFFSET.name!r}: rows cannot be changed by it; choose them by _rowaddr "
+            f"filter on {ROW_OFFSET.name!r}: rows to change cannot be selected by it; use _rowaddr "
             "or _rowid"
         )
     return conditions
 
 
 def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[OpenTable], None]:
-    """Return a check that refuses newer versions whose rows moved, if conditions name addresses.
+    """Return a check for newer versions that raises an error if addressed rows may have moved.
 
     See `RowAddressGuard.check`.
     """
@@ -82,7 +85,7 @@ def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[O
 
     def check(newer: OpenTable) -> None:
         parsed = parse_conditions(table, given)
-        guard.check(newer, (path[0].name for one in parsed for path in one.paths))
+        guard.check(newer, (path[0].name for condition in parsed for path in condition.paths))
 
     return check
 
@@ -92,7 +95,10 @@ def describe(
     rows: Mapping[int, Offsets | BitMap] | None = None,
 ) -> str:
     """Return conditions as the text that a transaction records."""
-    parts = [str(one) if isinstance(one, Predicate) else _text(one) for one in conditions]
+    parts = [
+        str(condition) if isinstance(condition, Predicate) else _text(condition)
+        for condition in conditions
+    ]
     if rows is not None:
         parts.insert(0, f"_rowaddr IN ({sum(map(len, rows.values()))} addresses)")
     return " AND ".join(parts) or "true"
@@ -104,9 +110,9 @@ def _text(comparison: Comparison) -> str:
     if value is None:
         return f"{name} {_OPERATORS[op]}"
     if op in ("in", "not in"):
-        shown = [_literal(_plain(one)) for one in value[:_SHOWN]]
-        more = ", ..." if len(value) > len(shown) else ""
-        return f"{name} {op.upper()} ({', '.join(shown)}{more})"
+        shown = [_literal(_plain(scalar)) for scalar in value[:_SHOWN]]
+        ellipsis = ", ..." if len(value) > len(shown) else ""
+        return f"{name} {op.upper()} ({', '.join(shown)}{ellipsis})"
     return f"{name} {_OPERATORS.get(op, op)} {_literal(_plain(value))}"
 
 
@@ -114,7 +120,7 @@ def _plain(value: pa.Scalar) -> Any:
     try:
         return value.as_py()
     except (LookupError, ValueError, OverflowError):
-        # An unknown time zone, or a time out of Python's range: the stored number identifies it.
+        # The time zone is unknown, or the time is out of Python's range: use the stored number.
         return getattr(value, "value", None)
 
 

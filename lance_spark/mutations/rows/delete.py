@@ -157,7 +157,9 @@ class DeleteTask:
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         rows = matching_offsets(paths, self.fragments, self.filters)
         if self.rows is not None:
-            rows = {number: one & _as_bitmap(self.rows[number]) for number, one in rows.items()}
+            rows = {
+                number: offsets & _as_bitmap(self.rows[number]) for number, offsets in rows.items()
+            }
         return delete_offsets(paths, self.fragments, rows, self.read_version, self.tag)
 
 
@@ -213,8 +215,8 @@ def _write(
     deleted = read_deletions(paths, fragment)
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
-        union = rows | bitmap_of(deleted)
-        file = write_deletions(paths.store, fragment.id, read_version, union, tag=tag)
+        all_deleted = rows | bitmap_of(deleted)
+        file = write_deletions(paths.store, fragment.id, read_version, all_deleted, tag=tag)
     return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
 
 
@@ -253,19 +255,19 @@ def plan_delete(
     conditions = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
     if rows is not None:
-        missing = sorted(rows.keys() - {one.id for one in fragments})
+        missing = sorted(rows.keys() - {fragment.id for fragment in fragments})
         if missing:
             raise InvalidInputError(
                 f"{table.store.display}: version {table.version} has no fragment {missing[0]}"
             )
-        fragments = tuple(one for one in fragments if len(rows.get(one.id, ())))
+        fragments = tuple(fragment for fragment in fragments if len(rows.get(fragment.id, ())))
     return [
         DeleteTask(
             uri=table.store.uri,
             fragments=chosen,
             read_version=table.version,
             filters=conditions,
-            rows=None if rows is None else {one.id: rows[one.id] for one in chosen},
+            rows=None if rows is None else {fragment.id: rows[fragment.id] for fragment in chosen},
             base_paths=table.manifest.base_paths,
             storage_options=table.store.options,
             tag=tag,
@@ -280,16 +282,16 @@ def _grouped(
     """Yield the fragments of each task; see `plan_delete`."""
     max_fragments = fragments_per_task or _TASK_FRAGMENTS
     max_rows = sys.maxsize if fragments_per_task else _TASK_ROWS
-    chosen: list[Fragment] = []
+    group: list[Fragment] = []
     rows = 0
     for fragment in fragments:
-        if chosen and (len(chosen) == max_fragments or rows + fragment.physical_rows > max_rows):
-            yield tuple(chosen)
-            chosen, rows = [], 0
-        chosen.append(fragment)
+        if group and (len(group) == max_fragments or rows + fragment.physical_rows > max_rows):
+            yield tuple(group)
+            group, rows = [], 0
+        group.append(fragment)
         rows += fragment.physical_rows
-    if chosen:
-        yield tuple(chosen)
+    if group:
+        yield tuple(group)
 
 
 def run_delete(
@@ -309,11 +311,13 @@ def delete_operation(
 ) -> Delete:
     """Return the operation that makes deletions part of the table; see `commit_deletes`."""
     deletions = list(deletions)
-    check_once(table, (one.fragment_id for one in deletions))
-    by_id = {one.fragment_id: one for one in deletions}
+    check_once(table, (deletion.fragment_id for deletion in deletions))
+    by_id = {deletion.fragment_id: deletion for deletion in deletions}
     return Delete(
         fragments=changed_fragments(table, by_id),
-        deleted_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
+        deleted_fragment_ids=tuple(
+            sorted(i for i, deletion in by_id.items() if deletion.file is None)
+        ),
         predicate=predicate,
         affected=Affected(by_id),
     )
@@ -324,10 +328,10 @@ def changed_fragments(
 ) -> tuple[Fragment, ...]:
     """Return the fragments that keep some rows, with their new deletion files, in order."""
     fragments = counted_fragments(table.paths, table.manifest)
-    kept = ((one, deletions.get(one.id)) for one in fragments)
+    pairs = ((fragment, deletions.get(fragment.id)) for fragment in fragments)
     return tuple(
         with_deletion_file(fragment, deletion.file)
-        for fragment, deletion in kept
+        for fragment, deletion in pairs
         if deletion is not None and deletion.file is not None
     )
 
@@ -355,7 +359,7 @@ def commit_deletes(
     CommitConflictError
         Another client changed the same rows; the deletion files are deleted.
     InvalidInputError
-        Two of them are about one fragment.
+        Two deletions are of one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = delete_operation(table, deletions, predicate)
@@ -383,12 +387,12 @@ def delete_once(
     Returns
     -------
     tuple of Manifest and int
-        The new version, and how many rows were deleted.
+        The new version, and the number of deleted rows.
     """
     deletions = run_delete(table, runner, filters, rows)
     predicate = text or describe(parse_conditions(table, filters), rows)
     manifest = commit_deletes(table, deletions, predicate, options)
-    return manifest, sum(one.num_rows for one in deletions)
+    return manifest, sum(deletion.num_rows for deletion in deletions)
 
 
 def delete_rows(
@@ -414,21 +418,23 @@ def delete_rows(
         As for `delete_once`.
     """
     if filters is None and rows is None:
-        raise InvalidInputError("say which rows to delete: filters=[] stands for all of them")
+        raise InvalidInputError(
+            "no condition of the rows to delete is given; filters=[] deletes all rows"
+        )
     conditions = conditions_of(filters)
     text = text or (filters if isinstance(filters, str) else None)
 
     def change(current: OpenTable) -> Manifest:
         chosen = None if rows is None else rows(current)
-        by = runner_for(current, runner)
-        return delete_once(current, by, conditions, chosen, text, options)[0]
+        task_runner = runner_for(current, runner)
+        return delete_once(current, task_runner, conditions, chosen, text, options)[0]
 
     check = address_check(table, conditions)
     manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
     return at_version(table, manifest)
 
 
-def union(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
+def union_rows(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, BitMap]:
     """Return the rows of all parts, by fragment.
 
     Parameters
@@ -446,15 +452,15 @@ def union(parts: Iterable[Mapping[int, bytes]], *, disjoint: bool) -> dict[int, 
     rows: dict[int, BitMap] = {}
     for part in parts:
         for number, data in part.items():
-            more = BitMap.deserialize(data)
-            known = rows.setdefault(number, BitMap())
-            if disjoint and not known.isdisjoint(more):
-                address = (number << OFFSET_BITS) + (known & more).min()
+            offsets = BitMap.deserialize(data)
+            fragment_rows = rows.setdefault(number, BitMap())
+            if disjoint and not fragment_rows.isdisjoint(offsets):
+                address = (number << OFFSET_BITS) + (fragment_rows & offsets).min()
                 raise InvalidInputError(
                     f"the row with _rowaddr {address} (fragment {number}) was handled by two "
                     "tasks; nothing was changed"
                 )
-            known |= more
+            fragment_rows |= offsets
     return rows
 
 

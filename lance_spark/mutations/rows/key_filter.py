@@ -1,18 +1,18 @@
-"""The keys that a merge inserts, noted so that two merges that insert one key at the same time are
-noticed.
+"""A Bloom filter of the keys that a merge inserts, so that concurrent inserts of a key conflict.
 
-| part | what |
+| part | content |
 | --- | --- |
-| bytes of a key | integers as 8 bytes, little-endian; strings in UTF-8; binary unchanged; of \
-  several columns each part and a zero byte |
+| bytes of a key | integers as 8 bytes, little-endian; strings in UTF-8; binary unchanged; with \
+  several columns, each part and a zero byte |
 | hash | XXH64 with seed 0 of these bytes |
-| place | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit \
+| position | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit \
   ``(hash * SALT[i] mod 2^32) >> 27`` |
 
-The filter has the one size that all clients can compare: 32,768 bytes, made for 8,192 keys. With
-many more it says that any key may be in it, which costs a retry, and no row. Keys of types without
-such bytes set all bits; those with a null are equal to none, and not noted. Specification:
-table/commit/transaction.md, `KeyExistenceFilter`; split-block Bloom filters are Parquet's.
+The filter has the only size that all clients can compare: 32,768 bytes, for 8,192 keys. With many
+more keys almost all bits are set: this causes needless retries, but never a duplicate key. Keys of
+types without a byte form set all bits. A key with a null equals no other key and is not added.
+Specification: table/commit/transaction.md, `KeyExistenceFilter`; the split-block Bloom filter is
+the one of Parquet.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _BLOCKS = 1024
 _WORDS = 8
 _NUM_BITS = _BLOCKS * _WORDS * 32
 _NUM_ITEMS = 8192
-#: As pylance notes it; others are no filters that it compares with its own.
+#: The value that pylance stores. It compares only filters with equal parameters.
 _PROBABILITY = 0.00057
 _SALTS = (
     *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
     *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
 )
-#: Bytes that are hashed at once, about.
+#: Approximate number of bytes that are hashed at once.
 _AT_ONCE = 4 * 1024 * 1024
 
 _U64 = npt.NDArray[np.uint64]
 _P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(one)
-    for one in (
+    np.uint64(prime)
+    for prime in (
         0x9E3779B185EBCA87,
         0xC2B2AE3D27D4EB4F,
         0x165667B19E3779F9,
@@ -54,12 +54,12 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 
 class KeyFilter:
-    """Keys of rows, one or more columns each.
+    """A filter of keys of one or more columns.
 
     Parameters
     ----------
     types : sequence of pyarrow.DataType
-        Of the columns of the key, in its order.
+        Types of the columns of the key, in its order.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
@@ -68,18 +68,18 @@ class KeyFilter:
         self.num_keys = 0
 
     def add(self, keys: pa.RecordBatch) -> None:
-        """Note keys.
+        """Add keys.
 
         Parameters
         ----------
         keys : pyarrow.RecordBatch
             The columns of the key, in its order.
         """
-        known = [column.is_valid() for column in keys.columns]
-        whole = known[0]
-        for item in known[1:]:
-            whole = pc.and_(whole, item)
-        keys = keys.filter(whole)
+        valid_columns = [column.is_valid() for column in keys.columns]
+        is_valid = valid_columns[0]
+        for valid in valid_columns[1:]:
+            is_valid = pc.and_(is_valid, valid)
+        keys = keys.filter(is_valid)
         if not keys.num_rows:
             return
         self.num_keys += keys.num_rows
@@ -98,17 +98,17 @@ class KeyFilter:
                 np.bitwise_or.at(self._words[:, word], blocks.astype(np.int64), bits)
 
     def merge(self, other: KeyFilter) -> None:
-        """Note all keys that another filter of the same columns has."""
+        """Add all keys of another filter of the same columns."""
         self._words |= other._words
         self.num_keys += other.num_keys
 
     def inserted(self, field_ids: Sequence[int]) -> InsertedKeys:
-        """Return what a transaction notes.
+        """Return the form that a transaction records.
 
         Parameters
         ----------
         field_ids : sequence of int
-            Of the columns, in the order of the key.
+            Field ids of the columns, in the order of the key.
         """
         bitmap = self._words.astype("<u4").tobytes()
         bloom = BloomFilter(bitmap, _NUM_BITS, _NUM_ITEMS, _PROBABILITY)
@@ -116,7 +116,7 @@ class KeyFilter:
 
 
 def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
-    """Return the XXH64 hashes, with seed 0, of texts that are equally long.
+    """Return the XXH64 hashes, with seed 0, of byte strings of equal length.
 
     Parameters
     ----------
@@ -136,39 +136,40 @@ def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
                 word = _words(rows, position + 8 * lane, 8)
                 lanes[lane] = _round(lanes[lane], word)
             position += 32
-        result = sum(
-            (_rotated(item, by) for item, by in zip(lanes, (1, 7, 12, 18), strict=True)), start=zero
+        hashes = sum(
+            (_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)),
+            start=zero,
         )
-        for item in lanes:
-            result = (result ^ _round(zero, item)) * _P1 + _P4
+        for lane_words in lanes:
+            hashes = (hashes ^ _round(zero, lane_words)) * _P1 + _P4
     else:
-        result = np.full(count, _P5, np.uint64)
-    result = result + np.uint64(length)
+        hashes = np.full(count, _P5, np.uint64)
+    hashes = hashes + np.uint64(length)
     while position + 8 <= length:
-        result = result ^ _round(np.zeros(count, np.uint64), _words(rows, position, 8))
-        result = _rotated(result, 27) * _P1 + _P4
+        hashes = hashes ^ _round(np.zeros(count, np.uint64), _words(rows, position, 8))
+        hashes = _rotated(hashes, 27) * _P1 + _P4
         position += 8
     if position + 4 <= length:
-        result = _rotated(result ^ _words(rows, position, 4) * _P1, 23) * _P2 + _P3
+        hashes = _rotated(hashes ^ _words(rows, position, 4) * _P1, 23) * _P2 + _P3
         position += 4
     while position < length:
-        result = _rotated(result ^ rows[:, position].astype(np.uint64) * _P5, 11) * _P1
+        hashes = _rotated(hashes ^ rows[:, position].astype(np.uint64) * _P5, 11) * _P1
         position += 1
-    result = (result ^ (result >> np.uint64(33))) * _P2
-    result = (result ^ (result >> np.uint64(29))) * _P3
-    return result ^ (result >> np.uint64(32))
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
+    return hashes ^ (hashes >> np.uint64(32))
 
 
 def _round(lane: _U64, word: _U64) -> _U64:
     return _rotated(lane + word * _P2, 31) * _P1
 
 
-def _rotated(values: _U64, by: int) -> _U64:
-    return values << np.uint64(by) | values >> np.uint64(64 - by)
+def _rotated(values: _U64, bits: int) -> _U64:
+    return values << np.uint64(bits) | values >> np.uint64(64 - bits)
 
 
-def _words(rows: npt.NDArray[np.uint8], at: int, size: int) -> _U64:
-    part = np.ascontiguousarray(rows[:, at : at + size])
+def _words(rows: npt.NDArray[np.uint8], position: int, size: int) -> _U64:
+    part = np.ascontiguousarray(rows[:, position : position + size])
     return part.view(f"<u{size}").reshape(-1).astype(np.uint64)
 
 
@@ -199,16 +200,16 @@ def _is_long(dtype: pa.DataType) -> bool:
     return bool(pat.is_large_string(dtype) or pat.is_large_binary(dtype))
 
 
-def _hashes(texts: pa.Array) -> Iterator[_U64]:
-    """Yield the hashes of texts, those of one length at a time."""
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+def _hashes(strings: pa.Array) -> Iterator[_U64]:
+    """Yield the hashes of byte strings, grouped by their length."""
+    _, ends, data = strings.buffers()
+    offsets = np.frombuffer(ends, np.int32)[strings.offset : strings.offset + len(strings) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     lengths = np.diff(offsets)
     starts = offsets[:-1].astype(np.int64)
     for length in np.unique(lengths).tolist():
-        chosen = starts[lengths == length]
+        group_starts = starts[lengths == length]
         step = max(_AT_ONCE // max(length, 1), 1)
-        for position in range(0, len(chosen), step):
-            places = chosen[position : position + step, None] + np.arange(length)
-            yield xxh64(content[places])
+        for position in range(0, len(group_starts), step):
+            positions = group_starts[position : position + step, None] + np.arange(length)
+            yield xxh64(content[positions])

@@ -1,9 +1,8 @@
-"""The one commit of a merge: rows that moved, rows that are new, and rows that went, with the keys
-that came.
+"""The commit of a merge: moved, inserted and deleted rows, and the primary keys of inserted rows.
 
-The key is that of the table, which nobody enforces. Two merges that insert one of its keys at the
-same time are told apart by the filter that each commit brings along. Specification: table/index.md,
-"Unenforced Primary Key"; table/commit/transaction.md, "Update".
+No client enforces the primary key of a table. A filter of the inserted keys in each transaction
+reveals that two concurrent merges inserted the same key. Specification: table/index.md, "Unenforced
+Primary Key"; table/commit/transaction.md, "Update".
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from lance_spark.errors import LanceError
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
-from lance_spark.mutations.rows.delete import run_delete, union
+from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.mutations.runner import Runner
@@ -26,19 +25,19 @@ from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 
 
 def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
-    """Return the fields of the primary key in its order, each behind those that it lies in; none if
-    the table has no such key.
+    """Return the paths of the fields of the primary key, in its order; empty without a primary key.
 
-    Those whose place in the key is said come first, the others in the order of their ids.
+    Fields with a recorded position come first, the others in the order of their ids. A path has the
+    field after the fields above it.
     """
-    result = []
+    ranked = []
     for top in schema.fields:
         for path in _paths((top,)):
             proto = path[-1].to_proto()
             if proto.unenforced_primary_key:
-                place = proto.unenforced_primary_key_position
-                result.append(((not place, place or proto.id, proto.id), path))
-    return [path for _, path in sorted(result, key=lambda one: one[0])]
+                position = proto.unenforced_primary_key_position
+                ranked.append(((not position, position or proto.id, proto.id), path))
+    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def commit_moved(
@@ -50,18 +49,18 @@ def commit_moved(
     options: CommitOptions,
     keys: InsertedKeys | None = None,
 ) -> Manifest:
-    """Delete rows where they were, and make their new fragments and new rows part of the table.
+    """Commit the new fragments of moved and inserted rows, and delete the old rows.
 
     Parameters
     ----------
     table : OpenTable
-        The version that the rows are of.
+        The version that the rows belong to.
     runner : Runner
         Runs the tasks that write deletion files.
     moved : sequence of RewrittenRows
-        Results of the tasks that moved, marked and inserted rows.
+        Results of the tasks that moved, deleted and inserted rows.
     count : int
-        Number of rows that moved or are deleted.
+        Number of rows that are moved or deleted.
     columns : collection of str
         Top-level columns whose values changed in rows that moved.
     options : CommitOptions
@@ -71,14 +70,15 @@ def commit_moved(
     Raises
     ------
     LanceError
-        The number of rows that were deleted is not `count`; or errors of `commit`.
+        The number of deleted rows is not `count`; or errors of `commit`.
     """
-    rows = union((part.rows for part in moved), disjoint=True)
+    rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, runner, (), rows) if rows else []
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(
-            f"{table.store.display}: {count} rows were moved or marked as deleted, but not as many "
-            "were deleted; nothing was changed, run it again"
+            f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
+            "files "
+            "hold another number; nothing was changed, run it again"
         )
     fragments = tuple(fragment for part in moved for fragment in part.fragments)
     result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))

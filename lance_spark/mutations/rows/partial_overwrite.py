@@ -1,16 +1,16 @@
-"""Overwriting a part of a table: the rows that meet a condition go, and new ones come, in one
-version.
+"""Partial overwrite: one version deletes the rows that meet a condition and adds new rows.
 
 | step | where | what |
 | --- | --- | --- |
-| `begin_write` with the mode append | driver | looks at the table |
-| `WriteJob.writer` | workers | data files of the new rows; nothing refers to them yet |
+| `begin_write` with the mode append | driver | plans the write on a version |
+| `WriteJob.writer` | task | writes data files of the new rows; no version refers to them yet |
 | `ReplaceRows.commit` | driver | finds the rows, writes deletion files, commits one `Update` |
 
-Fragments that lose all rows go without a deletion file. Only the columns of the condition are read.
-The first attempt is planned on the version that the write was planned on: rows that others appended
-meanwhile stay. If others changed rows that go, it is planned anew on the newest version, and what
-meets the condition there goes. Specification: table/commit/transaction.md, `Update`.
+A fragment that loses all rows is removed without a deletion file. Only the columns of the condition
+are read. The first attempt deletes rows of the version that the write was planned on: rows that
+another client appended meanwhile stay. If another client changed rows to delete, the overwrite is
+planned again on the newest version, and deletes the rows that meet the condition there.
+Specification: table/commit/transaction.md, `Update`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.update import Update
 
-#: Tasks that search fragments at the same time.
+#: Number of tasks that search fragments at the same time.
 _THREADS = 16
 
 
@@ -51,12 +51,12 @@ def replace_once(
     *,
     keep_new_fragments: bool = False,
 ) -> tuple[Manifest, int]:
-    """Replace rows of one version by those of new fragments: plan, run and commit.
+    """Replace rows of one version by the rows of new fragments: plan, run and commit.
 
     Parameters
     ----------
     table, runner, filters, rows
-        As for `run_delete`: the rows that are replaced.
+        As for `run_delete`: the rows to replace.
     fragments : sequence of Fragment
         The new rows.
     options : CommitOptions
@@ -66,7 +66,7 @@ def replace_once(
     Returns
     -------
     tuple of Manifest and int
-        The new version, and how many rows were replaced.
+        The new version, and the number of replaced rows.
     """
     deletions = run_delete(table, runner, filters, rows)
     check_once(table, (deletion.fragment_id for deletion in deletions))
@@ -74,7 +74,9 @@ def replace_once(
     operation = Update(
         fragments=changed_fragments(table, by_id),
         new_fragments=tuple(fragments),
-        removed_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
+        removed_fragment_ids=tuple(
+            sorted(i for i, deletion in by_id.items() if deletion.file is None)
+        ),
         affected=Affected(by_id),
     )
     manifest = commit_rows(table, operation, options, keep_new_fragments=keep_new_fragments)
@@ -118,28 +120,29 @@ class ReplaceRows(WriteStrategy):
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:
-    """Refuse a version that has no longer the columns that rows were written for and are chosen by.
+    """Raise an error if a version lacks columns of the new rows or of the condition.
 
     Raises
     ------
     CommitConflictError
     """
-    for item in [*job.schema.walk(), *(item for path in condition.paths for item in path)]:
-        there = table.schema.field_by_id(item.id)
-        # Ids of columns that are dropped can be given again.
-        if there is None or (there.name, there.logical_type) != (item.name, item.logical_type):
+    for field in [*job.schema.walk(), *(field for path in condition.paths for field in path)]:
+        current = table.schema.field_by_id(field.id)
+        # The id of a dropped column can be used again.
+        if current is None or (current.name, current.logical_type) != (
+            field.name,
+            field.logical_type,
+        ):
             raise _overtaken(
-                table, f"column {item.name!r} was dropped, renamed or given another type"
+                table, f"column {field.name!r} was dropped, renamed or given another type"
             )
     if table.version != job.read_version and not job.fits(table.manifest):
-        raise _overtaken(
-            table, "the columns were made others than those that the rows are written for"
-        )
+        raise _overtaken(table, "the columns no longer fit the rows to write: they were changed")
 
 
-def _overtaken(table: OpenTable, what: str) -> CommitConflictError:
+def _overtaken(table: OpenTable, change: str) -> CommitConflictError:
     return CommitConflictError(
-        f"{table.store.display}: {what} by version {table.version}, while this overwrite was under "
-        "way; write again",
+        f"{table.store.display}: {change} by version {table.version}, while this overwrite was "
+        "running; write again",
         retryable=False,
     )

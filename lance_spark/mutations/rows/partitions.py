@@ -1,7 +1,7 @@
-"""Rows by the values of some columns together: what data has of them, and a condition on rows that
-have one of those.
+"""Partitions: rows with the same combination of values of some columns.
 
-Null is a value of its own here: rows with null in a column go together.
+`Partitions` collects the combinations in data, `InPartitions` selects the rows that have one of
+them. Null counts as a value: rows with null in a column are in one partition.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.scan.pruning.ranges import in_all, in_any
 
-#: Combinations of values that a write may have.
-MOST_PARTITIONS = 10_000
-#: Values of a column that statistics are asked for.
-_MOST_ASKED = 64
+#: Maximum number of combinations of values of a write.
+MAX_PARTITIONS = 10_000
+#: With more distinct values of a column, statistics are not used.
+_MAX_PRUNING_VALUES = 64
 
 
 def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple[Column, ...]:
-    """Return the columns that partitions are made by.
+    """Return the columns that define partitions.
 
     Parameters
     ----------
     schema : Schema
-        Of the table.
+        Schema of the table.
     names : sequence of str
         Top-level columns.
     table : str
-        What errors call it.
+        Name of the table, for errors.
 
     Raises
     ------
     InvalidOptionError
-        There is no such column, or its values make no partitions.
+        A column does not exist, or its type cannot define partitions.
     """
-    by_name = {item.name: item for item in schema.fields}
-    result = []
+    by_name = {field.name: field for field in schema.fields}
+    columns = []
     for name in names:
         field = by_name.get(name)
         if field is None:
@@ -55,16 +55,16 @@ def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple
         dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
         if field.is_blob or pat.is_nested(dtype) or pat.is_floating(dtype):
             raise InvalidOptionError(
-                f"{table}: column {name!r} of {dtype} makes no partitions; choose columns of whole "
-                "numbers, texts, dates, "
-                "times, decimals or booleans"
+                f"{table}: column {name!r} of type {dtype} cannot define partitions; choose "
+                "columns "
+                "of integers, strings, dates, times, decimals or booleans"
             )
-        result.append(Column((field,)))
-    return tuple(result)
+        columns.append(Column((field,)))
+    return tuple(columns)
 
 
 class Partitions:
-    """Collects which combinations of values there are.
+    """Collects the combinations of values in batches.
 
     Parameters
     ----------
@@ -73,59 +73,62 @@ class Partitions:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = tuple(columns)
-        self._found: pa.Table | None = None
+        self._combinations: pa.Table | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        """Look at the rows of a batch, which has the columns.
+        """Add the combinations of a batch that has the columns.
 
         Raises
         ------
         InvalidInputError
-            There are too many combinations.
+            The combinations are too many.
         """
         arrays = [column.values(batch) for column in self._columns]
         self.merge(pa.RecordBatch.from_arrays(arrays, names=_names(len(arrays))))
 
     def merge(self, values: pa.RecordBatch) -> None:
-        """Add combinations that another one has found.
+        """Add the combinations that another task collected.
 
         Raises
         ------
         InvalidInputError
-            There are too many.
+            The combinations are too many.
         """
         names = _names(len(self._columns))
-        more = pa.Table.from_batches([values]).group_by(names).aggregate([])
-        if self._found is not None:
-            more = pa.concat_tables([self._found, more]).group_by(names).aggregate([])
-        if len(more) > MOST_PARTITIONS:
+        combined = pa.Table.from_batches([values]).group_by(names).aggregate([])
+        if self._combinations is not None:
+            combined = (
+                pa.concat_tables([self._combinations, combined]).group_by(names).aggregate([])
+            )
+        if len(combined) > MAX_PARTITIONS:
             columns = ", ".join(map(str, self._columns))
             raise InvalidInputError(
-                f"the rows have more than {MOST_PARTITIONS} combinations of values of {columns}: "
-                "partition by columns with "
-                "fewer values, or say what is replaced by replaceWhere"
+                f"the rows have more than {MAX_PARTITIONS} combinations of values of {columns}; "
+                "partition by columns with fewer values, or select the replaced rows with "
+                "replaceWhere"
             )
-        self._found = more
+        self._combinations = combined
 
     def values(self) -> pa.RecordBatch | None:
-        """Return the combinations, each once; None if there was no row."""
-        if self._found is None or not len(self._found):
+        """Return the distinct combinations; None if no row was added."""
+        if self._combinations is None or not len(self._combinations):
             return None
-        (batch,) = self._found.combine_chunks().to_batches()
+        (batch,) = self._combinations.combine_chunks().to_batches()
         return batch
 
 
 @dataclass(frozen=True, slots=True)
 class InPartitions(Predicate):
-    """Columns that together have one of some combinations of values; never null.
+    """True for rows whose columns have one of some combinations of values; never null.
 
     Attributes
     ----------
     columns_of : tuple of Column
     values : pa.RecordBatch
-        A column for each of them, a row for each combination, in the types that `Column.values`
-        gives.
+        One column for each of `columns_of` and one row for each combination, in the types that
+        `Column.values` returns.
     inverted : bool
+        Whether the predicate is negated.
     """
 
     columns_of: tuple[Column, ...]
@@ -135,19 +138,19 @@ class InPartitions(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true or false for each row."""
         arrays = [column.values(batch) for column in self.columns_of]
-        result = _codes(self.values.columns, arrays, batch.num_rows) >= 0
-        return pa.array(~result if self.inverted else result)
+        is_member = _codes(self.values.columns, arrays, batch.num_rows) >= 0
+        return pa.array(~is_member if self.inverted else is_member)
 
     def columns(self) -> Iterator[Column]:
-        """Yield the columns that it looks at."""
+        """Yield the columns of the predicate."""
         yield from self.columns_of
 
     def negated(self) -> InPartitions:
-        """Return the opposite."""
+        """Return the negated predicate."""
         return InPartitions(self.columns_of, self.values, not self.inverted)
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
-        """Return the rows that statistics do not rule out."""
+        """Return the ranges of rows that can meet the predicate; None for all rows."""
         if self.inverted:
             return None
         return in_all(
@@ -159,7 +162,7 @@ class InPartitions(Predicate):
     def _candidates(
         column: Column, values: pa.Array, statistics: RangePruner
     ) -> list[range] | None:
-        if len(values) > _MOST_ASKED:
+        if len(values) > _MAX_PRUNING_VALUES:
             return None
         return in_any(
             statistics(column.field, "==", value)
@@ -174,28 +177,32 @@ class InPartitions(Predicate):
 
 
 def _codes(
-    wanted: Iterable[pa.Array], given: Iterable[pa.Array], num_rows: int
+    combinations: Iterable[pa.Array], given: Iterable[pa.Array], num_rows: int
 ) -> npt.NDArray[np.int64]:
-    """Return for each row the number of its combination among those that are wanted; -1 for
-    others.
-    """
+    """Return for each row the number of its combination in `combinations`; -1 if it has none."""
     import pyarrow.compute as pc
 
     codes: npt.NDArray[np.int64] = np.zeros(num_rows, np.int64)
-    known: npt.NDArray[np.int64] | None = None
-    for values, array in zip(wanted, given, strict=True):
-        some = values if values.type.equals(array.type) else values.cast(array.type)
-        unique = some.unique()
-        own = pc.index_in(some, value_set=unique).to_numpy(zero_copy_only=False).astype(np.int64)
-        result = pc.index_in(array, value_set=unique).fill_null(-1)
-        theirs = result.to_numpy(zero_copy_only=False).astype(np.int64)
-        known = own if known is None else known * len(unique) + own
-        both = np.where((codes < 0) | (theirs < 0), -1, codes * len(unique) + theirs)
-        # Numbered anew after each column: products of many would not fit.
-        distinct, known = np.unique(known, return_inverse=True)
-        places = np.searchsorted(distinct, both)
-        places[places == len(distinct)] = 0
-        codes = np.where(distinct[places] == both, places, -1)
+    combination_codes: npt.NDArray[np.int64] | None = None
+    for values, array in zip(combinations, given, strict=True):
+        typed = values if values.type.equals(array.type) else values.cast(array.type)
+        unique = typed.unique()
+        value_codes = (
+            pc.index_in(typed, value_set=unique).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+        row_indices = pc.index_in(array, value_set=unique).fill_null(-1)
+        row_codes = row_indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        combination_codes = (
+            value_codes
+            if combination_codes is None
+            else combination_codes * len(unique) + value_codes
+        )
+        joint = np.where((codes < 0) | (row_codes < 0), -1, codes * len(unique) + row_codes)
+        # Codes are made dense after each column: the product of all counts could overflow.
+        distinct, combination_codes = np.unique(combination_codes, return_inverse=True)
+        positions = np.searchsorted(distinct, joint)
+        positions[positions == len(distinct)] = 0
+        codes = np.where(distinct[positions] == joint, positions, -1)
     return codes
 
 

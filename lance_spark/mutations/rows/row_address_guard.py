@@ -1,18 +1,18 @@
-"""Rows that are named by where they are, while others change the table.
+"""A guard for mutations that select rows by address, while other clients change the table.
 
-A change that is planned again looks for its rows in a newer version. An id that a row keeps finds
-it there, and so does a value; a place finds nothing, or another row, once the row has moved. Nobody
-would notice: the change would be made, of no row.
+A mutation that is planned again looks for its rows in a newer version. A stable row id or a value
+still selects a row that has moved. Its old address selects no row, or another row, and the mutation
+would silently change nothing, or the wrong row.
 
-| committed meanwhile | rows leave their places |
+| committed meanwhile | rows that may have moved |
 | --- | --- |
-| appends, deletes, indexes, configuration, new values where rows are | none |
+| appends, deletes, indexes, configuration, new values in place | none |
 | updates and merges that write rows to new fragments | rows of the fragments that lose rows |
-| compactions | those of the fragments that they rewrite |
-| new columns | those of fragments that it does not go on with |
-| overwrites, restores, what this release does not know, versions that have been cleaned up | all |
+| compactions | rows of the rewritten fragments |
+| new columns | rows of the fragments that the new version lacks |
+| overwrites, restores, unknown operations, versions that are cleaned up | all rows |
 
-Positions in the table's order change with deletes too.
+Positions in the table's order change with deletes as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.table.operations.base import Operation
 
-_STAY = frozenset(
+_KEEPS_ADDRESSES = frozenset(
     {
         "append",
         "create_index",
@@ -47,18 +47,18 @@ _ROW_CHANGES = frozenset({"delete", "update"})
 
 
 class RowAddressGuard:
-    """Where rows were at a version, and what others have made of these places since.
+    """Records which fragments rows may have left since a version.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that a change was planned on first.
+        The version that the mutation was planned on first.
 
     Attributes
     ----------
-    left : dict of int to str
-        Fragments of that version that rows have left for others, as far as `follow` has looked, and
-        what says so.
+    vacated : dict of int to str
+        Fragments of that version that rows may have left, up to the last version of `follow`, and
+        the version and operation that moved the rows.
     """
 
     def __init__(self, table: OpenTable) -> None:
@@ -66,10 +66,10 @@ class RowAddressGuard:
         self._fragments = frozenset(fragment.id for fragment in table.manifest.fragments)
         self._seen = table.version
         self._shifted: str | None = None
-        self.left: dict[int, str] = {}
+        self.vacated: dict[int, str] = {}
 
     def follow(self, table: OpenTable) -> None:
-        """Look at the versions up to a newer one, each of them once.
+        """Read the transactions of the versions up to a newer one, each of them once.
 
         Raises
         ------
@@ -77,74 +77,77 @@ class RowAddressGuard:
         """
         if table.version == self._seen:
             return
-        after = [item for item in list_since(table.store, self._seen) if item.version > self._seen]
-        located = [item for item in after if item.version <= table.version]
+        located = [
+            version
+            for version in list_since(table.store, self._seen)
+            if self._seen < version.version <= table.version
+        ]
         read = 0
         for manifest, transaction in manifests_with_transactions(table.store, located):
             operation = None if transaction is None else transaction.operation
-            kind = "" if operation is None else operation.kind
-            self._note(operation, f"version {manifest.version} ({kind or 'unknown operation'})")
+            name = "" if operation is None else operation.kind
+            self._record(operation, f"version {manifest.version} ({name or 'unknown operation'})")
             read += 1
         if read != table.version - self._seen:
-            self._note(None, f"one of the versions up to {table.version}, which is cleaned up")
+            self._record(None, f"one of the versions up to {table.version}, which is cleaned up")
         self._seen = table.version
 
     def check(self, table: OpenTable, names: Iterable[str]) -> None:
-        """Refuse to look for rows again by where they are, if they may be elsewhere now.
+        """Raise an error if rows that are selected by address or position may have moved.
 
         Parameters
         ----------
         table : OpenTable
-            At a newer version, that the change is to be planned on.
+            The newer version that the mutation is planned on.
         names : iterable of str
-            The columns by which it chooses rows; nothing is looked at if none of them is about
-            places.
+            The columns by which the mutation selects rows. Without a metadata column of addresses
+            or positions among them, nothing is checked.
 
         Raises
         ------
         CommitConflictError
-            It cannot be planned again.
+            The mutation cannot be planned again.
         CorruptTableError, StorageError
         """
-        places = _about_places(self._first, names)
-        if not places:
+        columns = _address_columns(self._first, names)
+        if not columns:
             return
         self.follow(table)
-        told = next(iter(self.left.values()), None)
-        if told is None and ROW_OFFSET.name in places:
-            told = self._shifted
-        if told is None:
+        cause = next(iter(self.vacated.values()), None)
+        if cause is None and ROW_OFFSET.name in columns:
+            cause = self._shifted
+        if cause is None:
             return
         raise CommitConflictError(
-            f"{table.store.display}: the change names rows of version {self._first.version} by "
-            f"{', '.join(places)}, and rows were moved "
-            f"or removed by others meanwhile, in {told}; nothing was changed, find the rows again "
-            "in the newest version",
+            f"{table.store.display}: the change selects rows of version {self._first.version} by "
+            f"{', '.join(columns)}, and rows were moved or removed by another client meanwhile, in "
+            f"{cause}; nothing was changed, find the rows again in the newest version",
             retryable=False,
         )
 
-    def _note(self, operation: Operation | None, told: str) -> None:
-        for number in _left_by(operation, self._fragments):
-            self.left.setdefault(number, told)
+    def _record(self, operation: Operation | None, cause: str) -> None:
+        for number in _vacated_by(operation, self._fragments):
+            self.vacated.setdefault(number, cause)
         if operation is None or operation.kind not in _ROW_CHANGES or self._shifted is not None:
             return
         if operation.kind == "delete" or operation.moves_rows:
-            self._shifted = told if operation.touched_fragments & self._fragments else None
+            self._shifted = cause if operation.touched_fragments & self._fragments else None
 
 
-def _about_places(table: OpenTable, names: Iterable[str]) -> list[str]:
-    """Return those names that say of rows where they are; not those of columns of the table
-    itself.
+def _address_columns(table: OpenTable, names: Iterable[str]) -> list[str]:
+    """Return the names of metadata columns that hold addresses or positions of rows.
+
+    A column of the table hides a metadata column of the same name.
     """
-    places = {ROW_ADDRESS.name, ROW_OFFSET.name, FRAGMENT_ID.name}
+    meta_names = {ROW_ADDRESS.name, ROW_OFFSET.name, FRAGMENT_ID.name}
     if not table.manifest.flags.stable_row_ids:
-        places.add(ROW_ID.name)
-    own = set(table.schema.names)
-    return [name for name in dict.fromkeys(names) if name in places and name not in own]
+        meta_names.add(ROW_ID.name)
+    table_names = set(table.schema.names)
+    return [name for name in dict.fromkeys(names) if name in meta_names and name not in table_names]
 
 
-def _left_by(operation: Operation | None, fragments: frozenset[int]) -> Collection[int]:
-    """Return those of some fragments that have rows which an operation may have taken elsewhere."""
+def _vacated_by(operation: Operation | None, fragments: frozenset[int]) -> Collection[int]:
+    """Return the fragments whose rows an operation may have moved."""
     from lance_spark.table.operations.data.merge import Merge
     from lance_spark.table.operations.data.rewrite import Rewrite
     from lance_spark.table.operations.data.update import Update
@@ -152,9 +155,9 @@ def _left_by(operation: Operation | None, fragments: frozenset[int]) -> Collecti
     if isinstance(operation, Rewrite):
         return fragments & operation.touched_fragments
     if isinstance(operation, Update):
-        # What writes no new fragment has deleted rows, or changed them where they are.
+        # Without new fragments, the update deleted rows or changed them in place.
         moves = operation.moves_rows and operation.new_fragments
         return fragments & operation.touched_fragments if moves else ()
     if isinstance(operation, Merge):
         return fragments - {fragment.id for fragment in operation.fragments}
-    return () if operation is not None and operation.kind in _STAY else fragments
+    return () if operation is not None and operation.kind in _KEEPS_ADDRESSES else fragments

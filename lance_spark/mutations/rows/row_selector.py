@@ -1,12 +1,14 @@
-"""Rows that a caller names, as offsets by fragment in whatever version the change is planned on.
+"""Selection of the rows of a mutation by row id, address or position.
 
-| named by | found in a later version |
+A selector returns offsets by fragment for each version that the mutation is planned on.
+
+| selected by | in a later version |
 | --- | --- |
-| id, in tables with stable row ids | wherever the row is; rows that are gone are passed over |
-| address (the id in other tables), position | in the same fragment; not at all if the fragment is \
-gone, or rows of it have moved (`row_address_guard`) |
+| row id, in tables with stable row ids | the row, in any fragment; removed rows are ignored |
+| row address (the row id in other tables), position | the row, in the same fragment; an error if \
+the fragment is removed, or rows of it have moved (`row_address_guard`) |
 
-Rows that somebody else has deleted are passed over, as those are that were deleted before.
+Rows that are deleted already are ignored, also those that another client deleted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
@@ -32,35 +33,35 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-
-_Words = npt.NDArray[np.uint64]
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 
 class RowSelector:
-    """Rows of a table by id, address or position.
+    """Selects rows of a table by row id, address or position.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that the numbers are about.
+        The version that the numbers belong to.
     ids, addresses, indices : sequence of int, optional
-        One of the three: row ids, row addresses (fragment id << 32 | offset), or positions in the
+        Exactly one of: row ids, row addresses (fragment id << 32 | offset), or positions in the
         table's order.
 
     Raises
     ------
     InvalidInputError
-        Not one is given, they are no integers, or there are no such fragments or positions.
+        None or several of them are given, a number is not an integer, or a position is out of
+        range.
     """
 
     def __init__(self, table: OpenTable, *, ids: Any, addresses: Any, indices: Any) -> None:
-        given = [item for item in (ids, addresses, indices) if item is not None]
+        given = [numbers for numbers in (ids, addresses, indices) if numbers is not None]
         if len(given) != 1:
             raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
         self._planned = table
-        self._places = RowAddressGuard(table)
-        self._ids: _Words | None = None
-        self._addresses: _Words | None = None
+        self._guard = RowAddressGuard(table)
+        self._ids: UInt64Array | None = None
+        self._addresses: UInt64Array | None = None
         if indices is not None:
             self._addresses = _addresses_of(table, indices)
         elif addresses is not None or not table.manifest.flags.stable_row_ids:
@@ -70,70 +71,71 @@ class RowSelector:
             self._ids = parse_row_ids(ids)
 
     def __call__(self, table: OpenTable) -> Mapping[int, Offsets]:
-        """Return the offsets of the rows, by fragment; of rows that are deleted, too.
+        """Return the offsets of the rows by fragment, also of deleted rows.
 
         Raises
         ------
         InvalidInputError
-            There is no such row.
+            A row does not exist.
         CommitConflictError
-            There was; or it has moved since.
+            Another client moved or removed a row.
         CorruptFileError, CorruptTableError, StorageError
         """
         addresses = self._addresses
         if addresses is None:
             fragments = counted_fragments(table.paths, table.manifest)
-            result, known = RowFinder(table, fragments).find(self._ids)
-            return dict(offsets_by_fragment(np.unique(known[result])))
+            exists, found_addresses = RowFinder(table, fragments).find(self._ids)
+            return dict(offsets_by_fragment(np.unique(found_addresses[exists])))
         rows = dict(offsets_by_fragment(np.unique(addresses)))
-        self._check_there(table, rows)
+        self._check_exists(table, rows)
         self._check_not_moved(table, rows)
         return rows
 
-    def _check_there(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
-        """Refuse rows that the table has no place of."""
+    def _check_exists(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
+        """Raise an error if a row address is out of range."""
         counts = {fragment.id: fragment.physical_rows for fragment in table.manifest.fragments}
         for number, offsets in rows.items():
             if number in counts and int(offsets[-1]) < (counts[number] or 1 << OFFSET_BITS):
                 continue
             address = (number << OFFSET_BITS) + int(offsets[-1])
             if table.version == self._planned.version:
-                raise InvalidInputError(f"{table.store.display}: there is no row {address}")
+                raise InvalidInputError(f"{table.store.display}: row address {address} not found")
             raise self._moved(table, address)
 
     def _check_not_moved(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
-        """Refuse rows that may live on elsewhere: a row that moves looks deleted where it was."""
-        self._places.follow(table)
-        suspect = sorted(self._places.left.keys() & rows.keys())
-        if not suspect:
+        """Raise an error if a row may have moved: its old address looks deleted."""
+        self._guard.follow(table)
+        vacated = sorted(self._guard.vacated.keys() & rows.keys())
+        if not vacated:
             return
-        then = {item.id: item for item in self._planned.manifest.fragments}
-        now = {item.id: item for item in table.manifest.fragments}
-        for number in suspect:
-            # Others can have given the id to another fragment.
-            files = {item.path for item in then[number].files}
-            if files.isdisjoint(item.path for item in now[number].files):
+        planned = {fragment.id: fragment for fragment in self._planned.manifest.fragments}
+        current = {fragment.id: fragment for fragment in table.manifest.fragments}
+        for number in vacated:
+            # Another client can have reused the id for another fragment.
+            files = {file.path for file in planned[number].files}
+            if files.isdisjoint(file.path for file in current[number].files):
                 raise self._moved(table, (number << OFFSET_BITS) + int(rows[number][0]))
-            before = read_deletions(self._planned.paths, then[number])
-            gone = np.setdiff1d(read_deletions(table.paths, now[number]), before)
-            lost = np.intersect1d(rows[number], gone)
-            if len(lost):
-                raise self._moved(table, (number << OFFSET_BITS) + int(lost[0]))
+            deleted_before = read_deletions(self._planned.paths, planned[number])
+            deleted = np.setdiff1d(read_deletions(table.paths, current[number]), deleted_before)
+            affected = np.intersect1d(rows[number], deleted)
+            if len(affected):
+                raise self._moved(table, (number << OFFSET_BITS) + int(affected[0]))
 
     def _moved(self, table: OpenTable, address: int) -> CommitConflictError:
         return CommitConflictError(
             f"{table.store.display}: row {address} of version {self._planned.version} was moved or "
-            "removed by others; find the "
-            "rows again in the newest version",
+            "removed by another client; find the rows again in the newest version",
             retryable=False,
         )
 
 
-def _addresses_of(table: OpenTable, indices: Any) -> _Words:
+def _addresses_of(table: OpenTable, indices: Any) -> UInt64Array:
     fragments = counted_fragments(table.paths, table.manifest)
-    wanted = np.unique(parse_positions(indices, sum(item.num_rows for item in fragments)))
+    positions = np.unique(
+        parse_positions(indices, sum(fragment.num_rows for fragment in fragments))
+    )
     parts = [np.empty(0, np.int64)]
-    for fragment, rows in by_fragment(fragments, wanted):
+    for fragment, rows in by_fragment(fragments, positions):
         reader = FragmentReader(table.paths, fragment, table.schema.select([]))
         parts.append(live_to_physical(rows, reader.deleted()) + (fragment.id << OFFSET_BITS))
     return np.concatenate(parts).astype(np.uint64)

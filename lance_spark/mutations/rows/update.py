@@ -1,20 +1,19 @@
-"""Updating rows: planned on the driver, carried out by any number of workers, committed on the
-driver.
+"""Update rows: plan on the driver, write new files in tasks, commit on the driver.
 
-| mode | a worker writes | the commit |
+| mode | a task writes | the commit |
 | --- | --- | --- |
 | rows | the rows with new values to new fragments; deletion files for the old rows | moves rows |
 | columns | a data file of the columns that change, with all rows of a fragment | replaces files |
 
-Rows are the better choice if few of a fragment change, columns if most do and there are others,
-which are not read. In tables with stable row ids rows keep their ids and the version that they were
-created in, whatever the mode.
+Mode "rows" is better if few rows of a fragment change. Mode "columns" is better if most rows change
+and the table has other columns, which are not read. In both modes, rows of tables with stable row
+ids keep their ids and the versions that created them.
 
 | step | where | what |
 | --- | --- | --- |
-| `plan_update` | driver | tasks |
-| `UpdateTask.run` | workers | new files; nothing refers to them yet |
-| `commit_updates` | driver | one `Update` of all fragments |
+| `plan_update` | driver | cuts the fragments into tasks |
+| `UpdateTask.run` | task | writes new files; no version refers to them yet |
+| `commit_updates` | driver | commits one `Update` of all fragments |
 """
 
 from __future__ import annotations
@@ -63,30 +62,30 @@ def plan_update(
     Parameters
     ----------
     table : OpenTable
-        At the version that it is planned on.
+        The version that the update is planned on.
     updates : mapping of str to value, pa.Scalar or callable
-        New values by column, or by child of a struct, whose name has dots; a callable gets the rows
-        that change as a record batch, and returns as many values.
+        New values by column, or by child of a struct, whose name has dots. A callable gets the rows
+        that change as a record batch, and returns one value for each row.
     filters : iterable of (column, operator, value) or Predicate, optional
-        Rows that meet all of them are updated: all rows if there are none.
+        Rows that meet all of them are updated: all rows without filters.
     mode : str
         "rows" or "columns".
     fragments_per_task : int, optional
-        All in one task by default, whose rows go into as few new fragments as can be.
+        By default one task has all fragments, and writes as few new fragments as possible.
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
 
     Raises
     ------
     InvalidInputError, SchemaMismatchError
-        A filter makes no sense, there is no such column, or a value is none of its type.
+        A filter cannot be parsed, a column does not exist, or a value does not have its type.
     InvalidOptionError
-        There is no such mode.
+        The mode does not exist.
     UnsupportedFeatureError, UnsupportedError
-        The table needs more than this release does.
+        The table needs a newer release.
     """
     if mode not in get_args(Mode):
-        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+        raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
     check_rows_writable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
@@ -123,26 +122,30 @@ def update_operation(
 ) -> Update:
     """Return the operation that makes updates part of the table; see `commit_updates`."""
     results = list(results)
-    columns = [item for result in results for item in result.columns]
-    moved = [item for result in results for item in result.deletions]
+    columns = [change for result in results for change in result.columns]
+    moved = [deletion for result in results for deletion in result.deletions]
     if (moved and mode == "columns") or (columns and mode == "rows"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
-    check_once(table, (item.fragment_id for item in moved))
-    check_once(table, (item.fragment.id for item in columns))
+    check_once(table, (deletion.fragment_id for deletion in moved))
+    check_once(table, (change.fragment.id for change in columns))
     if mode == "columns":
         return Update(
-            fragments=tuple(item.fragment for item in columns),
+            fragments=tuple(change.fragment for change in columns),
             fields_modified=tuple(
-                sorted({n for item in columns for n in item.field_ids if n >= 0})
+                sorted({n for change in columns for n in change.field_ids if n >= 0})
             ),
             mode=UpdateMode.REWRITE_COLUMNS,
-            updated_offsets={item.fragment.id: BitMap.deserialize(item.bitmap) for item in columns},
+            updated_offsets={
+                change.fragment.id: BitMap.deserialize(change.bitmap) for change in columns
+            },
         )
-    deletions = {item.fragment_id: item for item in moved}
+    deletions = {deletion.fragment_id: deletion for deletion in moved}
     return Update(
         fragments=changed_fragments(table, deletions),
-        new_fragments=tuple(item for result in results for item in result.new_fragments),
-        removed_fragment_ids=tuple(sorted(i for i, item in deletions.items() if item.file is None)),
+        new_fragments=tuple(fragment for result in results for fragment in result.new_fragments),
+        removed_fragment_ids=tuple(
+            sorted(i for i, deletion in deletions.items() if deletion.file is None)
+        ),
         fields_for_preserving_frag_bitmap=tuple(changed),
         affected=Affected(deletions),
     )
@@ -161,9 +164,9 @@ def commit_updates(
     Parameters
     ----------
     table : OpenTable
-        At the version that they were planned on.
+        The version that they were planned on.
     results : iterable of UpdateResult
-        None at all make a version too.
+        No results make a version too.
     assignments : iterable of Assignment
     mode : str
     options : CommitOptions, optional
@@ -171,9 +174,9 @@ def commit_updates(
     Raises
     ------
     CommitConflictError
-        Others changed the same rows; the new files are deleted again.
+        Another client changed the same rows; the new files are deleted.
     InvalidInputError
-        Two of them are about one fragment, or they are of another mode.
+        Two results are of one fragment, or results are of another mode.
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = update_operation(table, results, field_ids(assignments), mode)
@@ -189,22 +192,20 @@ def update_rows(
     runner: Runner | None = None,
     fragments_per_task: int | None = None,
 ) -> OpenTable:
-    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by
-    default.
-    """
+    """Update rows; see `Dataset.update` and `plan_update`. Tasks run in this process by default."""
     conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:
-        by = runner_for(current, runner)
+        task_runner = runner_for(current, runner)
         tasks = plan_update(
             current,
             updates,
             conditions,
             mode=mode,
             fragments_per_task=fragments_per_task,
-            tag=by.tag,
+            tag=task_runner.tag,
         )
-        results = by.run(tasks, UpdateTask.run, partial(undo, current.paths))
+        results = task_runner.run(tasks, UpdateTask.run, partial(undo, current.paths))
         assignments = parse_updates(updates, current.schema)
         return commit_updates(current, results, assignments, mode=mode, options=options)
 

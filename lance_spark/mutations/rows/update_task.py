@@ -1,6 +1,4 @@
-"""The part of an update that workers do: they write the new files of some fragments; nothing refers
-to them yet.
-"""
+"""The tasks of an update: they write the new files of some fragments."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ Mode = Literal["rows", "columns"]
 
 @dataclass(frozen=True, slots=True)
 class ChangedColumns:
-    """A fragment that has new files for some columns.
+    """A fragment with a new data file for some columns.
 
     Attributes
     ----------
@@ -58,9 +56,9 @@ class ChangedColumns:
     bitmap : bytes
         Offsets of the rows that changed, as a Roaring bitmap.
     field_ids : tuple of int
-        Those of the new file.
+        Ids of the fields of the new file.
     num_rows : int
-        Rows that changed.
+        Number of rows that changed.
     """
 
     fragment: Fragment
@@ -71,15 +69,14 @@ class ChangedColumns:
 
 @dataclass(frozen=True, slots=True)
 class UpdateResult(Written):
-    """What a task wrote. Small, and can be pickled.
+    """The result of a task. Small, and can be pickled.
 
     Attributes
     ----------
     new_fragments : tuple of Fragment
-        With the ids of their rows, and the versions that these were created in, in tables with
-        stable row ids.
+        New fragments of the updated rows, with their lineage in tables with stable row ids.
     deletions : tuple of FragmentDeletion
-        The same rows where they were.
+        Deletions of the same rows from their old fragments.
     columns : tuple of ChangedColumns
     """
 
@@ -89,33 +86,32 @@ class UpdateResult(Written):
 
     @property
     def num_rows(self) -> int:
-        """Rows that changed."""
-        moved = sum(item.num_rows for item in self.deletions)
-        return moved + sum(item.num_rows for item in self.columns)
+        """Number of rows that changed."""
+        moved = sum(deletion.num_rows for deletion in self.deletions)
+        return moved + sum(change.num_rows for change in self.columns)
 
     @property
     def new_data(self) -> Iterable[Fragment]:
-        """New fragments, and new files of columns."""
-        columns = (Fragment(0, one.fragment.files[-1:], 0) for one in self.columns)
+        """The new fragments, and the new files of columns."""
+        columns = (Fragment(0, change.fragment.files[-1:], 0) for change in self.columns)
         return (*self.new_fragments, *columns)
 
     @property
     def new_deletion_files(self) -> Iterable[str]:
         """Deletion files of the rows that moved."""
-        return [path for one in self.deletions for path in one.new_deletion_files]
+        return [path for deletion in self.deletions for path in deletion.new_deletion_files]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
-    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no
-    manifest.
+    """Fragments whose rows one task updates. Can be pickled if its functions can.
 
     Attributes
     ----------
     uri : str
         Root of the table.
     schema : Schema
-        Of the table.
+        Schema of the table.
     file_version : tuple of int
     fragments : tuple of Fragment
     read_version : int
@@ -129,14 +125,14 @@ class UpdateTask:
         Whether rows keep their ids.
     max_rows_per_file : int
     base_paths : mapping of int to BasePath
-        Other roots that data files may stand in, by id.
+        Base paths of the table, by id.
     storage_options : mapping, not shown by `repr`
     tag : bytes
-        Which the new files carry.
+        Tag in the names of the new files.
     placement : Placement
-        Where they go.
+        The targets of the new files.
     first : int
-        Which of several target bases comes first; see `FragmentWriter`.
+        Index of the target of the first file; see `FragmentWriter`.
     """
 
     uri: str = field(repr=False)
@@ -156,12 +152,12 @@ class UpdateTask:
     first: int = 0
 
     def run(self) -> UpdateResult:
-        """Write the new files; if that fails, delete them again.
+        """Write the new files; delete them after an error.
 
         Raises
         ------
         InvalidInputError
-            A function returns what its column cannot have.
+            A function returns a value that its column cannot have.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
@@ -178,14 +174,14 @@ class UpdateTask:
                     undo(paths, result)
             raise
         return UpdateResult(
-            tuple(item for result in results for item in result.new_fragments),
-            tuple(item for result in results for item in result.deletions),
+            tuple(fragment for result in results for fragment in result.new_fragments),
+            tuple(deletion for result in results for deletion in result.deletions),
         )
 
     def _rewrite_rows_of(
         self, paths: TablePaths, fragments: Sequence[Fragment], targets: Sequence[Target]
     ) -> UpdateResult:
-        """Rewrite rows of fragments whose files go to the same places."""
+        """Rewrite rows of fragments whose new files have the same targets."""
         writer = MovedRowsWriter(
             self._writer(paths, self.schema, targets, self.max_rows_per_file), self.stable_row_ids
         )
@@ -219,39 +215,39 @@ class UpdateTask:
         changed: list[ChangedColumns] = []
         try:
             for fragment in self.fragments:
-                one = self._rewrite_columns_of(paths, fragment)
-                if one is not None:
-                    changed.append(one)
+                change = self._rewrite_columns_of(paths, fragment)
+                if change is not None:
+                    changed.append(change)
         except BaseException:
             undo(paths, UpdateResult(columns=tuple(changed)))
             raise
         return UpdateResult(columns=tuple(changed))
 
     def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
-        schema = Schema(tuple(item.field for item in self.assignments))
+        schema = Schema(tuple(assignment.field for assignment in self.assignments))
         reader = self._reader(paths, fragment, self._read_fields())
-        there = self._reader(paths, fragment, schema.fields)
+        old_reader = self._reader(paths, fragment, schema.fields)
         writer = self._writer(paths, schema, self.placement.of_one_file(fragment))
         try:
-            result = reader.matching_offsets()
-            if not result:
+            matching = reader.matching_offsets()
+            if not matching:
                 return None
-            # Constants can be wider than what they take the place of.
-            window = min(there.window_rows(), self._rows_of_constants())
+            # Constants can be wider than the values that they replace.
+            window = min(old_reader.window_rows(), self._rows_of_constants())
             for start in range(0, fragment.physical_rows, window):
                 rows = range(start, min(start + window, fragment.physical_rows))
-                for batch in self._new_columns(reader, there, schema, result, rows):
+                for batch in self._new_columns(reader, old_reader, schema, matching, rows):
                     writer.write(batch)
-            ((file,),) = (item.files for item in writer.finish())
+            ((file,),) = (written.files for written in writer.finish())
         except BaseException:
             writer.abort()
             raise
         finally:
             reader.close()
-            there.close()
+            old_reader.close()
         superseded = set(field_ids(self.assignments)) | set(file.fields)
         state = replace_data_file(paths, fragment, file, superseded)
-        return ChangedColumns(state, encode_bitmap(result), file.fields, len(result))
+        return ChangedColumns(state, encode_bitmap(matching), file.fields, len(matching))
 
     def _rows_of_constants(self) -> int:
         constants = (
@@ -263,19 +259,22 @@ class UpdateTask:
         return max(WINDOW_BYTES // max(width, 1), 1)
 
     def _new_columns(
-        self, reader: RowReader, there: RowReader, schema: Schema, found: BitMap, rows: range
+        self,
+        reader: RowReader,
+        old_reader: RowReader,
+        schema: Schema,
+        matching: BitMap,
+        rows: range,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of some physical rows: new values at the offsets `found`, what is there
-        elsewhere.
-        """
+        """Yield columns of physical rows: new values at the offsets `matching`, else old values."""
         arrow = input_schema(schema)
-        if found.range_cardinality(rows.start, rows.stop) == len(rows):
+        if matching.range_cardinality(rows.start, rows.stop) == len(rows):
             for moved in reader.matching(rows):
                 yield align(assign(moved.values, self.assignments, schema), arrow)
             return
-        for piece, batch in there.pieces(rows):
+        for piece, batch in old_reader.pieces(rows):
             old = align(batch, arrow)
-            offsets = _within(found, piece)
+            offsets = _within(matching, piece)
             if not len(offsets):
                 yield old
                 continue
@@ -286,16 +285,16 @@ class UpdateTask:
             yield from spliced_rows(piece, old, offsets, pa.Table.from_batches(parts, arrow))
 
     def _read_fields(self) -> tuple[Field, ...]:
-        """Return the fields that have to be read of rows that change."""
-        given = {item.field.name for item in self.assignments}
-        wanted: set[str] = set()
-        for item in self.assignments:
-            if item.reads is None:
+        """Return the fields to read of the rows that change."""
+        given = {assignment.field.name for assignment in self.assignments}
+        names: set[str] = set()
+        for assignment in self.assignments:
+            if assignment.reads is None:
                 return self.schema.fields
-            wanted |= item.reads
+            names |= assignment.reads
         if self.mode == "rows":
-            wanted |= {item.name for item in self.schema.fields if item.name not in given}
-        return tuple(item for item in self.schema.fields if item.name in wanted)
+            names |= {field.name for field in self.schema.fields if field.name not in given}
+        return tuple(field for field in self.schema.fields if field.name in names)
 
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
         return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
@@ -321,5 +320,5 @@ class UpdateTask:
 
 
 def _within(offsets: BitMap, rows: range) -> Offsets:
-    """Return those of some offsets that are among some rows, increasing."""
+    """Return the offsets within a range of rows, increasing."""
     return offsets_of(offsets & BitMap(rows))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction
-from lance_spark.mutations.move_fragments import check_fragment_ids, moving_to
+from lance_spark.mutations.move_fragments import check_fragment_ids, with_target
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases
@@ -258,7 +258,7 @@ class BaseMethods(TableBase):
         """
         if where is not None and fragment_ids is not None:
             raise InvalidInputError("moveFragments: give where or fragment_ids, not both")
-        table = moving_to(self.writable("moveFragments"), base)
+        table = with_target(self.writable("moveFragments"), base)
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
         with Compaction(CompactionOptions(), commit) as compaction:

@@ -1,4 +1,4 @@
-"""Casts of columns: the values that pylance makes, or an error; never nulls or infinities in the place of values."""
+"""Casts of columns give the values that pylance gives, or an error; never nulls or infinities."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ CASES: list[tuple[pa.Array, list[dict[str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "alterations"), CASES, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("values", "alterations"), CASES, ids=lambda case: str(case)[:40])
 def test_as_pylance_casts(
     tmp_path: Path, values: pa.Array, alterations: list[dict[str, Any]]
 ) -> None:
     data = pa.table({"i": range(len(values)), "x": values})
     ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
     lance.write_dataset(data, ours)
-    made = open_dataset(ours).alter_columns(*alterations)
+    altered = open_dataset(ours).alter_columns(*alterations)
     other = lance.write_dataset(data, theirs)
     other.alter_columns(*alterations)
-    wanted = lance.dataset(theirs).to_table()
-    assert str(made.to_table()["x"]) == str(wanted["x"])
-    assert str(lance.dataset(ours).to_table()["x"]) == str(wanted["x"])
+    expected = lance.dataset(theirs).to_table()
+    assert str(altered.to_table()["x"]) == str(expected["x"])
+    assert str(lance.dataset(ours).to_table()["x"]) == str(expected["x"])
 
 
 def test_lists_of_many_rows(tmp_path: Path) -> None:
@@ -91,17 +91,17 @@ def test_lists_of_many_rows(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     lance.write_dataset(pa.table({"x": column}), path)
     lance.dataset(path).delete("_rowid % 7 = 3")
-    wanted = [
-        None if one is None else [{"z": item["a"]} for item in one]
-        for one in lance.dataset(path).to_table()["x"].to_pylist()
+    expected = [
+        None if value is None else [{"z": struct["a"]} for struct in value]
+        for value in lance.dataset(path).to_table()["x"].to_pylist()
     ]
     change = {"path": "x.item.a", "data_type": pa.int64(), "name": "z"}
-    assert open_dataset(path).alter_columns(change).to_table()["x"].to_pylist() == wanted
-    assert lance.dataset(path).to_table()["x"].to_pylist() == wanted
+    assert open_dataset(path).alter_columns(change).to_table()["x"].to_pylist() == expected
+    assert lance.dataset(path).to_table()["x"].to_pylist() == expected
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "what"),
+    ("values", "dtype", "message"),
     [
         (pa.array([1.5, 1e300]), pa.float32(), "too large"),
         (pa.array([1e6], pa.float32()), pa.float16(), "too large"),
@@ -114,10 +114,12 @@ def test_lists_of_many_rows(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_does_not_fit(tmp_path: Path, values: pa.Array, kind: pa.DataType, what: str) -> None:
+def test_values_that_do_not_fit(
+    tmp_path: Path, values: pa.Array, dtype: pa.DataType, message: str
+) -> None:
     path = tmp_path / "t"
     lance.write_dataset(pa.table({"x": values}), str(path))
-    with pytest.raises(InvalidInputError, match=f"column 'x'.*{what}"):
-        open_dataset(str(path)).alter_columns({"path": "x", "data_type": kind})
+    with pytest.raises(InvalidInputError, match=f"column 'x'.*{message}"):
+        open_dataset(str(path)).alter_columns({"path": "x", "data_type": dtype})
     assert open_dataset(str(path)).version == 1
     assert len(list((path / "data").iterdir())) == 1

@@ -1,4 +1,4 @@
-"""Children of structs that some fragments lack: what is done to them alone says nothing about the struct around them."""
+"""Children of structs that some fragments lack: changes of them keep the nulls of the struct."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRUCTS = [{"a": 1}, None, {"a": 3}]
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """Write a struct without its child `c`, and then rows of it with one."""
     uri = str(tmp_path / "t")
-    values = STRUCTS if request.param == "with nulls" else [one or {"a": 2} for one in STRUCTS]
+    values = STRUCTS if request.param == "with nulls" else [value or {"a": 2} for value in STRUCTS]
     structs = pa.array(values, pa.struct([("a", pa.int64())]))
     lance.write_dataset(
         pa.table({"i": range(3), "s": structs}),
@@ -28,13 +28,15 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> str:
         max_rows_per_file=2,
     )
     lance.dataset(uri).add_columns(pa.field("s", pa.struct([("c", pa.int32())])))
-    more = pa.array([{"a": 4, "c": 40}, None], pa.struct([("a", pa.int64()), ("c", pa.int32())]))
-    lance.write_dataset(pa.table({"i": [3, 4], "s": more}), uri, mode="append")
+    appended = pa.array(
+        [{"a": 4, "c": 40}, None], pa.struct([("a", pa.int64()), ("c", pa.int32())])
+    )
+    lance.write_dataset(pa.table({"i": [3, 4], "s": appended}), uri, mode="append")
     return uri
 
 
-def cast(child: str, kind: pa.DataType) -> dict[str, Any]:
-    return {"path": f"s.{child}", "data_type": kind}
+def cast(child: str, dtype: pa.DataType) -> dict[str, Any]:
+    return {"path": f"s.{child}", "data_type": dtype}
 
 
 def check(uri: str, expected: list[Any]) -> None:
@@ -53,18 +55,18 @@ def test_casts_one_after_the_other(path: str) -> None:
 
 
 def test_a_file_that_takes_all_structs_for_null(path: str) -> None:
-    """What is written of a child alone can say so; other files of the fragment know better."""
+    """A file of one child can store nulls of the struct; other files of the fragment decide."""
     expected = lance.dataset(path).to_table()["s"].to_pylist()
 
     open_dataset(path).alter_columns(cast("c", pa.int64()))
     fragment = lance.dataset(path).get_fragments()[0]
     name = Path(path) / "data" / fragment.metadata.files[-1].path
     field = fragment.metadata.files[-1].fields
-    kind = pa.struct([("c", pa.int64())])
+    dtype = pa.struct([("c", pa.int64())])
     with lance.file.LanceFileWriter(
-        str(name.with_name("other.lance")), pa.schema([("s", kind)]), version="2.2"
+        str(name.with_name("other.lance")), pa.schema([("s", dtype)]), version="2.2"
     ) as writer:
-        writer.write_batch(pa.table({"s": pa.nulls(fragment.metadata.physical_rows, kind)}))
+        writer.write_batch(pa.table({"s": pa.nulls(fragment.metadata.physical_rows, dtype)}))
     replacement = lance.fragment.DataFile("other.lance", field, [0], 2, 2)
     group = lance.LanceOperation.DataReplacementGroup(0, replacement)
     operation = lance.LanceOperation.DataReplacement([group])
@@ -80,29 +82,29 @@ def test_values_that_are_missing_are_nulls(path: str) -> None:
         open_dataset(path).alter_columns({"path": "s.c", "nullable": False})
     with pytest.raises(OSError, match="NULL"):
         lance.dataset(path).alter_columns({"path": "s.c", "nullable": False})
-    made = open_dataset(path).alter_columns({"path": "s.a", "nullable": False})
-    assert not made.schema.field("s").type.field("a").nullable
+    altered = open_dataset(path).alter_columns({"path": "s.a", "nullable": False})
+    assert not altered.schema.field("s").type.field("a").nullable
 
 
-def test_a_missing_child_on_its_own(path: str) -> None:
-    """Reads of it alone tell which structs are null."""
+def test_reads_of_only_a_missing_child(path: str) -> None:
+    """Reads of only this child show which structs are null."""
     table = open_dataset(path)
     rows = range(table.count_rows())
-    wanted = lance.dataset(path).take(rows, columns=["s.c"])["s"].to_pylist()
-    assert {"c": None} in wanted
-    assert table.take(rows, ["s.c"])["s"].to_pylist() == wanted
-    assert table.to_table(["s.c"])["s"].to_pylist() == wanted
-    assert table.to_table(["s.c"], filters=[("i", "<", 9)])["s"].to_pylist() == wanted
+    expected = lance.dataset(path).take(rows, columns=["s.c"])["s"].to_pylist()
+    assert {"c": None} in expected
+    assert table.take(rows, ["s.c"])["s"].to_pylist() == expected
+    assert table.to_table(["s.c"])["s"].to_pylist() == expected
+    assert table.to_table(["s.c"], filters=[("i", "<", 9)])["s"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("inner", [{"c": 1}, None])
 def test_missing_children_of_structs_in_structs(tmp_path: Path, inner: Any) -> None:
     uri = str(tmp_path / "t")
-    kind = pa.struct([("x", pa.int32()), ("t", pa.struct([("c", pa.int32())]))])
-    structs = pa.array([{"x": 1, "t": inner}, None, {"x": None, "t": {"c": None}}], kind)
+    dtype = pa.struct([("x", pa.int32()), ("t", pa.struct([("c", pa.int32())]))])
+    structs = pa.array([{"x": 1, "t": inner}, None, {"x": None, "t": {"c": None}}], dtype)
     lance.write_dataset(pa.table({"s": structs}), uri, data_storage_version="2.2")
     new = pa.struct([("t", pa.struct([("d", pa.string())]))])
     lance.dataset(uri).add_columns(pa.field("s", new))
     for columns in (["s.t.d"], ["s.x", "s.t.d"], ["s.t"], ["s"]):
-        found = open_dataset(uri).take([0, 1, 2], columns)["s"].to_pylist()
-        assert found == lance.dataset(uri).take([0, 1, 2], columns=columns)["s"].to_pylist()
+        structs_read = open_dataset(uri).take([0, 1, 2], columns)["s"].to_pylist()
+        assert structs_read == lance.dataset(uri).take([0, 1, 2], columns=columns)["s"].to_pylist()

@@ -1,4 +1,4 @@
-"""Columns that are added, dropped and altered: pylance reads what we made, field ids are those it would give."""
+"""Columns are added, dropped and altered as by pylance, with the same field ids."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def newest(path: Path) -> Manifest:
 
 def fields(path: Path) -> list[tuple[str, int, int, str, bool]]:
     return [
-        (one.name, one.id, one.parent_id, one.logical_type, one.nullable)
-        for one in newest(path).to_proto().fields
+        (field.name, field.id, field.parent_id, field.logical_type, field.nullable)
+        for field in newest(path).to_proto().fields
     ]
 
 
 def layout(path: Path) -> list[list[tuple[list[int], list[int]]]]:
-    """Fields and columns of the files of each fragment."""
+    """Return the fields and columns of the files of each fragment."""
     proto = newest(path).to_proto()
     return [
-        [(list(file.fields), list(file.column_indices)) for file in one.files]
-        for one in proto.fragments
+        [(list(file.fields), list(file.column_indices)) for file in fragment.files]
+        for fragment in proto.fragments
     ]
 
 
@@ -83,13 +83,13 @@ def transaction(path: Path) -> transaction_pb2.Transaction:
     return transaction_pb2.Transaction.FromString(newest(path).transaction_section or b"")
 
 
-def checked(path: Path, made: Dataset) -> pa.Table:
-    """Return the rows, after pylance has read the same."""
-    read = lance.dataset(str(path))
-    read.validate()
-    table = made.to_table()
-    assert read.version == made.version
-    assert read.to_table() == table
+def checked(path: Path, changed: Dataset) -> pa.Table:
+    """Return the rows; pylance must read the same."""
+    theirs = lance.dataset(str(path))
+    theirs.validate()
+    table = changed.to_table()
+    assert theirs.version == changed.version
+    assert theirs.to_table() == table
     return table
 
 
@@ -147,16 +147,18 @@ def test_the_same_as_pylance(tmp_path: Path, version: str, stable: bool) -> None
             lance.dataset(str(theirs), version=2).restore()
             open_dataset(str(ours), 2).restore()
         by_pylance(lance.dataset(str(theirs)))
-        made = by_us(open_dataset(str(ours)))
+        changed = by_us(open_dataset(str(ours)))
         assert fields(ours) == fields(theirs), number
         assert layout(ours) == layout(theirs), number
         mine, other = transaction(ours), transaction(theirs)
-        kind = mine.WhichOneof("operation")
-        assert kind == other.WhichOneof("operation")
-        nullability = [getattr(one, kind).preserves_nullability for one in (mine, other)]
+        operation = mine.WhichOneof("operation")
+        assert operation == other.WhichOneof("operation")
+        nullability = [
+            getattr(message, operation).preserves_nullability for message in (mine, other)
+        ]
         assert nullability[0] == nullability[1], number
-        assert checked(ours, made) == lance.dataset(str(theirs)).to_table(), number
-        assert open_dataset(str(theirs)).to_table() == made.to_table()
+        assert checked(ours, changed) == lance.dataset(str(theirs)).to_table(), number
+        assert open_dataset(str(theirs)).to_table() == changed.to_table()
         if stable:
             lineage = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
             table = lance.dataset(str(theirs)).to_table(columns=lineage)
@@ -172,7 +174,7 @@ def test_constants_and_functions(path: Path, version: str) -> None:
         seen.append(rows)
         return pa.RecordBatch.from_pydict({"c": rows["id"], "d": rows["word"]})
 
-    made = open_dataset(str(path)).add_columns(
+    changed = open_dataset(str(path)).add_columns(
         {
             "one": 1,
             "half": pa.scalar(0.5, pa.float32()),
@@ -182,8 +184,8 @@ def test_constants_and_functions(path: Path, version: str) -> None:
             "python": lambda rows: [f"<{word}>" for word in rows["word"].to_pylist()],
         }
     )
-    made = made.add_columns(keep, ["word", "id"], batch_size=2, commit_message="why")
-    table = checked(path, made)
+    changed = changed.add_columns(keep, ["word", "id"], batch_size=2, commit_message="why")
+    table = checked(path, changed)
     ids = table["id"].to_pylist()
     assert ids == [1, 2, 3, 4, 7, 8, 9]
     assert table["one"].to_pylist() == [1] * 7
@@ -202,15 +204,15 @@ def test_constants_and_functions(path: Path, version: str) -> None:
 def test_columns_that_must_not_be_null(path: Path) -> None:
     make(path)
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
-    made = open_dataset(str(path)).add_columns({"k": _double}, output_schema=schema)
-    table = checked(path, made)
+    changed = open_dataset(str(path)).add_columns({"k": _double}, output_schema=schema)
+    table = checked(path, changed)
     assert table["k"].to_pylist() == [2 * i for i in table["id"].to_pylist()]
     assert not transaction(path).merge.preserves_nullability
     nulls = {"z": lambda rows: pa.nulls(rows.num_rows, pa.int64())}
     schema = pa.schema([pa.field("z", pa.int64(), nullable=False)])
     with pytest.raises(InvalidInputError, match="z"):
-        made.add_columns(nulls, output_schema=schema)
-    assert made.latest_version == made.version
+        changed.add_columns(nulls, output_schema=schema)
+    assert changed.latest_version == changed.version
 
 
 @pytest.mark.parametrize("nullable", [True, False])
@@ -229,8 +231,8 @@ def test_deleted_rows_in_many_windows(
         return _double(batch)
 
     schema = pa.schema([pa.field("x", pa.int64(), nullable=nullable)])
-    made = open_dataset(str(path)).add_columns({"x": double}, output_schema=schema)
-    table = checked(path, made)
+    changed = open_dataset(str(path)).add_columns({"x": double}, output_schema=schema)
+    table = checked(path, changed)
     assert table["x"].to_pylist() == [2 * i for i in table["id"].to_pylist()]
     assert max(sizes) <= 100
     file = newest(path).fragments[0].files[-1]
@@ -243,41 +245,50 @@ def test_deleted_rows_in_many_windows(
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "message"),
     [
         (lambda d: d.add_columns({"id": 1}), "already"),
         (lambda d: d.add_columns(pa.field("id", pa.int32())), "already"),
         (lambda d: d.add_columns(pa.field("st", pa.struct([("a", pa.int8())]))), "already"),
         (lambda d: d.add_columns(pa.field("q", pa.int32(), nullable=False)), "must not be null"),
         (lambda d: d.add_columns({}), "transforms"),
-        (lambda d: d.add_columns({"x": None}), "do not tell"),
+        (lambda d: d.add_columns({"x": None}), "inferred from nulls"),
         (lambda d: d.add_columns({"x.y": 1}), "dot"),
-        (lambda d: d.add_columns({"x": lambda rows: [1]}), "1 for"),
+        (lambda d: d.add_columns({"x": lambda rows: [1]}), "1 values for"),
         (lambda d: d.add_columns(lambda rows: 7), "int"),
         (lambda d: d.add_columns({"x": _double}, ["nope"]), "nope"),
         (lambda d: d.add_columns({"x": 1}, batch_size=0), "batch_size"),
         (lambda d: d.drop_columns(["nope"]), "nope"),
         (lambda d: d.drop_columns("id"), "list of names"),
         (lambda d: d.drop_columns(["id", "word", "st", "l", "some", "big"]), "at least one"),
-        (lambda d: d.alter_columns(), "no alteration"),
-        (lambda d: d.alter_columns({"path": "id"}), "says nothing"),
+        (lambda d: d.alter_columns(), "must not be empty"),
+        (lambda d: d.alter_columns({"path": "id"}), "changes nothing"),
         (lambda d: d.alter_columns({"path": "id", "type": pa.int8()}), "alteration"),
         (lambda d: d.alter_columns({"path": "nope", "name": "x"}), "nope"),
         (lambda d: d.alter_columns({"path": "id", "name": "word"}), "two columns"),
         (lambda d: d.alter_columns({"path": "id", "name": "a.b"}), "renamed"),
-        (lambda d: d.alter_columns({"path": "id", "data_type": pa.string()}), "same kind"),
-        (lambda d: d.alter_columns({"path": "id", "data_type": pa.float64()}), "same kind"),
-        (lambda d: d.alter_columns({"path": "st", "data_type": pa.struct([])}), "same kind"),
+        (
+            lambda d: d.alter_columns({"path": "id", "data_type": pa.string()}),
+            "size or precision of the same type",
+        ),
+        (
+            lambda d: d.alter_columns({"path": "id", "data_type": pa.float64()}),
+            "size or precision of the same type",
+        ),
+        (
+            lambda d: d.alter_columns({"path": "st", "data_type": pa.struct([])}),
+            "size or precision of the same type",
+        ),
         (lambda d: d.alter_columns({"path": "some", "nullable": False}), "has nulls"),
         (lambda d: d.alter_columns({"path": "big", "data_type": pa.int8()}), "big"),
     ],
 )
-def test_refused(path: Path, change: Callable[[Dataset], object], what: str) -> None:
+def test_refused(path: Path, change: Callable[[Dataset], object], message: str) -> None:
     table = data().append_column("some", pa.array([None, *range(9)], pa.int64()))
     lance.write_dataset(table.append_column("big", pa.array([300] * 10)), str(path))
     dataset = open_dataset(str(path))
     files = sorted((path / "data").iterdir())
-    with pytest.raises(InvalidInputError, match=what):
+    with pytest.raises(InvalidInputError, match=message):
         change(dataset)
     assert dataset.latest_version == 1
     assert sorted((path / "data").iterdir()) == files
@@ -303,15 +314,15 @@ def test_columns_without_values_in_version_0_1(path: Path) -> None:
     dataset = open_dataset(str(path))
     with pytest.raises(UnsupportedFeatureError, match="must have all columns"):
         dataset.add_columns(pa.field("n", pa.int32()))
-    made = dataset.alter_columns({"path": "word", "name": "text"}).drop_columns(["id"])
-    assert checked(path, made).column_names == ["text", "st", "l"]
+    changed = dataset.alter_columns({"path": "word", "name": "text"}).drop_columns(["id"])
+    assert checked(path, changed).column_names == ["text", "st", "l"]
 
 
 def test_children_of_structs_in_version_2_0(path: Path) -> None:
     make(path, "2.0")
     with pytest.raises(UnsupportedFeatureError, match="children of structs"):
         open_dataset(str(path)).alter_columns({"path": "st.a", "data_type": pa.int16()})
-    with pytest.raises(UnsupportedFeatureError, match="no new children"):
+    with pytest.raises(UnsupportedFeatureError, match="cannot get new children"):
         open_dataset(str(path)).add_columns(CHILD)
 
 
@@ -322,17 +333,17 @@ def test_indexes(path: Path) -> None:
     ours = open_dataset(str(path))
     with pytest.raises(InvalidInputError, match="id_idx"):
         ours.alter_columns({"path": "id", "data_type": pa.int32()})
-    made = ours.alter_columns({"path": "id", "name": "key"}).add_columns({"x": 1})
-    made = made.drop_columns(["word"])
+    changed = ours.alter_columns({"path": "id", "name": "key"}).add_columns({"x": 1})
+    changed = changed.drop_columns(["word"])
     read = lance.dataset(str(path))
     assert [index.name for index in read.describe_indices()] == ["id_idx"]
     assert "ScalarIndexQuery" in read.scanner(filter="key = 4").explain_plan()
     assert read.to_table(filter="key = 4")["x"].to_pylist() == [1]
-    assert checked(path, made).num_rows == 7
+    assert checked(path, changed).num_rows == 7
 
 
-def test_others_meanwhile(path: Path) -> None:
-    """Values are computed again only where rows changed."""
+def test_only_changed_fragments_are_computed_again(path: Path) -> None:
+    """Values are computed again only in fragments whose rows changed."""
     make(path)
     seen: list[list[int]] = []
     stale = open_dataset(str(path))
@@ -345,14 +356,14 @@ def test_others_meanwhile(path: Path) -> None:
             lance.dataset(str(path)).delete("id = 8")
         return _double(rows)
 
-    files = {one.name for one in (path / "data").iterdir()}
-    made = stale.add_columns({"x": double}, ["id"])
-    table = checked(path, made)
+    files = {file.name for file in (path / "data").iterdir()}
+    changed = stale.add_columns({"x": double}, ["id"])
+    table = checked(path, changed)
     assert table["x"].to_pylist() == [2 * i for i in table["id"].to_pylist()]
     assert table["id"].to_pylist() == [1, 2, 3, 4, 7, 9, 0]
     # A sample, three fragments, a sample again, and the fragment that is new.
     assert seen == [[1, 2, 3], [1, 2, 3], [4, 7], [8, 9], [1, 2, 3], [0]]
-    assert len({one.name for one in (path / "data").iterdir()} - files) == 1 + 4
+    assert len({file.name for file in (path / "data").iterdir()} - files) == 1 + 4
 
 
 def test_retries_can_be_forbidden(path: Path) -> None:
@@ -366,21 +377,21 @@ def test_retries_can_be_forbidden(path: Path) -> None:
     assert sorted((path / "data").iterdir()) == files
 
 
-def test_metadata_that_others_set_meanwhile(path: Path) -> None:
+def test_metadata_that_another_client_sets_meanwhile(path: Path) -> None:
     make(path)
     stale = open_dataset(str(path))
     lance.dataset(str(path)).update_field_metadata({"id": {"k": "v"}})
     lance.dataset(str(path)).update_schema_metadata({"s": "1"})
-    made = stale.alter_columns({"path": "word", "name": "text"}, conflict_retries=0)
-    assert made.schema.field("id").metadata == {b"k": b"v"}
-    assert made.schema.metadata == {b"s": b"1"}
-    assert checked(path, made).num_rows == 7
+    changed = stale.alter_columns({"path": "word", "name": "text"}, conflict_retries=0)
+    assert changed.schema.field("id").metadata == {b"k": b"v"}
+    assert changed.schema.metadata == {b"s": b"1"}
+    assert checked(path, changed).num_rows == 7
 
 
 def test_rows_appended_without_the_new_columns(path: Path) -> None:
     make(path)
     stale = lance.dataset(str(path))
-    made = open_dataset(str(path)).add_columns({"x": 1})
+    changed = open_dataset(str(path)).add_columns({"x": 1})
     lance.write_dataset(data(1), stale, mode="append")
     table = checked(path, open_dataset(str(path)))
     assert table["x"].to_pylist() == [1] * 7 + [None]
@@ -389,13 +400,13 @@ def test_rows_appended_without_the_new_columns(path: Path) -> None:
     open_dataset(str(path)).add_columns({"y": 1}, output_schema=required)
     with pytest.raises(OSError, match="Retryable"):
         lance.write_dataset(data(1), stale, mode="append")
-    assert made.version == 3
+    assert changed.version == 3
 
 
 def test_an_empty_table(path: Path) -> None:
     write_dataset(data().slice(0, 0), str(path))
-    made = open_dataset(str(path)).add_columns({"x": _double, "y": 1})
-    table = checked(path, made)
+    changed = open_dataset(str(path)).add_columns({"x": _double, "y": 1})
+    table = checked(path, changed)
     assert table.schema.field("x").type == pa.int64()
     assert max_field_id(newest(path).to_proto()) == 8
 
@@ -425,24 +436,24 @@ def test_an_interrupt_after_the_commit_deletes_nothing(
     monkeypatch.setattr(versions, "write_hint", interrupted)
     with pytest.raises(KeyboardInterrupt):
         dataset.add_columns({"twice": lambda batch: pc.multiply(batch["id"], 2)})
-    found = lance.dataset(str(path)).to_table(["id", "twice"]).to_pydict()
-    assert found["twice"] == [2 * one for one in found["id"]]
+    columns = lance.dataset(str(path)).to_table(["id", "twice"]).to_pydict()
+    assert columns["twice"] == [2 * number for number in columns["id"]]
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("deleted", ["id < 2", "id in (1, 3)", "id > 3", "id < 5"])
 def test_structs_beside_deleted_rows(path: Path, version: str, deleted: str) -> None:
-    """Files of version 2.0 have no null structs, not even where nobody looks."""
+    """Files of version 2.0 have no null structs, not even in deleted rows."""
     data = pa.table({"id": pa.array(range(10), pa.int64())})
     lance.write_dataset(data, str(path), data_storage_version=version, max_rows_per_file=5).delete(
         deleted
     )
-    kind = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    dtype = pa.struct([("x", pa.int64()), ("y", pa.string())])
 
     def pair(batch: pa.RecordBatch) -> pa.Array:
-        return pa.array([{"x": one, "y": str(one)} for one in batch["id"].to_pylist()], kind)
+        return pa.array([{"x": value, "y": str(value)} for value in batch["id"].to_pylist()], dtype)
 
     new = open_dataset(str(path)).add_columns({"pair": pair})
-    found = lance.dataset(str(path)).to_table()
-    assert new.to_table() == found
-    assert found["pair"].to_pylist() == [{"x": n, "y": str(n)} for n in found["id"].to_pylist()]
+    rows = lance.dataset(str(path)).to_table()
+    assert new.to_table() == rows
+    assert rows["pair"].to_pylist() == [{"x": n, "y": str(n)} for n in rows["id"].to_pylist()]

@@ -1,4 +1,4 @@
-"""`Dataset.update` of children of structs: pylance reads what was set, and all else as it was."""
+"""`Dataset.update` of children of structs: pylance reads the new values and all others."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def read(path: str) -> list[Any]:
     assert table["other"].to_pylist() == list(range(len(ROWS)))
     numbers = pc.struct_field(table["s"], "ts").cast(pa.int64()).to_pylist()
     rows = table["s"].combine_chunks()
-    kept = pa.StructArray.from_arrays(
+    structs = pa.StructArray.from_arrays(
         [rows.field(n) for n in range(3)], names=["a", "inner", "l"], mask=rows.is_null()
     ).to_pylist()
     return [
-        None if one is None else {**one, "ts": number}
-        for one, number in zip(kept, numbers, strict=True)
+        None if struct is None else {**struct, "ts": number}
+        for struct, number in zip(structs, numbers, strict=True)
     ]
 
 
@@ -67,7 +67,7 @@ def read(path: str) -> list[Any]:
 def test_children_are_set(path: str, mode: str) -> None:
     dataset = lance_spark.open_dataset(path)
     dataset = dataset.update({"s.a": 7}, [("id", "<", 4)], mode=mode)
-    expected = [{**(one or NOTHING), "a": 7} if n < 4 else one for n, one in enumerate(ROWS)]
+    expected = [{**(value or NOTHING), "a": 7} if n < 4 else value for n, value in enumerate(ROWS)]
     assert read(path) == expected
 
     def texts(rows: pa.RecordBatch) -> pa.Array:
@@ -76,14 +76,14 @@ def test_children_are_set(path: str, mode: str) -> None:
     dataset.update(
         {"s.inner.`x y`": 3, "s.inner.t": texts, "s.l": None}, [("id", ">", 0)], mode=mode
     )
-    for n, one in enumerate(expected):
+    for n, value in enumerate(expected):
         if n > 0:
             inner = {"x y": 3, "t": str(n)}
-            expected[n] = {**(one or NOTHING), "inner": inner, "l": None}
+            expected[n] = {**(value or NOTHING), "inner": inner, "l": None}
     assert read(path) == expected
 
 
-def test_what_cannot_be_set_is_refused(path: str, tmp_path: Path) -> None:
+def test_invalid_children_are_refused(path: str, tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(path)
     for updates, error in [
         ({"s.zz": 1}, SchemaMismatchError),
@@ -99,8 +99,8 @@ def test_what_cannot_be_set_is_refused(path: str, tmp_path: Path) -> None:
             dataset.update(updates)
     assert read(path) == ROWS
     blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    kind = pa.struct([blob, pa.field("a", pa.int64())])
-    rows = pa.table({"s": pa.array([{"b": b"x", "a": 1}], kind)})
+    dtype = pa.struct([blob, pa.field("a", pa.int64())])
+    rows = pa.table({"s": pa.array([{"b": b"x", "a": 1}], dtype)})
     blobs = write_dataset(rows, str(tmp_path / "b.lance"), data_storage_version="2.1")
     with pytest.raises(UnsupportedError, match="blobs"):
         blobs.update({"s.a": 2})

@@ -1,4 +1,4 @@
-"""A compaction that others get in the way of: what was rewritten is used again where it still holds."""
+"""Compactions that other clients interfere with reuse the fragments that are still valid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 
 
 class Interrupted(Runner):
-    """Runs tasks here, and lets others commit before the results come back; notes the fragments of each run."""
+    """Runs tasks in this process; other clients commit before it returns. Records all runs."""
 
     def __init__(self, *others: Callable[[], object]) -> None:
         self._others = list(others)
@@ -37,11 +37,11 @@ class Interrupted(Runner):
     def run(
         self, tasks: Sequence[Any], run: Callable[[Any], Any], undo: Callable[[Any], object]
     ) -> list[Any]:
-        self.runs.append([[one.id for one in task.fragments] for task in tasks])
-        found = LocalRunner(local=True).run(tasks, run, undo)
+        self.runs.append([[fragment.id for fragment in task.fragments] for task in tasks])
+        results = LocalRunner(local=True).run(tasks, run, undo)
         if self._others:
             self._others.pop(0)()
-        return found
+        return results
 
 
 def write(path: Path, *, stable: bool = False) -> lance.LanceDataset:
@@ -53,16 +53,16 @@ def write(path: Path, *, stable: bool = False) -> lance.LanceDataset:
 
 
 def files(path: Path) -> set[str]:
-    return {one.name for one in (path / "data").iterdir()}
+    return {file.name for file in (path / "data").iterdir()}
 
 
 def named(path: Path) -> set[str]:
-    """Data files that some version refers to."""
-    found = set()
+    """Return the names of the data files that a version refers to."""
+    names = set()
     for version in lance.dataset(path).versions():
         manifest = open_table(str(path), version=version["version"]).manifest
-        found |= {file.path for one in manifest.fragments for file in one.files}
-    return found
+        names |= {file.path for fragment in manifest.fragments for file in fragment.files}
+    return names
 
 
 def run(path: Path, runner: Runner, retries: int = 3, **options: Any) -> CompactionMetrics:
@@ -74,7 +74,7 @@ def run(path: Path, runner: Runner, retries: int = 3, **options: Any) -> Compact
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("by", ["delete", "update", "columns"])
-def test_only_what_others_changed_is_rewritten_again(tmp_path: Path, by: str, stable: bool) -> None:
+def test_only_changed_groups_are_rewritten_again(tmp_path: Path, by: str, stable: bool) -> None:
     path = tmp_path / "t"
     write(path, stable=stable)
     if stable:
@@ -114,40 +114,38 @@ def test_several_races_in_a_row(tmp_path: Path) -> None:
     runner = Interrupted(*deletes)
     run(path, runner, retries=8)
     assert runner.runs[1:] == [[[0, 1]], [[2, 3]], [[4, 5]], [[6, 7]]]
-    gone = (5, 25, 45, 65)
+    deleted = (5, 25, 45, 65)
     assert lance.dataset(path).to_table()["id"].to_pylist() == [
-        n for n in range(80) if n not in gone
+        n for n in range(80) if n not in deleted
     ]
     assert files(path) == named(path)
 
 
 @pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("kind", [None, "BITMAP", "deferred BTREE"])
-def test_what_others_change_in_the_end_is_left_out(
-    tmp_path: Path, kind: str | None, stable: bool
-) -> None:
+@pytest.mark.parametrize("index", [None, "BITMAP", "deferred BTREE"])
+def test_late_changes_leave_groups_out(tmp_path: Path, index: str | None, stable: bool) -> None:
     path = tmp_path / "t"
     table = write(path, stable=stable)
     options: dict[str, Any] = {}
-    if kind == "deferred BTREE" and stable:
+    if index == "deferred BTREE" and stable:
         pytest.skip("no reuse index with stable row ids")
-    if kind is not None:
-        table.create_scalar_index("id", kind.rpartition(" ")[2])
+    if index is not None:
+        table.create_scalar_index("id", index.rpartition(" ")[2])
         options["defer_index_remap"] = None if stable else True
-    gone = (5, 25, 45)
-    deletes = [lambda n=n: lance.dataset(path).delete(f"id = {n}") for n in gone]
+    deleted = (5, 25, 45)
+    deletes = [lambda n=n: lance.dataset(path).delete(f"id = {n}") for n in deleted]
     runner = Interrupted(*deletes)
     metrics = run(path, runner, retries=2, **options)
     assert runner.runs[1:] == [[[0, 1]], [[2, 3]]]
     assert (metrics.fragments_removed, metrics.fragments_added) == (6, 3)
     table = lance.dataset(path)
     table.validate()
-    left = {one.fragment_id for one in table.get_fragments()} & set(range(8))
-    assert left == {4, 5}
-    assert sorted(table.to_table()["id"].to_pylist()) == [n for n in range(80) if n not in gone]
-    for wanted in (3, 33, 44, 77):
-        found = table.to_table(filter=f"id = {wanted}").to_pydict()
-        assert found == {"id": [wanted], "text": [f"row {wanted}"]}
+    unchanged = {fragment.fragment_id for fragment in table.get_fragments()} & set(range(8))
+    assert unchanged == {4, 5}
+    assert sorted(table.to_table()["id"].to_pylist()) == [n for n in range(80) if n not in deleted]
+    for number in (3, 33, 44, 77):
+        rows = table.to_table(filter=f"id = {number}").to_pydict()
+        assert rows == {"id": [number], "text": [f"row {number}"]}
     assert files(path) == named(path)
     # What was left out is taken by the next one.
     later = Interrupted()
@@ -166,7 +164,9 @@ def test_nothing_is_committed_if_all_is_changed_in_the_end(tmp_path: Path) -> No
     with pytest.raises(CommitConflictError):
         run(path, Interrupted(*changes), retries=2)
     kinds = {
-        type(one.operation).__name__ for one in lance.dataset(path).get_transactions(10) if one
+        type(transaction.operation).__name__
+        for transaction in lance.dataset(path).get_transactions(10)
+        if transaction
     }
     assert "Rewrite" not in kinds
     assert lance.dataset(path).version > before
@@ -176,15 +176,15 @@ def test_nothing_is_committed_if_all_is_changed_in_the_end(tmp_path: Path) -> No
 def test_appends_are_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
-    more = pa.table({"id": [100], "text": ["more"]})
-    runner = Interrupted(lambda: lance.write_dataset(more, path, mode="append"))
+    new = pa.table({"id": [100], "text": ["more"]})
+    runner = Interrupted(lambda: lance.write_dataset(new, path, mode="append"))
     run(path, runner, retries=0)
     assert len(runner.runs) == 1
-    found = lance.dataset(path).to_table()["id"].to_pylist()
-    assert sorted(found) == [*range(80), 100]
+    ids = lance.dataset(path).to_table()["id"].to_pylist()
+    assert sorted(ids) == [*range(80), 100]
 
 
-def test_what_another_compaction_did_is_not_done_again(tmp_path: Path) -> None:
+def test_groups_of_another_compaction_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(
@@ -213,7 +213,7 @@ def test_an_index_that_covers_a_part_of_a_group(tmp_path: Path) -> None:
     assert files(path) == named(path)
 
 
-def test_nothing_is_left_of_what_is_given_up(tmp_path: Path) -> None:
+def test_a_failed_compaction_leaves_no_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(lambda: lance.dataset(path).delete("id = 33"))
@@ -249,7 +249,7 @@ def test_an_interrupt_leaves_files_that_a_version_may_need(
     assert len(files(path) - named(path)) == 4
 
 
-def test_limits_count_what_was_kept(tmp_path: Path) -> None:
+def test_limits_count_reused_groups(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
     runner = Interrupted(lambda: lance.dataset(path).delete("id = 3"))
@@ -264,9 +264,9 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     path = tmp_path / "t"
     lance.write_dataset(pa.table({"id": range(5)}), path)
     table = open_table(str(path))
-    with Compaction(OPTIONS) as one:
-        assert one.commit(table) is table.manifest
-        assert one.metrics == CompactionMetrics()
+    with Compaction(OPTIONS) as compaction_run:
+        assert compaction_run.commit(table) is table.manifest
+        assert compaction_run.metrics == CompactionMetrics()
 
 
 def sized(number: int, rows: int, num_bytes: int) -> Fragment:
@@ -279,7 +279,8 @@ def test_fragments_of_so_many_bytes() -> None:
     def groups(*sizes: tuple[int, int]) -> list[list[int]]:
         fragments = [sized(number, *size) for number, size in enumerate(sizes)]
         return [
-            [one.id for one in group] for group in plan_groups(fragments, [], options, Placement())
+            [fragment.id for fragment in group]
+            for group in plan_groups(fragments, [], options, Placement())
         ]
 
     assert groups((10, 500), (10, 500), (10, 1_500), (10, 100), (10, 100)) == [[0, 1], [3, 4]]
@@ -302,7 +303,7 @@ def test_a_table_gets_fragments_of_so_many_bytes(tmp_path: Path) -> None:
     options = CompactionOptions(target_bytes_per_fragment=100_000)
     for _ in range(2):
         compact(open_table(str(path)), options, CommitOptions(max_retries=5, conflict_retries=0))
-        sizes = [one.size_bytes for one in open_table(str(path)).manifest.fragments]
+        sizes = [fragment.size_bytes for fragment in open_table(str(path)).manifest.fragments]
         assert len(sizes) == 4
         assert all(90_000 < size < 130_000 for size in sizes)
     assert lance.dataset(path).to_table() == data

@@ -1,4 +1,4 @@
-"""Rows in another order: all of them, once, with their ids and versions."""
+"""Reordered rows: each is written once, with its id and versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_spark.mutations.compaction.reorder import (
     Reorder,
     Reordered,
     commit_reordered,
-    groups_of,
+    plan_reorder,
 )
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.table.commit.options import CommitOptions
@@ -49,22 +49,22 @@ def addresses(table: OpenTable, ids: list[int]) -> np.ndarray:
     """Row addresses of fragments, in the order of the column id."""
     rows = open_dataset(table.store.uri).to_table(columns=["id"], with_row_address=True)
     rows = rows.sort_by("id")
-    found = rows["_rowaddr"].to_numpy()
-    return found[np.isin(found >> np.uint64(32), np.array(ids, np.uint64))]
+    row_addresses = rows["_rowaddr"].to_numpy()
+    return row_addresses[np.isin(row_addresses >> np.uint64(32), np.array(ids, np.uint64))]
 
 
 def reordered(table: OpenTable, ids: list[int], parts: int = 3) -> list[Reordered]:
-    found = []
+    results = []
     for part in np.array_split(addresses(table, ids), parts):
         writer = Reorder(table)
         for batch in np.array_split(part, 4):
             writer.write(batch)
-        found.append(writer.finish())
-    return found
+        results.append(writer.finish())
+    return results
 
 
 def data_files(path: Path) -> set[str]:
-    return {one.name for one in (path / "data").iterdir()}
+    return {file.name for file in (path / "data").iterdir()}
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -74,9 +74,9 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     table = write(path, stable=stable, index=index)
     names = [*table.schema.names, *(LINEAGE if stable else [])]
     before = open_dataset(str(path)).to_table(columns=names).sort_by("id")
-    groups = groups_of(table)
+    groups = plan_reorder(table)
     assert len(groups) == (2 if index else 1)
-    parts = [(group, reordered(table, [one.id for one in group])) for group in groups]
+    parts = [(group, reordered(table, [fragment.id for fragment in group])) for group in groups]
     manifest, metrics = commit_reordered(table, parts, CommitOptions({"why": "order"}))
     assert metrics.fragments_removed == len(table.manifest.fragments)
     assert metrics.fragments_added == 3 * len(groups) == len(manifest.fragments)
@@ -87,35 +87,35 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     theirs = lance.dataset(path)
     theirs.validate()
     assert theirs.to_table(columns=table.schema.names) == after.select(table.schema.names)
-    for one in (1, 50, 119):
-        assert theirs.to_table(filter=f"id = {one}")["id"].to_pylist() == [one]
+    for number in (1, 50, 119):
+        assert theirs.to_table(filter=f"id = {number}")["id"].to_pylist() == [number]
     if index:
-        (covered,) = [one["fragment_ids"] for one in open_dataset(str(path)).list_indices()]
-        now = {one.fragment_id for one in theirs.get_fragments()}
+        (covered,) = [index["fragment_ids"] for index in open_dataset(str(path)).list_indices()]
+        now = {fragment.fragment_id for fragment in theirs.get_fragments()}
         # A BTREE holds addresses, too, which are others now.
         assert len(now & covered) == (3 if stable and index == "BITMAP" else 0)
 
 
-def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
+def test_each_live_row_must_be_written_once(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
-    ((group),) = groups_of(table)
-    ids = [one.id for one in group]
+    ((group),) = plan_reorder(table)
+    ids = [fragment.id for fragment in group]
     before = data_files(path)
-    whole = reordered(table, ids)
-    with pytest.raises(InvalidInputError, match="live ones"):
-        commit_reordered(table, [(group, whole[:2])])
-    undo(table.paths, whole)
-    whole = reordered(table, ids)
+    results = reordered(table, ids)
+    with pytest.raises(InvalidInputError, match="live rows; reorder"):
+        commit_reordered(table, [(group, results[:2])])
+    undo(table.paths, results)
+    results = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="two tasks"):
-        commit_reordered(table, [(group, [*whole, whole[0]])])
-    with pytest.raises(InvalidInputError, match=f"fragment {ids[-1]} came"):
+        commit_reordered(table, [(group, [*results, results[0]])])
+    with pytest.raises(InvalidInputError, match=f"fragment {ids[-1]} were written"):
         commit_reordered(table, [(group[:-1], reordered(table, ids))])
     writer = Reorder(table)
-    some = addresses(table, ids)[:3]
-    writer.write(some)
+    few = addresses(table, ids)[:3]
+    writer.write(few)
     with pytest.raises(InvalidInputError, match="twice"):
-        writer.write(some[2:])
+        writer.write(few[2:])
     writer.abort()
     deleted = open_dataset(str(path), 1).to_table(
         columns=["id"], filters=[("id", "==", 11)], with_row_address=True
@@ -128,12 +128,12 @@ def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
     assert lance.dataset(path).version == table.version
 
 
-def test_a_row_that_others_delete_meanwhile(tmp_path: Path) -> None:
+def test_a_row_that_another_client_deletes_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=True)
     before = data_files(path)
-    (group,) = groups_of(table)
-    parts = [(group, reordered(table, [one.id for one in group]))]
+    (group,) = plan_reorder(table)
+    parts = [(group, reordered(table, [fragment.id for fragment in group]))]
     lance.dataset(path).delete("id = 5")
     with pytest.raises(CommitConflictError) as error:
         commit_reordered(table, parts)
@@ -144,10 +144,10 @@ def test_a_row_that_others_delete_meanwhile(tmp_path: Path) -> None:
 def test_fragments_that_stay(tmp_path: Path) -> None:
     path = tmp_path / "t"
     table = write(path, stable=False)
-    last = max(one.id for one in table.manifest.fragments)
-    (group,) = groups_of(table, {0, last})
-    commit_reordered(table, [(group, reordered(table, [one.id for one in group]))])
-    assert {0, last} <= {one.fragment_id for one in lance.dataset(path).get_fragments()}
+    last = max(fragment.id for fragment in table.manifest.fragments)
+    (group,) = plan_reorder(table, {0, last})
+    commit_reordered(table, [(group, reordered(table, [fragment.id for fragment in group]))])
+    assert {0, last} <= {fragment.fragment_id for fragment in lance.dataset(path).get_fragments()}
 
 
 def test_a_reuse_index_is_refused(tmp_path: Path) -> None:
@@ -155,4 +155,4 @@ def test_a_reuse_index_is_refused(tmp_path: Path) -> None:
     write(path, stable=False, index="BTREE")
     lance.dataset(path).optimize.compact_files(defer_index_remap=True)
     with pytest.raises(UnsupportedFeatureError, match="reuse index"):
-        groups_of(open_table(str(path)))
+        plan_reorder(open_table(str(path)))

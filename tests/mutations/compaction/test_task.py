@@ -1,4 +1,4 @@
-"""Compaction: what it rewrites, that rows stay what they are, and what others may do meanwhile."""
+"""Compaction: the fragments that it rewrites, values and lineage of rows, concurrent changes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def fragment(number: int, rows: int, deleted: int = 0) -> Fragment:
 
 
 def groups(fragments: list[Fragment], *covered: list[int], **options: Any) -> list[list[int]]:
-    found = plan_groups(
-        fragments, [BitMap(one) for one in covered], CompactionOptions(**options), Placement()
+    planned = plan_groups(
+        fragments, [BitMap(ids) for ids in covered], CompactionOptions(**options), Placement()
     )
-    return [[one.id for one in group] for group in found]
+    return [[fragment.id for fragment in group] for group in planned]
 
 
 class TestPlan:
@@ -72,10 +72,10 @@ class TestPlan:
         dirty = [fragment(n, size * 2, size) for n, size in enumerate(sizes)]
         assert groups(dirty, target_rows_per_fragment=500) == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
-    def test_what_an_index_covers_is_not_mixed(self) -> None:
+    def test_covered_and_other_fragments_are_not_mixed(self) -> None:
         small = [fragment(n, 10) for n in range(6)]
-        found = groups(small, [0, 1, 2, 3], [2, 3], target_rows_per_fragment=100)
-        assert found == [[0, 1], [2, 3], [4, 5]]
+        planned = groups(small, [0, 1, 2, 3], [2, 3], target_rows_per_fragment=100)
+        assert planned == [[0, 1], [2, 3], [4, 5]]
 
     def test_order_is_that_of_ids(self) -> None:
         small = [fragment(n, 10) for n in (3, 1, 2)]
@@ -109,8 +109,8 @@ def test_same_fragments_as_pylance(tmp_path: Path, target: int) -> None:
     other = copy(uri, tmp_path / "b")
     dataset, metrics = open_dataset(uri).compact_files(target_rows_per_fragment=target)
     theirs = lance.dataset(other).optimize.compact_files(target_rows_per_fragment=target)
-    expected = [one.physical_rows for one in lance.dataset(other).get_fragments()]
-    assert [one.physical_rows for one in dataset.fragments] == expected
+    expected = [fragment.physical_rows for fragment in lance.dataset(other).get_fragments()]
+    assert [fragment.physical_rows for fragment in dataset.fragments] == expected
     for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
         assert getattr(metrics, name) == getattr(theirs, name)
     assert lance.dataset(uri).to_table() == lance.dataset(other).to_table()
@@ -138,7 +138,7 @@ def nested(first: int, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_rows_stay_what_they_are(tmp_path: Path, version: str, stable: bool) -> None:
+def test_rows_keep_values_and_lineage(tmp_path: Path, version: str, stable: bool) -> None:
     uri = str(tmp_path / "table")
     for at in range(6):
         lance.write_dataset(
@@ -182,7 +182,7 @@ def test_lineage_is_that_of_pylance(tmp_path: Path) -> None:
     assert ours.to_table(columns) == open_dataset(other).to_table(columns)
     theirs = lance.dataset(other).scanner(columns=["a", *LINEAGE[1:]], with_row_id=True)
     assert ours.to_table(columns) == theirs.to_table().select(columns)
-    next_ids = [open_table(one).manifest.next_row_id for one in (uri, other)]
+    next_ids = [open_table(table_uri).manifest.next_row_id for table_uri in (uri, other)]
     assert next_ids[0] == next_ids[1] == 500
 
 
@@ -199,9 +199,9 @@ def test_blobs(tmp_path: Path, version: str) -> None:
     assert len(dataset.fragments) == 1
     expected = (values * 3)[:6] + (values * 3)[7:]
     assert dataset.to_table(["blob"], blob_handling="all_binary")["blob"].to_pylist() == expected
-    found = lance.dataset(uri).take_blobs("blob", indices=[0, 2, 6, 13])
-    wanted = [expected[at] for at in (0, 2, 6, 13)]
-    assert [None if one is None else one.read() for one in found] == wanted
+    blobs = lance.dataset(uri).take_blobs("blob", indices=[0, 2, 6, 13])
+    values_read = [expected[at] for at in (0, 2, 6, 13)]
+    assert [None if blob is None else blob.read() for blob in blobs] == values_read
 
 
 def small_table(path: Path, fragments: int = 4, stable: bool = False) -> str:
@@ -236,7 +236,7 @@ DELETES = {
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", DELETES)
-def test_what_changes_the_same_fragments_is_a_conflict(
+def test_a_change_of_the_same_fragments_is_a_conflict(
     tmp_path: Path, name: str, stable: bool
 ) -> None:
     uri = small_table(tmp_path / "table", stable=stable)
@@ -250,10 +250,10 @@ def test_what_changes_the_same_fragments_is_a_conflict(
         commit_compaction(table, results)
     assert caught.value.retryable
     assert lance.dataset(uri).to_table() == expected
-    left = files - data_files(uri)
+    deleted = files - data_files(uri)
     assert data_files(uri) < files
-    assert {Path(one).name for one in left} >= {
-        file.path for result in results for one in result.new for file in one.files
+    assert {Path(name).name for name in deleted} >= {
+        file.path for result in results for fragment in result.new for file in fragment.files
     }
 
 
@@ -306,7 +306,7 @@ def test_appends_are_no_obstacle(tmp_path: Path, name: str, stable: bool, indexe
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
-    """It holds the old addresses of all rows, and is told the new ones."""
+    """The index holds the old row addresses; the reuse index maps them to the new ones."""
     uri = small_table(tmp_path / "table")
     if indexed:
         lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -319,7 +319,7 @@ def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
     assert scan.to_table().num_rows == 4
 
 
-def test_an_index_made_meanwhile_that_nobody_tells(tmp_path: Path) -> None:
+def test_an_index_made_meanwhile_without_a_reuse_index(tmp_path: Path) -> None:
     uri = small_table(tmp_path / "table")
     table = open_table(uri)
     results = run(table)
@@ -338,11 +338,11 @@ def test_pylance_overtaken_by_our_compaction(tmp_path: Path) -> None:
     lance.LanceDataset.commit(uri, operation, read_version=before.version)
     with pytest.raises(OSError, match="conflict"):
         before.optimize.compact_files()
-    found = sorted(lance.dataset(uri).to_table()["a"].to_pylist())
-    assert found == [*range(40), 99]
+    ids = sorted(lance.dataset(uri).to_table()["a"].to_pylist())
+    assert ids == [*range(40), 99]
 
 
-def test_reuse_index_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_reuse_index_in_a_separate_file(tmp_path: Path) -> None:
     """Scattered deletions make its bitmaps large; both clients read them, and extend them."""
     uri = str(tmp_path / "table")
     count = 3_000_000
@@ -368,8 +368,8 @@ def test_reuse_index_in_a_file_of_its_own(tmp_path: Path) -> None:
     lance.dataset(other).optimize.compact_files(
         target_rows_per_fragment=10_000_000, defer_index_remap=True
     )
-    for one in (uri, other):
-        assert lance.dataset(one).count_rows("a > 5 and a < 20") == 5
+    for table_uri in (uri, other):
+        assert lance.dataset(table_uri).count_rows("a > 5 and a < 20") == 5
 
 
 def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
@@ -379,9 +379,9 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     other = copy(uri, tmp_path / "b")
     open_dataset(uri).compact_files(defer_index_remap=True)
     lance.dataset(other).optimize.compact_files(defer_index_remap=True)
-    ours, theirs = (reuse_content(one) for one in (uri, other))
+    ours, theirs = (reuse_content(table_uri) for table_uri in (uri, other))
     assert len(ours.legacy_versions) == len(theirs.legacy_versions) == 1
-    (our_group,), (their_group,) = (one.legacy_versions[0].groups for one in (ours, theirs))
+    (our_group,), (their_group,) = (content.legacy_versions[0].groups for content in (ours, theirs))
     assert list(our_group.old_fragments) == list(their_group.old_fragments)
     assert list(our_group.new_fragments) == list(their_group.new_fragments)
     addresses = [BitMap64.deserialize(g.changed_row_addrs) for g in (our_group, their_group)]
@@ -393,15 +393,13 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     ("kinds", "deferred"),
     [(["BTREE"], False), (["BITMAP"], True), (["BTREE", "BITMAP"], True), ([], False)],
 )
-def test_addresses_are_written_anew_where_that_is_known(
-    tmp_path: Path, kinds: list[str], deferred: bool
-) -> None:
+def test_btree_addresses_are_rewritten(tmp_path: Path, kinds: list[str], deferred: bool) -> None:
     """Pylance's own compaction makes a BTREE index empty if there is a reuse index."""
     uri = small_table(tmp_path / "t")
     for column, kind in zip("ab", kinds, strict=False):
         lance.dataset(uri).create_scalar_index(column, kind)
     open_dataset(uri).compact_files(target_rows_per_fragment=20)
-    names = {one["name"] for one in lance.dataset(uri).list_indices()}
+    names = {index["name"] for index in lance.dataset(uri).list_indices()}
     assert ("__lance_frag_reuse" in names) == deferred
     if not deferred or "BTREE" not in kinds:
         lance.dataset(uri).optimize.compact_files()
@@ -411,12 +409,12 @@ def test_addresses_are_written_anew_where_that_is_known(
 
 def reuse_content(uri: str) -> table_pb2.FragmentReuseIndexDetails.InlineContent:
     section = table_pb2.IndexSection.FromString(open_table(uri).manifest.index_section or b"")
-    (entry,) = (one for one in section.indices if one.name == "__lance_frag_reuse")
+    (entry,) = (index for index in section.indices if index.name == "__lance_frag_reuse")
     return table_pb2.FragmentReuseIndexDetails.FromString(entry.index_details.value).inline
 
 
-@pytest.mark.parametrize("kind", ["int", "string", "float"])
-def test_btree_remapped_as_by_pylance(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("dtype", ["int", "string", "float"])
+def test_btree_remapped_as_by_pylance(tmp_path: Path, dtype: str) -> None:
     uri = str(tmp_path / "a")
     rng = np.random.default_rng(1)
     numbers = rng.permutation(20_000)
@@ -425,7 +423,7 @@ def test_btree_remapped_as_by_pylance(tmp_path: Path, kind: str) -> None:
         "string": pa.array([f"{n:06}" for n in numbers], mask=numbers % 4 == 0),
         "float": pa.array(np.where(numbers % 13 == 0, np.nan, numbers / 3)),
     }
-    table = pa.table({"v": values[kind], "n": numbers})
+    table = pa.table({"v": values[dtype], "n": numbers})
     lance.write_dataset(table, uri, max_rows_per_file=3000, enable_stable_row_ids=True)
     lance.dataset(uri).create_scalar_index("v", "BTREE")
     lance.dataset(uri).delete("n % 5 = 0 or n < 300")

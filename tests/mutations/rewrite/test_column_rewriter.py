@@ -1,4 +1,4 @@
-"""Columns whose values come by address: what pylance reads of them, and what is refused."""
+"""Columns whose values arrive by row address: pylance reads them; bad addresses are refused."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_new_columns(tmp_path: Path, version: str) -> None:
     before = {file.name for file in (path / "data").iterdir()}
     table = open_table(str(path))
     patched = patch_new(table, rows, [3, 4, 9], tag=b"abcdef")
-    assert [one.fragment_id for one in patched] == [0, 1, 2, 3]
-    assert all(one.complete for one in patched)
+    assert [patch.fragment_id for patch in patched] == [0, 1, 2, 3]
+    assert all(patch.complete for patch in patched)
     commit_new(table, patched)
     now = lance.dataset(str(path))
     now.validate()
@@ -146,16 +146,13 @@ def test_any_rows_in_any_batches(gone: set[int], cuts: list[int], chosen: set[in
             replace_some(table, some, cuts)
         now = lance.dataset(str(path))
         now.validate()
-        wanted = [None if i in chosen else f"w{i}" for i in rows["id"].to_pylist()]
+        ids = rows["id"].to_pylist()
         words = now.to_table(columns=["id", "twice", "words"])
-        found = [
-            None if one is None else i
-            for i, one in zip(rows["id"].to_pylist(), words["words"].to_pylist(), strict=True)
+        with_words = [
+            None if value is None else i
+            for i, value in zip(ids, words["words"].to_pylist(), strict=True)
         ]
-        assert found == [
-            None if one is None else i
-            for i, one in zip(rows["id"].to_pylist(), wanted, strict=True)
-        ]
+        assert with_words == [None if i in chosen else i for i in ids]
         assert words["twice"].to_pylist() == [
             -i if i in chosen else 2 * i for i in rows["id"].to_pylist()
         ]
@@ -163,7 +160,7 @@ def test_any_rows_in_any_batches(gone: set[int], cuts: list[int], chosen: set[in
 
 def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
     """Set words to null and twice to the number's opposite."""
-    fields = tuple(one for one in table.schema.fields if one.name in ("words", "twice"))
+    fields = tuple(field for field in table.schema.fields if field.name in ("words", "twice"))
     patch = ColumnRewriter(table, Schema(fields), old=True)
     edges = sorted({0, len(some), *(min(cut, len(some)) for cut in cuts)})
     for start, stop in pairwise(edges):
@@ -178,20 +175,22 @@ def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
             ),
         )
     columns = changed_columns(table, patch.finish())
-    assert sum(one.num_rows for one in columns) == len(some)
+    assert sum(column.num_rows for column in columns) == len(some)
     operation = update_operation(table, [UpdateResult(columns=tuple(columns))], (), "columns")
     commit_rows(table, operation)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_new_values_of_columns_that_there_are(tmp_path: Path, version: str) -> None:
-    """Structs too; with stable row ids, the rows that changed and no others have the new version."""
+def test_new_values_of_existing_columns(tmp_path: Path, version: str) -> None:
+    """Structs too; with stable row ids, the rows that changed and no others have the new
+    version.
+    """
     path = tmp_path / "t"
     dataset = make(path, data_storage_version=version, enable_stable_row_ids=True)
     dataset.delete("id in (3, 9)")
     rows = addressed(path)
     table = open_table(str(path))
-    fields = tuple(one for one in table.schema.fields if one.name != "id")
+    fields = tuple(field for field in table.schema.fields if field.name != "id")
     patch = ColumnRewriter(table, Schema(fields), old=True)
     some = rows.filter(pc.is_in(rows["id"], pa.array([1, 2, 8, 13])))
     patch.put(
@@ -204,8 +203,8 @@ def test_new_values_of_columns_that_there_are(tmp_path: Path, version: str) -> N
         ),
     )
     patched = patch.finish()
-    assert [one.fragment_id for one in patched] == [0, 1]
-    assert not any(one.complete for one in patched)
+    assert [patch.fragment_id for patch in patched] == [0, 1]
+    assert not any(patch.complete for patch in patched)
     columns = changed_columns(table, patched)
     operation = update_operation(table, [UpdateResult(columns=tuple(columns))], (), "columns")
     manifest = commit_rows(table, operation)
@@ -220,7 +219,7 @@ def test_new_values_of_columns_that_there_are(tmp_path: Path, version: str) -> N
     assert now.to_table().to_pylist() == expected
     updated = now.to_table(columns=["id", "_row_last_updated_at_version"]).to_pylist()
     newer = {
-        one["id"] for one in updated if one["_row_last_updated_at_version"] == manifest.version
+        row["id"] for row in updated if row["_row_last_updated_at_version"] == manifest.version
     }
     assert newer == changed
 
@@ -233,7 +232,7 @@ def test_rows_without_a_value(tmp_path: Path) -> None:
     table = open_table(str(path))
     missing = [3, 13, 14]
     patched = patch_new(table, rows.filter(pc.invert(pc.is_in(rows["id"], pa.array(missing)))), [])
-    assert [one.complete for one in patched] == [False, False, False, True]
+    assert [patch.complete for patch in patched] == [False, False, False, True]
     commit_new(table, patched)
     twice = lance.dataset(str(path)).to_table(columns=["twice"])["twice"].to_pylist()
     assert twice == [None if i in missing else 2 * i for i in range(23)]
@@ -247,19 +246,17 @@ def put_all(patch: ColumnRewriter, pieces: list[list[int]], names: list[str]) ->
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
-    ("addresses", "what"),
+    ("addresses", "message"),
     [
-        ([0, 1, 1], "row 1 of fragment 0 .* comes twice"),
-        ([0, 2, 1], "row 1 of fragment 0 .* comes out of order"),
-        ([0, 1 << 32, 1], "fragment 0 come again"),
+        ([0, 1, 1], "row 1 of fragment 0 .* occurs twice"),
+        ([0, 2, 1], "row 1 of fragment 0 .* is out of order"),
+        ([0, 1 << 32, 1], "fragment 0 occur again"),
         ([0, 9 << 32], "no fragment 9"),
-        ([0, 7], "row 7 of fragment 0 .* there are 7 rows"),
+        ([0, 7], "row 7 of fragment 0 .* out of range: the fragment has 7 rows"),
         ([0, 5], r"row 5 of fragment 0 \(_rowaddr 5\) is deleted"),
     ],
 )
-def test_addresses_that_cannot_be(
-    tmp_path: Path, old: bool, addresses: list[int], what: str
-) -> None:
+def test_invalid_addresses(tmp_path: Path, old: bool, addresses: list[int], message: str) -> None:
     path = tmp_path / "t"
     make(path).delete("id = 5")
     before = {file.name for file in (path / "data").iterdir()}
@@ -267,9 +264,9 @@ def test_addresses_that_cannot_be(
     schema = (
         Schema(table.schema.fields[:1]) if old else numbered(table, pa.schema([("n", pa.int64())]))
     )
-    for pieces in ([addresses], [[one] for one in addresses]):
+    for pieces in ([addresses], [[address] for address in addresses]):
         patch = ColumnRewriter(table, schema, old=old)
-        with pytest.raises(InvalidInputError, match=what):
+        with pytest.raises(InvalidInputError, match=message):
             put_all(patch, pieces, schema.names)
         patch.abort()
         assert {file.name for file in (path / "data").iterdir()} == before

@@ -1,4 +1,4 @@
-"""Rows read by address, and moved to new fragments: all of what they are comes along."""
+"""Rows that are read by address and moved to new fragments keep their values and lineage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.job_files import new_tag
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
-from lance_spark.mutations.rows.delete import run_delete, union
+from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.mutations.runner import LocalRunner
@@ -79,33 +79,33 @@ def test_rows_come_in_the_order_of_their_addresses(path: Path) -> None:
     table = open_table(str(path))
     for chosen in (order, order[:7], np.repeat(order[:5], 2), np.arange(5, 15)):
         with AddressReader(table, table.schema.fields) as rows:
-            found = rows.read(addresses[chosen])
-        wanted = everything.take(pa.array(chosen))
-        values = pa.Table.from_batches([found.values]).combine_chunks()
+            batch = rows.read(addresses[chosen])
+        expected = everything.take(pa.array(chosen))
+        values = pa.Table.from_batches([batch.values]).combine_chunks()
         for name in values.schema.names:
-            read = values[name].to_pylist()
+            column = values[name].to_pylist()
             if name == "blob":
                 # As a writer takes them: bytes, or where they are.
-                read = [None if one is None else one["data"] for one in read]
-            assert read == wanted[name].to_pylist(), name
-        assert found.row_ids.tolist() == wanted["_rowid"].to_pylist()
-        assert found.created.tolist() == wanted["_row_created_at_version"].to_pylist()
-        assert found.updated.tolist() == wanted["_row_last_updated_at_version"].to_pylist()
+                column = [None if value is None else value["data"] for value in column]
+            assert column == expected[name].to_pylist(), name
+        assert batch.row_ids.tolist() == expected["_rowid"].to_pylist()
+        assert batch.created.tolist() == expected["_row_created_at_version"].to_pylist()
+        assert batch.updated.tolist() == expected["_row_last_updated_at_version"].to_pylist()
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [(3, "deleted"), (20, "20 rows"), (9 << 32, "no fragment 9")]
+    ("address", "message"), [(3, "deleted"), (20, "20 rows"), (9 << 32, "no fragment 9")]
 )
-def test_rows_that_are_none(path: Path, address: int, said: str) -> None:
+def test_addresses_without_a_live_row(path: Path, address: int, message: str) -> None:
     table = open_table(str(path))
     with (
         AddressReader(table, table.schema.fields) as rows,
-        pytest.raises(InvalidInputError, match=said),
+        pytest.raises(InvalidInputError, match=message),
     ):
         rows.read(np.array([1, address], np.uint64))
 
 
-def test_moving_keeps_what_is_not_given(path: Path) -> None:
+def test_moved_rows_keep_columns_that_are_not_given(path: Path) -> None:
     before = contents(path)
     table = open_table(str(path))
     stable = table.manifest.flags.stable_row_ids
@@ -118,48 +118,48 @@ def test_moving_keeps_what_is_not_given(path: Path) -> None:
             values = pa.record_batch({"small": pa.array([7] * len(few), pa.uint8())})
             mover.move(addresses[few], values)
         moved.append(mover.finish())
-    assert sum(one.num_rows for one in moved) == len(chosen)
-    rows = union((one.rows for one in moved), disjoint=True)
+    assert sum(part.num_rows for part in moved) == len(chosen)
+    rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, LocalRunner(True), rows=rows)
-    fragments = tuple(one for part in moved for one in part.fragments)
-    ids = [one.id for one in table.schema.fields if one.name == "small"]
+    fragments = tuple(fragment for part in moved for fragment in part.fragments)
+    ids = [field.id for field in table.schema.fields if field.name == "small"]
     result = UpdateResult(fragments, tuple(deletions))
     commit_rows(table, update_operation(table, [result], ids, "rows"))
 
     lance.dataset(path).validate()
     after = contents(path).sort_by("id")
     small = [7 if n % 3 == 0 else n % 250 for n in before["id"].to_pylist()]
-    wanted: dict[str, Any] = {name: before[name].to_pylist() for name in before.schema.names}
-    wanted["small"] = small
+    expected: dict[str, Any] = {name: before[name].to_pylist() for name in before.schema.names}
+    expected["small"] = small
     for name in open_dataset(str(path)).schema.names:
-        assert after[name].to_pylist() == wanted[name], name
+        assert after[name].to_pylist() == expected[name], name
     if stable:
-        assert after["_rowid"].to_pylist() == wanted["_rowid"]
+        assert after["_rowid"].to_pylist() == expected["_rowid"]
         created = "_row_created_at_version"
-        assert after[created].to_pylist() == wanted[created]
+        assert after[created].to_pylist() == expected[created]
         version = table.version + 1
         updated = [
             version if n % 3 == 0 else old
-            for n, old in zip(wanted["id"], wanted["_row_last_updated_at_version"], strict=True)
+            for n, old in zip(expected["id"], expected["_row_last_updated_at_version"], strict=True)
         ]
         assert after["_row_last_updated_at_version"].to_pylist() == updated
     of_pylance = lance.dataset(path).to_table(["id", "small", "money"]).sort_by("id")
-    assert of_pylance["money"].to_pylist() == wanted["money"]
+    assert of_pylance["money"].to_pylist() == expected["money"]
 
 
-def test_new_rows_go_to_fragments_of_their_own(path: Path) -> None:
+def test_inserted_rows_go_to_separate_fragments(path: Path) -> None:
     table = open_table(str(path))
     mover = RowRewriter(table, table.schema, table.schema.names, tag=b"")
     values = open_dataset(str(path)).to_table(blob_handling="all_binary").to_batches()[0]
     mover.insert(values)
     mover.move(np.array([1], np.uint64), values.slice(1, 1))
-    mover.mark(np.array([2, (1 << 32) + 1], np.uint64))
+    mover.mark_deleted(np.array([2, (1 << 32) + 1], np.uint64))
     moved = mover.finish()
     assert (moved.num_rows, moved.num_inserted) == (1, values.num_rows)
-    assert [one.physical_rows for one in moved.inserted] == [values.num_rows]
-    assert [one.physical_rows for one in moved.fragments] == [1]
-    found = union([moved.rows], disjoint=True)
-    assert {number: list(rows) for number, rows in found.items()} == {0: [1, 2], 1: [1]}
+    assert [fragment.physical_rows for fragment in moved.inserted] == [values.num_rows]
+    assert [fragment.physical_rows for fragment in moved.fragments] == [1]
+    offsets = union_rows([moved.rows], disjoint=True)
+    assert {number: list(rows) for number, rows in offsets.items()} == {0: [1, 2], 1: [1]}
 
 
 def test_a_row_moves_once(path: Path) -> None:
@@ -176,6 +176,6 @@ def test_a_row_moves_once(path: Path) -> None:
     from pyroaring import BitMap
 
     parts = [{3: encode_bitmap(BitMap([1, 2]))}, {3: encode_bitmap(BitMap([2, 5]))}]
-    assert union(parts, disjoint=False) == {3: BitMap([1, 2, 5])}
+    assert union_rows(parts, disjoint=False) == {3: BitMap([1, 2, 5])}
     with pytest.raises(InvalidInputError, match=str((3 << 32) + 2)):
-        union(parts, disjoint=True)
+        union_rows(parts, disjoint=True)

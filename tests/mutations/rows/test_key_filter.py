@@ -1,4 +1,4 @@
-"""Filters of inserted keys: the same bits as pylance sets, so that each notices the keys of the other."""
+"""Filters of inserted keys have the same bits as those of pylance, so both detect conflicts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("text", KNOWN, ids=len)
-def test_hashes_are_those_that_are_known(text: bytes) -> None:
+def test_hashes_of_the_reference_implementation(text: bytes) -> None:
     rows = np.frombuffer(text * 2, np.uint8).reshape(2, len(text))
     assert xxh64(rows).tolist() == [KNOWN[text]] * 2
 
 
-def noted(path: Path, keys: dict[str, pa.Array]) -> tuple[tuple[int, ...], BloomFilter]:
-    """Have pylance insert keys, and return the filter that it notes."""
+def filter_of_pylance(path: Path, keys: dict[str, pa.Array]) -> tuple[tuple[int, ...], BloomFilter]:
+    """Insert keys with pylance, and return the filter that it records."""
     fields = [
         pa.field(name, column.type, nullable=False, metadata=PRIMARY_KEY)
         for name, column in keys.items()
@@ -63,17 +63,17 @@ LENGTHS = pa.array(["x" * n + "é" * (n % 3) for n in range(71)])
     ids=["int64", "int32", "uint64", "string", "binary", "composite"],
 )
 def test_the_bits_are_those_of_pylance(tmp_path: Path, keys: dict[str, pa.Array]) -> None:
-    field_ids, theirs = noted(tmp_path / "t", keys)
+    field_ids, theirs = filter_of_pylance(tmp_path / "t", keys)
     batch = pa.record_batch(keys)
-    whole = KeyFilter([column.type for column in keys.values()])
-    whole.add(batch)
-    assert whole.inserted(field_ids).keys == theirs
+    complete = KeyFilter([column.type for column in keys.values()])
+    complete.add(batch)
+    assert complete.inserted(field_ids).keys == theirs
     parts = [KeyFilter([column.type for column in keys.values()]) for _ in range(2)]
     parts[0].add(batch.slice(0, 1))
     parts[1].add(batch.slice(1))
     parts[0].merge(parts[1])
-    assert parts[0].inserted(field_ids) == whole.inserted(field_ids)
-    assert parts[0].num_keys == whole.num_keys == batch.num_rows
+    assert parts[0].inserted(field_ids) == complete.inserted(field_ids)
+    assert parts[0].num_keys == complete.num_keys == batch.num_rows
 
 
 def test_keys_without_bytes_may_be_any() -> None:
@@ -84,13 +84,13 @@ def test_keys_without_bytes_may_be_any() -> None:
     assert set(filter_.inserted([0]).keys.bitmap) == {0xFF}  # type: ignore[union-attr]
 
 
-def test_keys_with_a_null_are_not_noted() -> None:
+def test_keys_with_a_null_are_not_added() -> None:
     filter_ = KeyFilter([pa.int64(), pa.string()])
     filter_.add(pa.record_batch({"a": [1, None], "b": pa.array([None, "x"])}))
     assert filter_.num_keys == 0
-    one, other = KeyFilter([pa.int64()]), KeyFilter([pa.int64()])
-    one.add(pa.record_batch({"a": [None, 1]}))
-    other.add(pa.record_batch({"a": [2]}))
-    assert not one.inserted([0]).may_meet(other.inserted([0]))
-    other.add(pa.record_batch({"a": [1]}))
-    assert one.inserted([0]).may_meet(other.inserted([0]))
+    first, second = KeyFilter([pa.int64()]), KeyFilter([pa.int64()])
+    first.add(pa.record_batch({"a": [None, 1]}))
+    second.add(pa.record_batch({"a": [2]}))
+    assert not first.inserted([0]).may_meet(second.inserted([0]))
+    second.add(pa.record_batch({"a": [1]}))
+    assert first.inserted([0]).may_meet(second.inserted([0]))

@@ -1,4 +1,4 @@
-"""Changes that are planned anew after others have changed the columns that they are about."""
+"""Mutations that are planned again after another client changed their columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(dataset: Dataset) -> Dataset:
 
 
 @pytest.mark.parametrize(("change", "name", "expected"), [(cast, "a", 0), (add, "d", 1)])
-def test_nothing_is_kept_that_was_computed_of_another_column(
+def test_values_computed_from_another_column_are_discarded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Dataset], Dataset],
@@ -53,9 +53,9 @@ def test_nothing_is_kept_that_was_computed_of_another_column(
         return commit(*given, **named)
 
     monkeypatch.setattr(columns, "commit_columns", overtaken)
-    found = change(dataset).to_table()
-    assert found["x"].to_pylist() == [1, 2, 3, 1]
-    assert found[name].to_pylist() == [10 + expected, 20 + expected, 30 + expected, 10 + expected]
+    table = change(dataset).to_table()
+    assert table["x"].to_pylist() == [1, 2, 3, 1]
+    assert table[name].to_pylist() == [10 + expected, 20 + expected, 30 + expected, 10 + expected]
 
 
 def not_null(dataset: Dataset) -> None:
@@ -68,12 +68,12 @@ def required(dataset: Dataset) -> None:
 
 
 def another(dataset: Dataset) -> None:
-    """One that gets the id of a column that was dropped."""
+    """Drop a column and add one that gets the same field id."""
     dataset.drop_columns(["v"]).add_columns({"age": pa.scalar(30, pa.int64())})
 
 
 @pytest.mark.parametrize("others", [not_null, required, another])
-def test_a_part_is_not_overwritten_by_rows_of_other_columns(
+def test_a_partial_overwrite_refuses_changed_columns(
     tmp_path: Path, others: Callable[[Dataset], None]
 ) -> None:
     uri = str(tmp_path / "t")
@@ -87,29 +87,29 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
         writer.write(batch)
     others(dataset)
     before = open_dataset(uri)
-    with pytest.raises(CommitConflictError, match=r"while this overwrite was under way; write"):
+    with pytest.raises(CommitConflictError, match=r"while this overwrite was running; write"):
         commit_again(job, writer.finish())
     after = open_dataset(uri)
     assert after.version == before.version
     assert after.to_table() == before.to_table()
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 def test_an_index_does_not_cover_the_first_values_of_a_column(
-    tmp_path: Path, kind: str, stable: bool
+    tmp_path: Path, index_type: str, stable: bool
 ) -> None:
-    """It was built while the column had none."""
+    """The index was built while the column had no values."""
     uri, copy = str(tmp_path / "t"), str(tmp_path / "c")
     rows = pa.table({"id": pa.array(range(4))})
     lance_spark.write_dataset(rows, uri, enable_stable_row_ids=stable)
     dataset = open_dataset(uri).add_columns(pa.field("c", pa.int64()))
     shutil.copytree(uri, copy)
-    lance.dataset(copy).create_scalar_index("c", kind)
+    lance.dataset(copy).create_scalar_index("c", index_type)
     index = indexes.section_of(open_dataset(copy)._table.manifest).indices[0]
     shutil.copytree(f"{copy}/_indices", f"{uri}/_indices")
     dataset.update({"c": 5}, [("id", "==", 2)], mode="columns")
-    made = Dataset.commit(uri, CreateIndex((index,)), dataset.version)
-    assert made.to_table(filter="c = 5")["id"].to_pylist() == [2]
+    indexed = Dataset.commit(uri, CreateIndex((index,)), dataset.version)
+    assert indexed.to_table(filter="c = 5")["id"].to_pylist() == [2]
     assert lance.dataset(uri).to_table(filter="c = 5")["id"].to_pylist() == [2]
-    assert made.delete([("c", "==", 5)]).count_rows() == 3
+    assert indexed.delete([("c", "==", 5)]).count_rows() == 3

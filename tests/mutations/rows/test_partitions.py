@@ -1,4 +1,4 @@
-"""Combinations of values: which there are, and which rows have one of them, judged by Python's sets."""
+"""Combinations of values, and the rows that have one of them, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rows.partitions import (
-    MOST_PARTITIONS,
+    MAX_PARTITIONS,
     InPartitions,
     Partitions,
     partition_columns,
 )
 
-KINDS: dict[pa.DataType, list[Any]] = {
+VALUES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [-128, 0, 127],
     pa.uint64(): [0, 1, 2**64 - 1],
     pa.string(): ["", "a", "é", "a "],
@@ -31,46 +31,46 @@ KINDS: dict[pa.DataType, list[Any]] = {
     pa.decimal128(10, 2): [Decimal("0.00"), Decimal("-1.10")],
     pa.dictionary(pa.int8(), pa.string()): ["x", "y", "z"],
 }
-ROW = st.tuples(*(st.sampled_from([None, *values]) for values in KINDS.values()))
+ROW = st.tuples(*(st.sampled_from([None, *values]) for values in VALUES.values()))
 
 
 def batch_of(rows: list[tuple[Any, ...]], width: int) -> pa.RecordBatch:
-    kinds = list(KINDS)[:width]
-    arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
-    return pa.RecordBatch.from_arrays(arrays, names=[f"c{at}" for at in range(width)])
+    dtypes = list(VALUES)[:width]
+    arrays = [pa.array([row[column] for row in rows], dtype) for column, dtype in enumerate(dtypes)]
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{column}" for column in range(width)])
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(ROW, min_size=1, max_size=30),
     st.lists(ROW, max_size=40),
-    st.integers(1, len(KINDS)),
+    st.integers(1, len(VALUES)),
     st.integers(1, 29),
 )
 def test_rows_with_the_same_values(
-    wanted: list[tuple[Any, ...]], asked: list[tuple[Any, ...]], width: int, cut: int
+    given_rows: list[tuple[Any, ...]], tested_rows: list[tuple[Any, ...]], width: int, cut: int
 ) -> None:
-    asked = [*asked, *wanted[:3]]
-    schema = Schema.from_arrow(batch_of(wanted, width).schema)
+    tested_rows = [*tested_rows, *given_rows[:3]]
+    schema = Schema.from_arrow(batch_of(given_rows, width).schema)
     columns = partition_columns(schema, schema.names, "t")
-    whole = Partitions(columns)
-    for part in (wanted[:cut], wanted[cut:]):
+    collected = Partitions(columns)
+    for part in (given_rows[:cut], given_rows[cut:]):
         other = Partitions(columns)
         if part:
             other(batch_of(part, width))
         values = other.values()
         assert (values is None) == (not part)
         if values is not None:
-            whole.merge(values)
-    values = whole.values()
+            collected.merge(values)
+    values = collected.values()
     assert values is not None
-    known = {row[:width] for row in wanted}
-    assert values.num_rows == len(known)
+    combinations = {row[:width] for row in given_rows}
+    assert values.num_rows == len(combinations)
     condition = InPartitions(columns, values)
-    expected = [row[:width] in known for row in asked]
-    assert condition.holds(batch_of(asked, width)).to_pylist() == expected
-    assert condition.negated().holds(batch_of(asked, width)).to_pylist() == [
-        not one for one in expected
+    expected = [row[:width] in combinations for row in tested_rows]
+    assert condition.holds(batch_of(tested_rows, width)).to_pylist() == expected
+    assert condition.negated().holds(batch_of(tested_rows, width)).to_pylist() == [
+        not value for value in expected
     ]
 
 
@@ -93,16 +93,18 @@ def test_statistics_are_asked_for_each_column() -> None:
 def test_too_many() -> None:
     columns = partition_columns(Schema.from_arrow(pa.schema([("a", pa.int64())])), ["a"], "t")
     partitions = Partitions(columns)
-    partitions(pa.record_batch({"a": pa.array(range(MOST_PARTITIONS))}))
-    partitions(pa.record_batch({"a": pa.array(range(MOST_PARTITIONS))}))
-    with pytest.raises(InvalidInputError, match=f"more than {MOST_PARTITIONS} combinations"):
+    partitions(pa.record_batch({"a": pa.array(range(MAX_PARTITIONS))}))
+    partitions(pa.record_batch({"a": pa.array(range(MAX_PARTITIONS))}))
+    with pytest.raises(InvalidInputError, match=f"more than {MAX_PARTITIONS} combinations"):
         partitions(pa.record_batch({"a": pa.array([-1])}))
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int8()), pa.struct([("x", pa.int8())])])
-def test_columns_that_make_no_partitions(kind: pa.DataType) -> None:
-    schema = Schema.from_arrow(pa.schema([("a", kind)]))
-    with pytest.raises(InvalidOptionError, match=r"'a' .* makes no partitions"):
+@pytest.mark.parametrize(
+    "dtype", [pa.float64(), pa.list_(pa.int8()), pa.struct([("x", pa.int8())])]
+)
+def test_columns_that_cannot_define_partitions(dtype: pa.DataType) -> None:
+    schema = Schema.from_arrow(pa.schema([("a", dtype)]))
+    with pytest.raises(InvalidOptionError, match=r"'a' .* cannot define partitions"):
         partition_columns(schema, ["a"], "t")
     with pytest.raises(InvalidOptionError, match="no column 'b'"):
         partition_columns(schema, ["b"], "t")

@@ -1,4 +1,4 @@
-"""Changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+"""Mutations that select rows by address fail after another client moved the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def values(uri: str) -> dict[int, int]:
-    """Of v by id, as pylance finds them in a table that it finds sound."""
+    """Return the values of v by id, as pylance reads them; it validates the table first."""
     dataset = lance.dataset(uri)
     dataset.validate()
     return {row["id"]: row["v"] for row in dataset.to_table(["id", "v"]).to_pylist()}
@@ -102,12 +102,12 @@ MOVES = [compaction, pylances_compaction, update, update_of_all, pylances_update
 
 @pytest.mark.parametrize("other", MOVES)
 @pytest.mark.parametrize("change", [*FILTERS, *NUMBERS])
-def test_rows_that_moved_are_not_passed_over(uri: str, change: Change, other: Other) -> None:
+def test_moved_rows_are_not_ignored(uri: str, change: Change, other: Other) -> None:
     dataset = open_dataset(uri)
     other(uri)
     before, version = values(uri), open_dataset(uri).version
     with pytest.raises(
-        CommitConflictError, match=r"moved or removed by others.*find the"
+        CommitConflictError, match=r"moved or removed by another client.*find the"
     ) as caught:
         change(dataset)
     assert not caught.value.retryable
@@ -125,7 +125,7 @@ def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
 
 
 @pytest.mark.parametrize("change", [by_addresses, by_positions])
-def test_stable_ids_do_not_make_places_stay(tmp_path: Path, change: Change) -> None:
+def test_addresses_change_with_stable_row_ids(tmp_path: Path, change: Change) -> None:
     uri = str(new_table(tmp_path / "t", enable_stable_row_ids=True))
     dataset = open_dataset(uri)
     update(uri)
@@ -144,7 +144,7 @@ def pylances_deletion(uri: str) -> None:
 
 @pytest.mark.parametrize("other", [deletion, pylances_deletion])
 @pytest.mark.parametrize("change", [by_sql, address_of, id_of, *NUMBERS])
-def test_rows_that_were_deleted_are_passed_over(uri: str, change: Change, other: Other) -> None:
+def test_deleted_rows_are_ignored(uri: str, change: Change, other: Other) -> None:
     dataset = open_dataset(uri)
     other(uri)
     change(dataset)
@@ -161,7 +161,7 @@ def new_column(uri: str) -> None:
 
 
 def rows_elsewhere(uri: str) -> None:
-    """Appended, then moved; and new values, for which all has to be planned again."""
+    """Append rows and move them; then write new values, so that the change is planned again."""
     dataset = lance_spark.write_dataset(pa.table({"id": [8, 9], "v": [0, 0]}), uri, "append")
     dataset.update({"v": 8}, [("id", "==", 8)])
     new_values(uri)
@@ -184,12 +184,14 @@ def test_another_row_of_the_fragment_may_move(uri: str) -> None:
     assert values(uri) == {0: 0, 2: 7, 3: 0, 4: 0, 5: 0}
 
 
-def test_what_nobody_can_tell_any_more(uri: str) -> None:
-    """The version that says whether rows moved is cleaned up."""
+def test_a_removed_version_counts_as_moved_rows(uri: str) -> None:
+    """Cleanup removed the version that records whether rows moved."""
     dataset = open_dataset(uri)
     deletion(uri)
     new_values(uri)
-    (manifest,) = (one for one in Path(uri, "_versions").glob("*.manifest") if is_version(one, 2))
+    (manifest,) = (
+        path for path in Path(uri, "_versions").glob("*.manifest") if is_version(path, 2)
+    )
     manifest.unlink()
     before = values(uri)
     for change in (by_addresses, address_of):

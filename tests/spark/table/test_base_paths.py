@@ -185,7 +185,7 @@ def test_tiering(spark: Any, tmp_path: Path) -> None:
     assert table.moveFragments(str(path)).first().fragments_added == 0
     with pytest.raises(InvalidInputError, match="not both"):
         table.moveFragments("cold", "id < 4", fragment_ids=[3])
-    with pytest.raises(InvalidInputError, match="name or the path"):
+    with pytest.raises(InvalidInputError, match="a name or a path"):
         table.moveFragments("")
 
 

@@ -288,7 +288,7 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
         (lambda: table.reorderColumns("nothing"), "nothing"),
         (lambda: table.alterColumn("id", dataType="no type"), "is no type"),
         (lambda: table.alterColumn("word", dataType="int"), "word"),
-        (lambda: table.alterColumn("word"), "says nothing"),
+        (lambda: table.alterColumn("word"), "changes nothing"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             change()

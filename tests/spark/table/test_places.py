@@ -153,7 +153,7 @@ def test_rows_that_moved_are_not_passed_over(
 
     meanwhile(noted)
     with pytest.raises(
-        CommitConflictError, match=r"moved or removed by others.*find the"
+        CommitConflictError, match=r"moved or removed by another client.*find the"
     ) as caught:
         change(LanceTable.forPath(spark, str(path)), spark)
     assert not caught.value.retryable

@@ -199,7 +199,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
         ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
         (DYNAMIC, "needs the option partitionBy"),
         ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
-        ({**DYNAMIC, "partitionBy": "vector"}, "makes no partitions"),
+        ({**DYNAMIC, "partitionBy": "vector"}, "cannot define partitions"),
         ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),
         (
             {"replaceWhere": "day = 'b'", "mergeSchema": "true"},

@@ -553,11 +553,11 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path))
     for updates, text in (
         ({}, "at least"),
-        ({"id": "x"}, "is no int64"),
+        ({"id": "x"}, "is not a valid int64"),
         ({"id": None}, "must not be null"),
-        ({"_rowid": 3}, "about rows"),
-        ({"word": lambda r: [1] * r.num_rows}, "is no string"),
-        ({"word": lambda r: ["x"]}, "returns 1 for 30"),
+        ({"_rowid": 3}, "metadata column"),
+        ({"word": lambda r: [1] * r.num_rows}, "must return string"),
+        ({"word": lambda r: ["x"]}, "returns 1 values for 30"),
         ({"id": lambda r: pa.nulls(r.num_rows, pa.int64())}, "must not be null"),
     ):
         for mode in ("rows", "columns"):

@@ -25,7 +25,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.add import numbered
+from lance_spark.mutations.columns.add import with_new_ids
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
@@ -262,7 +262,7 @@ def _schema_of(
     from pyspark.sql.types import StructType
 
     arrow = to_arrow_schema(StructType(types.fields[1:]), marks)
-    return numbered(table, pa.schema([item.with_nullable(nullable) for item in arrow]))
+    return with_new_ids(table, pa.schema([item.with_nullable(nullable) for item in arrow]))
 
 
 def _missing(table: OpenTable, computation: Computation) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lance_spark.file.schema.schema import Field, Schema
-from lance_spark.mutations.columns.child_values import Path, check_apart, names_of, path_to
+from lance_spark.mutations.columns.child_values import Path, check_disjoint_paths, names_of, path_to
 from lance_spark.spark.table.dataframes import cast_to, to_column
 from lance_spark.spark.table.merge.clauses import quoted
 
@@ -59,7 +59,7 @@ def assigned_columns(
     for name, value in values.items():
         path = path_to(schema, name, find, alias)
         names = names_of(path)
-        check_apart(names, list(results), what)
+        check_disjoint_paths(names, list(results), what)
         results[names] = to_column(value, f"{what}[{name!r}]") if len(names) > 1 else value
         tops[names[0]] = path[0]
     return {

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.mutations.rows.delete import union
+from lance_spark.mutations.rows.delete import union_rows
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.rows.addresses import offsets_by_fragment
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
@@ -77,4 +77,4 @@ def find_rows(
 
     frame = matching(base, dataset, condition, fragments=fragments)
     parts = job.run_frame(frame.select(ROW_ADDRESS.name), FindRows(), "find rows", writes=False)
-    return union(parts, disjoint=False)
+    return union_rows(parts, disjoint=False)

@@ -24,7 +24,7 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import aborted_on_error
+from lance_spark.mutations.job_files import abort_on_error
 from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
@@ -101,7 +101,7 @@ class InsertRows:
             for piece in convert(batch.select(range(len(self.names)))):
                 writer.write(piece)
 
-        with aborted_on_error(writer.abort):
+        with abort_on_error(writer.abort):
             with BackgroundWriter(write) as behind:
                 for batch in batches:
                     if batch.num_rows:

@@ -15,7 +15,12 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.reorder import Reorder, Reordered, commit_reordered, groups_of
+from lance_spark.mutations.compaction.reorder import (
+    Reorder,
+    Reordered,
+    commit_reordered,
+    plan_reorder,
+)
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.jobs.task_number import task_number
@@ -123,7 +128,7 @@ def sort_rows(
     names = dataframes.resolved(base, dataset, dataframes.named_in(dataset, *columns), *columns)
     placement = placement_of(table)
     written = []
-    for group in groups_of(table, excluded | frozenset(options.excluded_fragment_ids)):
+    for group in plan_reorder(table, excluded | frozenset(options.excluded_fragment_ids)):
         rows = sum(item.num_rows for item in group)
         partitions = max(round(rows / options.target_rows(group)), 1)
         ids = [item.id for item in group]

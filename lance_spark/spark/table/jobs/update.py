@@ -29,7 +29,7 @@ from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import aborted_on_error
+from lance_spark.mutations.job_files import abort_on_error
 from lance_spark.mutations.rewrite.row_reader import hides_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.merge import commit_moved
@@ -89,7 +89,7 @@ class MoveRows:
         given = Schema(tuple(field for field in table.schema.fields if field.name in chosen))
         incoming = InputConverter(input_schema(given), self.names)
         mover = RowRewriter(table, table.schema, self.names, tag=self.tag, first=task_number())
-        with aborted_on_error(mover.abort):
+        with abort_on_error(mover.abort):
             for batch in batches:
                 addresses = addresses_of(batch)
                 position = 0

@@ -23,7 +23,7 @@ from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import aborted_on_error
+from lance_spark.mutations.job_files import abort_on_error
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.key_filter import KeyFilter
@@ -100,7 +100,7 @@ class MergeRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Merged]:
         """Write the rows of all batches."""
         rows = _Rows(self)
-        with aborted_on_error(rows.abort):
+        with abort_on_error(rows.abort):
             for batch in batches:
                 if batch.num_rows:
                     rows.take(batch)
@@ -164,7 +164,7 @@ class _Rows:
             return
         step = self._work.steps[number]
         if step.action is Action.DELETE:
-            self._mover.mark(addresses[rows])
+            self._mover.mark_deleted(addresses[rows])
             self._deleted += len(rows)
             return
         chosen = _rows_of(values.select(step.names), rows)
