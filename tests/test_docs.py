@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lance_spark.spark.options import names
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")])
 #: Code spans that are paths of this repository.
@@ -81,3 +83,11 @@ def test_the_map_names_functions_that_exist() -> None:
         if not _defines(ROOT / "lance_spark" / f"{module}.py", name)
     ]
     assert missing == []
+
+
+def test_the_options_page_has_a_row_for_every_option() -> None:
+    rows = (ROOT / "docs" / "reference" / "options.md").read_text()
+    spelled = {name.lower().replace("_", "") for name in re.findall(r"`([^`]+)`", rows)}
+    # The optimizer rule sets it, not a user.
+    listed = {*names.READ_NAMES, *names.WRITE_NAMES} - {"session_settings"}
+    assert {name for name in listed if name.replace("_", "") not in spelled} == set()

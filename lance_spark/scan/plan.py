@@ -80,8 +80,9 @@ def pack(
     ----------
     fragments : sequence of Fragment
     target_rows : int
-        Rows that a group aims at; at least 1. A group has at most 1.5 times as many. Only the last
-        group may have less than half.
+        Rows that a group aims at; at least 1. A group has at most 1.5 times as many, and less than
+        4,096 more, because fragments are cut at multiples of that. Only the last group may have
+        less than half.
     whole : bool
         Whether fragments are not cut, however large.
 

@@ -201,7 +201,8 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         "",
         "| outcome | what happens | what to do |",
         "| --- | --- | --- |",
-        "| ok | the change is committed on top of the other one; both are kept | nothing |",
+        "| ok, ok (rebase) | the change is committed on top of the other one; both are kept. A rebase "
+        "also merges the deletions of both | nothing |",
         "| retry | the change is planned and run again on the newest version. If the attempts are used "
         "up, `CommitConflictError` with `retryable=True` | run the job again, or raise "
         "`conflict_retries` |",
