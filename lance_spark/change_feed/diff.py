@@ -163,7 +163,7 @@ def changes_of(
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     operation = None if transaction is None else transaction.operation
-    kind = None if operation is None else operation.kind
+    kind = None if operation is None else operation.name
     changes: tuple[ChangedRows, ...] = ()
     if kind not in NO_ROWS:
         changes = tuple(_Diff(paths, before, after, operation).changes())
@@ -194,7 +194,7 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
     for version in range(first, last + 1):
         after = _read(table, version)
         transaction = read_transaction(table.store, after)
-        cloned = transaction is not None and transaction.operation.kind == "clone"
+        cloned = transaction is not None and transaction.operation.name == "clone"
         if before is None and cloned and after.branch is not None:
             # A branch begins with the rows of the version that it was made of.
             before = after
@@ -219,7 +219,7 @@ def manifest_before(table: OpenTable, version: int) -> Manifest | None:
         return _read(table, version - 1)
     except VersionNotFoundError:
         made = read_transaction(table.store, _read(table, version))
-        if made is not None and made.operation.kind == "clone":
+        if made is not None and made.operation.name == "clone":
             return None
         raise
 
@@ -264,7 +264,7 @@ class _Diff:
         self._new_paths = paths
         self._old_paths = paths if before is None else paths.with_bases(before.base_paths)
         self._operation = operation
-        self._kind = "" if operation is None else operation.kind
+        self._kind = "" if operation is None else operation.name
         old = () if before is None else counted_fragments(self._old_paths, before)
         self._old = {item.id: item for item in old}
         self._new = {item.id: item for item in counted_fragments(paths, after)}

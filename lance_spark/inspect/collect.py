@@ -335,7 +335,7 @@ def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVe
     return PastVersion(
         manifest.version,
         manifest.timestamp,
-        "" if transaction is None else transaction.operation.kind,
+        "" if transaction is None else transaction.operation.name,
         properties,
         None if transaction is None else transaction.read_version,
         numbers["total_fragments"],

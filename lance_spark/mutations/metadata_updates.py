@@ -64,7 +64,7 @@ def update_config(
     """
     maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
     updates = {
-        name: map_update(values, replace=replace, what=name)
+        name: map_update(values, replace=replace, label=name)
         for name, values in maps.items()
         if values is not None
     }
@@ -73,7 +73,7 @@ def update_config(
         fields = {}
         for path, values in (field_metadata or {}).items():
             node = current.schema.path(path)
-            update = map_update(values, replace=replace, what=f"metadata of {path}")
+            update = map_update(values, replace=replace, label=f"metadata of {path}")
             _check_key(node, update, path)
             fields[node[-1].id] = update
         return UpdateConfig(**updates, field_metadata=fields)

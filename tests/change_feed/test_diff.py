@@ -77,7 +77,7 @@ class Told(History):
         assert applied(rows, told) == multiset(new.to_table(columns))
         transaction = new.read_transaction(version)
         assert transaction is not None
-        kind = transaction.operation.kind
+        kind = transaction.operation.name
         self.counts[f"told {kind}"] += told.num_rows
         if kind in NO_ROWS:
             assert told.num_rows == 0

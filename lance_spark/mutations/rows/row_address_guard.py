@@ -82,7 +82,7 @@ class RowAddressGuard:
         read = 0
         for manifest, transaction in manifests_with_transactions(table.store, located):
             operation = None if transaction is None else transaction.operation
-            kind = "" if operation is None else operation.kind
+            kind = "" if operation is None else operation.name
             self._note(operation, f"version {manifest.version} ({kind or 'unknown operation'})")
             read += 1
         if read != table.version - self._seen:
@@ -126,9 +126,9 @@ class RowAddressGuard:
     def _note(self, operation: Operation | None, told: str) -> None:
         for number in _left_by(operation, self._fragments):
             self.left.setdefault(number, told)
-        if operation is None or operation.kind not in _ROW_CHANGES or self._shifted is not None:
+        if operation is None or operation.name not in _ROW_CHANGES or self._shifted is not None:
             return
-        if operation.kind == "delete" or operation.moves_rows:
+        if operation.name == "delete" or operation.moves_rows:
             self._shifted = told if operation.touched_fragments & self._fragments else None
 
 
@@ -157,4 +157,4 @@ def _left_by(operation: Operation | None, fragments: frozenset[int]) -> Collecti
         return fragments & operation.touched_fragments if moves else ()
     if isinstance(operation, Merge):
         return fragments - {fragment.id for fragment in operation.fragments}
-    return () if operation is not None and operation.kind in _STAY else fragments
+    return () if operation is not None and operation.name in _STAY else fragments

@@ -215,7 +215,7 @@ class StreamPlan:
                 except VersionNotFoundError:
                     return False
                 self._operations[number] = (
-                    None if transaction is None else transaction.operation.kind
+                    None if transaction is None else transaction.operation.name
                 )
             if starts_life(self._operations[number]):
                 return False
@@ -284,7 +284,7 @@ class StreamPlan:
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
         operation = None if transaction is None else transaction.operation
-        kind = "" if operation is None else operation.kind
+        kind = "" if operation is None else operation.name
         # The first version of a branch has no new rows.
         if kind in _NOTHING_NEW or (kind == "clone" and manifest.branch is not None):
             return Part(manifest)
@@ -383,7 +383,7 @@ def _share(changed: ChangedRows) -> int:
 def _only_adds(operation: Operation | None) -> bool:
     if isinstance(operation, Update):
         return not operation.touched_fragments
-    return operation is not None and operation.kind == "merge"
+    return operation is not None and operation.name == "merge"
 
 
 def _only_deletes(operation: Operation | None) -> bool:

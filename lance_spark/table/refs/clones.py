@@ -230,7 +230,7 @@ def _create(
     builder = ManifestBuilder(source.manifest, paths=source.paths)
     for fragment in builder.proto.fragments:
         row_ids.inline_external_sequences(fragment, source.paths)
-    operation.make(builder)
+    operation.apply_to_source(builder)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = source.manifest.flags.writes_transaction_files

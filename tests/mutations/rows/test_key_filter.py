@@ -91,6 +91,6 @@ def test_keys_with_a_null_are_not_noted() -> None:
     one, other = KeyFilter([pa.int64()]), KeyFilter([pa.int64()])
     one.add(pa.record_batch({"a": [None, 1]}))
     other.add(pa.record_batch({"a": [2]}))
-    assert not one.inserted([0]).may_meet(other.inserted([0]))
+    assert not one.inserted([0]).may_share_key(other.inserted([0]))
     other.add(pa.record_batch({"a": [1]}))
-    assert one.inserted([0]).may_meet(other.inserted([0]))
+    assert one.inserted([0]).may_share_key(other.inserted([0]))

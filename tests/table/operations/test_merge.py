@@ -195,18 +195,18 @@ def test_fragments_without_values(tmp_path: Path) -> None:
 
 
 def test_overlays_go_with_their_columns() -> None:
-    draft = ManifestBuilder(None)
-    draft.proto.fields.add(id=0, name="a", parent_id=-1)
-    fragment = draft.proto.fragments.add(id=3, physical_rows=1)
+    builder = ManifestBuilder(None)
+    builder.proto.fields.add(id=0, name="a", parent_id=-1)
+    fragment = builder.proto.fragments.add(id=3, physical_rows=1)
     fragment.files.add(path="f", fields=[0, 1, -3])
     for number in (0, 1, schema_changes.TOMBSTONE):
         fragment.overlays.add(data_file=table_pb2.DataFile(path=f"o{number}", fields=[number]))
-    schema_changes.drop_dead_files(draft)
-    assert [one.data_file.path for one in draft.proto.fragments[0].overlays] == ["o0"]
-    draft.proto.fields[0].id = 7
-    schema_changes.drop_dead_files(draft)
-    assert not draft.proto.fragments[0].overlays
-    assert [file.path for file in draft.proto.fragments[0].files] == ["f"]
+    schema_changes.drop_dead_files(builder)
+    assert [one.data_file.path for one in builder.proto.fragments[0].overlays] == ["o0"]
+    builder.proto.fields[0].id = 7
+    schema_changes.drop_dead_files(builder)
+    assert not builder.proto.fragments[0].overlays
+    assert [file.path for file in builder.proto.fragments[0].files] == ["f"]
 
 
 def test_columns_that_change_places(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_field_ids_that_were_promised_since(tmp_path: Path) -> None:
     patch(path, raise_flags(0, 1 << 15))
     with pytest.raises(OSError, match="activated after that version"):
         lance.dataset(str(path), version=1).restore()
-    with pytest.raises(UnsupportedFeatureError, match="never to use a field id again"):
+    with pytest.raises(UnsupportedFeatureError, match="never reuses a field id"):
         open_dataset(str(path), 1).restore()
     assert open_dataset(str(path), 2).restore().version == 3
 

@@ -260,15 +260,15 @@ def test_a_fragment_that_changed_unseen_is_not_replaced(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     for name in ("deletion_file", "files"):
-        draft = ManifestBuilder(open_table(uri).manifest)
-        found = draft.fragment(0)
+        builder = ManifestBuilder(open_table(uri).manifest)
+        found = builder.fragment(0)
         assert found is not None
         if name == "files":
             found.files[0].path = "other.lance"
         else:
             found.deletion_file.id = 7
         with pytest.raises(CommitConflictError, match="was changed"):
-            operation.apply(draft)
+            operation.apply(builder)
 
 
 def test_ids_must_be_reserved(tmp_path: Path) -> None:
@@ -300,21 +300,23 @@ def test_overlays_that_became_rows_make_older_indexes_forget(tmp_path: Path) -> 
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     (group,) = operation.groups
-    draft = ManifestBuilder(open_table(uri).manifest)
+    builder = ManifestBuilder(open_table(uri).manifest)
     old = group.old[0].to_proto()
     overlay = table_pb2.DataOverlayFile(committed_version=5)
     overlay.data_file.path = "overlay.lance"
     overlay.data_file.fields.append(0)
     old.overlays.append(overlay)
-    for found in [draft.fragment(0)]:
+    for found in [builder.fragment(0)]:
         assert found is not None
         found.CopyFrom(old)
     for at, (version, field) in enumerate([(4, 0), (5, 0), (4, 1)]):
-        index = draft.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
+        index = builder.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
         index.uuid.uuid = bytes([at]) * 16
         index.fragment_bitmap = _bitmap([0, 1, 2])
-    Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(draft)
-    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in draft.indices.indices]
+    Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(
+        builder
+    )
+    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in builder.indices.indices]
     assert found_bitmaps == [{2}, {0, 1, 2}, {0, 1, 2}]
 
 

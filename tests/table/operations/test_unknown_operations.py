@@ -22,18 +22,17 @@ from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.conflicts import Conflict
-from lance_spark.table.operations.metadata.unknown import OtherOperation
 from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
-from lance_spark.table.operations.registry import OPERATIONS, operation_of
+from lance_spark.table.operations.registry import OPERATIONS, UnknownOperation, operation_of
 from tests.support.tables.pylance_written import new_table, rows
 
 #: Field 116, wire type 2: a composite transaction.
 COMPOSITE = bytes([0xA2, 0x07, 2, 0x0A, 0])
 
 
-def composite() -> OtherOperation:
+def composite() -> UnknownOperation:
     made = operation_of(transaction_pb2.Transaction.FromString(COMPOSITE), "file")
-    assert isinstance(made, OtherOperation)
+    assert isinstance(made, UnknownOperation)
     return made
 
 

@@ -102,18 +102,18 @@ def test_bytes_in_metadata_survive() -> None:
     proto = table_pb2.Manifest()
     proto.schema_metadata["raw"] = b"\xff\x00"
     proto.schema_metadata["text"] = b"old"
-    draft = ManifestBuilder(None)
-    draft.proto.MergeFrom(proto)
-    UpdateConfig(schema_metadata=MapUpdate({"text": "new"})).apply(draft)
-    assert dict(draft.proto.schema_metadata) == {"raw": b"\xff\x00", "text": b"new"}
+    builder = ManifestBuilder(None)
+    builder.proto.MergeFrom(proto)
+    UpdateConfig(schema_metadata=MapUpdate({"text": "new"})).apply(builder)
+    assert dict(builder.proto.schema_metadata) == {"raw": b"\xff\x00", "text": b"new"}
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         (lambda d: d.update_field_metadata({"nope": {"a": "b"}}), "nope"),
-        (lambda d: d.update_config({"a": 1}), "no string"),
-        (lambda d: d.update_metadata({1: "a"}), "no string"),
+        (lambda d: d.update_config({"a": 1}), "a key must be a string"),
+        (lambda d: d.update_metadata({1: "a"}), "a key must be a string"),
         (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "not a string"),
         (
             lambda d: d.update_field_metadata(
@@ -138,7 +138,7 @@ def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
     base = read_latest(store)
     lance.dataset(str(path)).drop_columns(["word"])
     update = UpdateConfig(field_metadata={1: MapUpdate({"k": "v"})})
-    with pytest.raises(InvalidInputError, match="no field of the id 1"):
+    with pytest.raises(InvalidInputError, match="no field with the id 1"):
         commit(store, Transaction.new(1, update), base)
 
 
