@@ -16,7 +16,7 @@ import pytest
 from pyroaring import BitMap
 
 import lance_spark
-from lance_spark.change_feed.diff import NO_ROWS, changes_between
+from lance_spark.change_feed.diff import NO_ROW_CHANGES, changes_between
 from lance_spark.change_feed.tasks import FeedColumns, plan_changes
 from lance_spark.errors import CorruptTableError, SchemaMismatchError, VersionNotFoundError
 from lance_spark.proto import table_pb2, transaction_pb2
@@ -79,7 +79,7 @@ class Told(History):
         assert transaction is not None
         kind = transaction.operation.name
         self.counts[f"told {kind}"] += told.num_rows
-        if kind in NO_ROWS:
+        if kind in NO_ROW_CHANGES:
             assert told.num_rows == 0
         if self.common.stable and old is not None:
             self.check_pylance(uri, version, kind)
@@ -210,7 +210,7 @@ def test_a_fragment_with_more_rows_than_before(tmp_path: Path) -> None:
         done.updated_fragment_offset_bitmaps.clear()
 
     uri = forged(tmp_path, change)
-    what = "fragment 1 has 4294967295 rows, but 5 in the version before"
+    what = "fragment 1 has 4294967295 rows, but 5 in the previous version"
     with pytest.raises(CorruptTableError, match=what):
         feed(uri, 2, 2)
 
