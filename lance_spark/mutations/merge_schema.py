@@ -132,14 +132,14 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
         raise InvalidOptionError(
             f"{parse_uri(uri).display}: schemas are merged by appends; an overwrite replaces them"
         )
-    fit = _Fit(schema)
-    job = begin_write(uri, schema, fit=fit, **options)
-    if fit.merged is None:
+    chooser = _SchemaMerger(schema)
+    job = begin_write(uri, schema, choose_schema=chooser, **options)
+    if chooser.merged is None:
         return job
-    return job.with_strategy(MergeSchema(fit.merged))
+    return job.with_strategy(MergeSchema(chooser.merged))
 
 
-class _Fit:
+class _SchemaMerger:
     """Fits data to a table that gets the data's new columns.
 
     Attributes
