@@ -123,7 +123,7 @@ class LeafReader:
                 f"fewer than the file"
             )
         if not pieces:
-            return self._none()
+            return self._empty_rows()
         return _joined((yield from gather_plans(list(self._plans(pieces)))))
 
     def _plans(self, pieces: list[tuple[int, Rows]]) -> Iterator[ReadPlan[LeafRows]]:
@@ -213,7 +213,7 @@ class LeafReader:
             self._pages[number] = reader
         return reader
 
-    def _none(self) -> LeafRows:
+    def _empty_rows(self) -> LeafRows:
         no_lengths = np.zeros(0, np.int64)
         slots = (
             LayerSlots(0, None, no_lengths if step.is_list else None) for step in self._leaf.steps

@@ -193,9 +193,9 @@ def compress_values(
     it.
     """
     offsets = values.offsets.astype(np.int64)
-    nothing = compress(scheme, _NOTHING) if scheme == "lz4" else b""
+    empty_frame = compress(scheme, _NOTHING) if scheme == "lz4" else b""
     pieces = [
-        compress(scheme, values.data[start:end], level) if end > start else nothing
+        compress(scheme, values.data[start:end], level) if end > start else empty_frame
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
     result = bounds([len(piece) for piece in pieces])

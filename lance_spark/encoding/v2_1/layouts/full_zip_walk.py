@@ -72,7 +72,7 @@ class Entries:
     value_size: IndexArray
 
 
-def numbers_at(data: Bytes, places: IndexArray, width: int) -> IndexArray:
+def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
     """Return little-endian numbers of `width` bytes at any places; 0 for no bytes.
 
     Raises
@@ -80,12 +80,12 @@ def numbers_at(data: Bytes, places: IndexArray, width: int) -> IndexArray:
     CorruptFileError
         A place is too near the end, or a number does not fit 63 bits.
     """
-    numbers = np.zeros(places.shape, np.int64)
-    if width and places.size:
-        if int(places.max()) + width > len(data):
+    numbers = np.zeros(positions.shape, np.int64)
+    if width and positions.size:
+        if int(positions.max()) + width > len(data):
             raise CorruptFileError("an entry is cut off")
         for byte in range(width):
-            numbers |= data[places + byte].astype(np.int64) << (8 * byte)
+            numbers |= data[positions + byte].astype(np.int64) << (8 * byte)
         if int(numbers.min()) < 0:
             raise CorruptFileError("a 64-bit length is out of bounds")
     return numbers
@@ -103,13 +103,13 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
         raise CorruptFileError("a row has no entry")
     mask = (1 << grid.bits_def) - 1
     if grid.variable:
-        _, place, control, length = _walk(grid, data, starts, ends)
+        _, positions, control, length = _walk(grid, data, starts, ends)
         definition = control & mask
-        value_at = place + grid.control + np.where(definition == 0, grid.width, 0)
+        value_at = positions + grid.control + np.where(definition == 0, grid.width, 0)
         visible = definition <= grid.max_visible
         return Entries(control, value_at[visible], length[visible])
-    place, control = _fixed_entries(grid, data, starts, ends)
-    value_at = place.compress((control & mask) <= grid.max_visible)
+    positions, control = _fixed_entries(grid, data, starts, ends)
+    value_at = positions.compress((control & mask) <= grid.max_visible)
     value_at += grid.control
     return Entries(control, value_at, np.full(len(value_at), grid.width))
 
@@ -126,20 +126,20 @@ def _fixed_entries(
     plain = alone | (rest == 0)
     counts *= plain
     before = np.cumsum(counts) - counts
-    place = np.arange(int(counts.sum())) * stride
-    place += np.repeat(starts - before * stride, counts)
-    control = numbers_at(data, place, grid.control)
+    positions = np.arange(int(counts.sum())) * stride
+    positions += np.repeat(starts - before * stride, counts)
+    control = numbers_at(data, positions, grid.control)
     hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
     other = hidden != np.repeat(alone, counts)
     if plain.all() and not other.any():
-        return place, control
+        return positions, control
     row = np.repeat(np.arange(len(starts)), counts)
     plain[row[other]] = False
     kept, walked = plain[row], np.flatnonzero(~plain)
     number, places, controls, _ = _walk(grid, data, starts[walked], ends[walked])
     order = np.argsort(np.concatenate([row[kept], walked[number]]), kind="stable")
     return (
-        np.concatenate([place[kept], places])[order],
+        np.concatenate([positions[kept], places])[order],
         np.concatenate([control[kept], controls])[order],
     )
 
@@ -219,15 +219,15 @@ def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
 _Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]
 
 
-def _variable_step(grid: Grid, data: Bytes, at: IndexArray) -> _Step:
-    control = numbers_at(data, at, grid.control)
+def _variable_step(grid: Grid, data: Bytes, positions: IndexArray) -> _Step:
+    control = numbers_at(data, positions, grid.control)
     valid = (control & ((1 << grid.bits_def) - 1)) == 0
-    length = np.zeros(len(at), np.int64)
-    length[valid] = numbers_at(data, at[valid] + grid.control, grid.width)
+    length = np.zeros(len(positions), np.int64)
+    length[valid] = numbers_at(data, positions[valid] + grid.control, grid.width)
     if int(length.max(initial=0)) > len(data):
         raise CorruptFileError("an entry is longer than its row")
-    after = at + grid.control + np.where(valid, grid.width + length, 0)
-    return np.arange(len(at)), at, control, length, after
+    after = positions + grid.control + np.where(valid, grid.width + length, 0)
+    return np.arange(len(positions)), positions, control, length, after
 
 
 def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray, ahead: int) -> _Step:
