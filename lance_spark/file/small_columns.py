@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import is_plain
 from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ReadPlan
 
 #: Fewer columns are read one by one.
@@ -125,12 +125,12 @@ def read_together(
         chosen = yield from reader.read(range(num_rows * len(columns)))
     else:
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        wanted = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
+        value_rows = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
         if len(columns[0][0].pages) > 1:
             # Some pages may not contain a requested row.
-            chosen = yield from reader.read(wanted)
+            chosen = yield from reader.read(value_rows)
         else:
             every = yield from reader.read(range(num_rows * len(columns)))
-            chosen = every.take(pa.array(wanted))
+            chosen = every.take(pa.array(value_rows))
     # Each column is copied: a slice would keep the memory of all columns, also when pickled.
     return [pa.concat_arrays([chosen.slice(index * count, count)]) for index in range(len(columns))]

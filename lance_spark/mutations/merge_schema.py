@@ -25,7 +25,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.blobs.fields import new_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.retry import retry_on_conflict

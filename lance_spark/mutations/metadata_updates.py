@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, MissingFileError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
 from lance_spark.mutations.retry import at_version
 from lance_spark.storage.uri import parse_uri

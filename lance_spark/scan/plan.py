@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment

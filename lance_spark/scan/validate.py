@@ -27,7 +27,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.fragment.overlays import Overlays

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lance_spark.errors import SchemaMismatchError
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import is_json
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:

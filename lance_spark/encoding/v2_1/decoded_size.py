@@ -35,7 +35,7 @@ _BESIDE = 16
 Read = Callable[[ByteRange], Bytes]
 
 
-def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
+def max_decoded_bytes(page: PageMeta, read: Read | None = None) -> int | None:
     """Return at most how many bytes the values of a page of version 2.1 or 2.2 have; None if that
     is not known.
 

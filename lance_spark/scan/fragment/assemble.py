@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.row_size import nulls
 from lance_spark.table.fragments.fragment import Fragment
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.reader import PAGE_BYTES, FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blobs.loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
 from lance_spark.scan.fragment.fragment_files import FragmentFiles

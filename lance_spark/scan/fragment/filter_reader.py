@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.errors import EvaluationError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.selection import FilterResult

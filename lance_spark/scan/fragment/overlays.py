@@ -24,7 +24,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader, open_file
-from lance_spark.file.schema.schema import Field, alone
+from lance_spark.file.schema.field import Field, alone
 from lance_spark.table.fragments.files import Overlay
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths

@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.assemble import FieldPart
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique

@@ -24,10 +24,11 @@ from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
-from lance_spark.file.multi_file import JoinedReader, alike, can_join, most_bytes
+from lance_spark.file.multi_file import JoinedReader, alike, can_join, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.assemble import FieldPart, files_of, locate
 from lance_spark.scan.fragment.column_reader import MAX_WINDOW_ROWS, WINDOW_BYTES
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
@@ -230,7 +231,7 @@ class SmallFragmentScan:
             file = fragment.files[number]
             columns = dict(zip(file.fields, file.column_indices, strict=False))
             try:
-                total += most_bytes(reader, self._variable, columns)
+                total += max_column_bytes(reader, self._variable, columns)
             except LanceError:
                 # Too large for a run, so that it is read alone and the error names the file.
                 return WINDOW_BYTES + 1

@@ -11,7 +11,7 @@ import numpy as np
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 #: Bytes that are prefetched beyond the window in work, and one window more: as many requests as run
 #: at the same time, of their usual length.

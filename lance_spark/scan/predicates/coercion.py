@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.cast_bounds import bounded, order_of, places
 from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
 from lance_spark.scan.predicates.common_types import (

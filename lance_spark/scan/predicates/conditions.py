@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import flags_of
 from lance_spark.file.open import DataFileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 #: Returns the rows for which a comparison ``(field, op, value)`` can hold, in order; None if
 #: unknown.

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import EvaluationError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.comparison import column_at, widened
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.pruning.ranges import in_all, in_any

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.comparison import KERNELS, column_at
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.literals import to_array, to_scalar

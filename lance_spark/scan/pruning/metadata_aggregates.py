@@ -28,7 +28,8 @@ import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.file.schema.schema import Field, Schema, alone
+from lance_spark.file.schema.field import Field, alone
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.pruning import zone_maps

@@ -46,7 +46,7 @@ from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.rows import RowNumbers, runs_of
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.pruning.index_cache import all_rows, cached

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_spark.errors import SchemaMismatchError, naming
-from lance_spark.file.blobs.fields import given_as
+from lance_spark.file.blobs.fields import with_blobs_as_in
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
@@ -252,4 +252,4 @@ def check_types(
 
 def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
     source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
-    check_conversion(source, given_as(target, source), reading=False)
+    check_conversion(source, with_blobs_as_in(target, source), reading=False)

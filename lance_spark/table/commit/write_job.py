@@ -30,7 +30,8 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.append_schema import filled_by

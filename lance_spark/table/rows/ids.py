@@ -369,7 +369,7 @@ def _versions_of(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UIn
 def _read_column(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UInt64Array:
     # Imported here: only tables with sequences in data files need these modules.
     from lance_spark.file.open import open_file
-    from lance_spark.file.schema.schema import Field
+    from lance_spark.file.schema.field import Field
     from lance_spark.table.fragments.row_counts import check_row_count
 
     file = fragment.files[column_file_index(fragment, lineage)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import set_keys
+from lance_spark.file.schema.field import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import SCHEMA_METADATA, Operation
