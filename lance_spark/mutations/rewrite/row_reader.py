@@ -191,7 +191,7 @@ class RowReader:
             parsed = [
                 BlobDescriptors.of(leaf, name) for leaf in _leaves(places.column(name), field)
             ]
-            if any((item.kinds[item.live] == EXTERNAL).any() for item in parsed):
+            if any((item.storage_modes[item.live] == EXTERNAL).any() for item in parsed):
                 column = self._replaced(values.column(name), field, parsed)
                 values = values.set_column(values.schema.get_field_index(name), name, column)
         return values
@@ -208,7 +208,7 @@ class RowReader:
 
     def _input(self, data: pa.Array, places: BlobDescriptors) -> pa.Array:
         """Return bytes, and URIs in the place of those that are read from elsewhere."""
-        external = places.live & (places.kinds == EXTERNAL)
+        external = places.live & (places.storage_modes == EXTERNAL)
         ranged = external & (places.sizes != 0)
         keep = pa.array(
             np.where(places.live & ~external, np.arange(len(data)), 0), mask=~places.live | external

@@ -20,7 +20,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.cast_bounds import bounded, order_of, places
+from lance_spark.scan.predicates.cast_bounds import bounded, order_of, ordinals
 from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
 from lance_spark.scan.predicates.common_types import (
     NoCommonTypeError,
@@ -373,7 +373,7 @@ def _in_parts(
             values += [] if scalar is None else [scalar]
             continue
         try:
-            first, after = places(order, spark_type, value, settings)
+            first, after = ordinals(order, spark_type, value, settings)
         except (ValueError, OverflowError) as error:
             raise _not_compared(column, literal, str(error)) from None
         if after == first + 1:

@@ -185,7 +185,7 @@ class _ColumnStatistics:
         used = np.zeros(0, np.bool_)
         if zones is not None:
             fragment_of = of_trees.fragments_of(zones)
-            used = zones.known & np.isin(fragment_of, list(unknown))
+            used = zones.has_bounds & np.isin(fragment_of, list(unknown))
             unknown -= set(fragment_of[used].tolist())
         if not all(_is_all_null(fragments[index], path) for index in unknown):
             return None

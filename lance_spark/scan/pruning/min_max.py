@@ -44,8 +44,8 @@ def min_max(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar] | None:
     low, high = result["min"], result["max"]
     if pat.is_floating(dtype) and pc.any(pc.is_nan(values)).as_py():
         high = pa.scalar(math.nan, dtype)
-        rest = values.filter(pc.invert(pc.is_nan(values)))
-        low = pc.min_max(rest)["min"]
+        numbers = values.filter(pc.invert(pc.is_nan(values)))
+        low = pc.min_max(numbers)["min"]
         if not low.is_valid:
             low = high
     return low, high

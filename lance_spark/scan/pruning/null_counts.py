@@ -64,7 +64,7 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
         return 0, task
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
     all_valid: dict[int, bool] = {}
-    count, rest = 0, []
+    count, remaining = 0, []
     for piece in task.slices:
         fragment = piece.fragment
         if fragment.id not in all_valid:
@@ -76,8 +76,8 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
         if all_valid[fragment.id]:
             count += _live_rows(paths, piece)
         else:
-            rest.append(piece)
-    return count, replace(task, slices=tuple(rest))
+            remaining.append(piece)
+    return count, replace(task, slices=tuple(remaining))
 
 
 def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...]) -> bool:
