@@ -48,7 +48,7 @@ class Order(ABC):
 
     @abstractmethod
     def number(self, ordinal: int) -> Any:
-        """Return the value at an ordinal: a number; for dates days, for other times microseconds."""
+        """Return the value at an ordinal: a number; days of dates, microseconds of times."""
 
     @abstractmethod
     def scalar(self, ordinal: int) -> pa.Scalar:
@@ -60,7 +60,7 @@ class Order(ABC):
         return first, self.first(lambda ordinal: self.number(ordinal) > value)
 
     def first(self, holds: Callable[[int], bool]) -> int:
-        """Return the first ordinal from which on a condition holds; `high` + 1 if it never holds."""
+        """Return the first ordinal from which a condition holds; `high` + 1 if it never holds."""
         low, high = self.low, self.high + 1
         while low < high:
             middle = (low + high) // 2
@@ -96,7 +96,7 @@ class _Steps(Order):
 
 
 class _Floats(Order):
-    """Floats of 32 or 64 bits. Bits of positive floats are in order. Both zeros have one ordinal."""
+    """Floats of 32 or 64 bits. Bits of positive floats are ordered. Both zeros share an ordinal."""
 
     def __init__(self, dtype: pa.DataType) -> None:
         single = pat.is_float32(dtype)

@@ -234,8 +234,8 @@ class FolderRename:
                 return bool(self._fs.cat_file(path) == data)
         except OSError as error:
             # That nobody may look is no refusal of the rename.
-            told = scrub(f"{failure}; {error}", self._secrets)
-            raise StorageError(f"{posixpath.basename(path)}: {told}") from OSError(told)
+            message = scrub(f"{failure}; {error}", self._secrets)
+            raise StorageError(f"{posixpath.basename(path)}: {message}") from OSError(message)
         raise failure
 
     def _is_there(self, path: str) -> bool:
