@@ -234,14 +234,14 @@ class ManifestBuilder:
     def _set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Replace all fragments."""
         self._keep_max_fragment_id()
-        kept = list(fragments)
-        proto = table_pb2.Manifest(fragments=kept)
+        fragment_list = list(fragments)
+        proto = table_pb2.Manifest(fragments=fragment_list)
         # `_first_added` no longer separates the new fragments, so their ids are recorded.
         self._changed.update(item.id for item in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._positions = None
-        self._first_added = len(kept)
+        self._first_added = len(fragment_list)
 
     def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
         """Replace all columns.
@@ -419,8 +419,8 @@ class ManifestBuilder:
         if self._indices is not None:
             return any(index.covering_fields for index in self._indices.indices)
         # The section was not parsed, so it is unchanged.
-        known = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
-        return bool(known and self._index_section)
+        has_flag = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
+        return bool(has_flag and self._index_section)
 
     def _next_fragment_id(self) -> int:
         base = self.base

@@ -109,9 +109,9 @@ def expand_some(
         return _expand(encoding.fsst, part)
     dtype = pa.large_binary() if codes.offsets.itemsize == 8 else pa.binary()
     buffers = [None, pa.py_buffer(codes.offsets), pa.py_buffer(codes.data)]
-    taken = pa.Array.from_buffers(dtype, codes.num_values, buffers).take(pa.array(where))
-    _, offsets, data = taken.buffers()
-    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(taken) + 1)
+    selected = pa.Array.from_buffers(dtype, codes.num_values, buffers).take(pa.array(where))
+    _, offsets, data = selected.buffers()
+    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(selected) + 1)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return _expand(encoding.fsst, VariableWidthBlock(result, text))
 

@@ -262,7 +262,7 @@ def _candidates(
     following = np.append(lengths[1:], 0)
     pair_lengths = np.minimum(lengths + following, left)
     one_more = np.minimum(lengths + 1, left)
-    places = np.concatenate([positions, positions, positions, positions])
+    candidate_starts = np.concatenate([positions, positions, positions, positions])
     sizes = np.concatenate([lengths, pair_lengths, one_more, np.ones_like(lengths)])
     # A use counts once, whether what follows it is empty, one byte, or the same as alone.
     keep = np.ones(len(sizes), np.bool_)
@@ -270,9 +270,9 @@ def _candidates(
     keep[count : 2 * count] = pair_lengths > lengths
     keep[2 * count : 3 * count] = (one_more > lengths) & (one_more != pair_lengths)
     keep[3 * count :] = lengths > 1
-    places, sizes = places[keep], sizes[keep]
+    candidate_starts, sizes = candidate_starts[keep], sizes[keep]
     words = np.ndarray((len(entries),), "<u8", text, strides=(1,))
-    texts = words[places] & _mask(sizes)
+    texts = words[candidate_starts] & _mask(sizes)
     # A hash of text and length, to sort by one number; if two met, one would be missed.
     keys = (texts ^ sizes.astype(np.uint64) << np.uint64(60)) * _FACTOR
     _, first, uses = np.unique(keys, return_index=True, return_counts=True)

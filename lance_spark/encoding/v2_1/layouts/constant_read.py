@@ -124,11 +124,11 @@ class ConstantPage:
 
     def _open(self) -> ReadPlan[Levels]:
         layout = self._layout
-        kept = list(self._meta.buffers)
-        has_scalar = len(kept) % 2 == 1
+        buffer_ranges = list(self._meta.buffers)
+        has_scalar = len(buffer_ranges) % 2 == 1
         if self._words is not None:
-            kept = kept[:has_scalar]
-        buffers = list((yield kept)) if kept else []
+            buffer_ranges = buffer_ranges[:has_scalar]
+        buffers = list((yield buffer_ranges)) if buffer_ranges else []
         if has_scalar:
             self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
         repetition = definition = None

@@ -120,10 +120,10 @@ def _fixed_entries(
     """Return place and control word of each entry of rows whose values have a fixed width."""
     stride = grid.control + grid.width
     sizes = ends - starts
-    counts, rest = np.divmod(sizes, stride)
+    counts, remainders = np.divmod(sizes, stride)
     alone = sizes == grid.control
     counts[alone] = 1
-    plain = alone | (rest == 0)
+    plain = alone | (remainders == 0)
     counts *= plain
     before = np.cumsum(counts) - counts
     positions = np.arange(int(counts.sum())) * stride
@@ -135,12 +135,12 @@ def _fixed_entries(
         return positions, control
     row = np.repeat(np.arange(len(starts)), counts)
     plain[row[other]] = False
-    kept, walked = plain[row], np.flatnonzero(~plain)
-    number, places, controls, _ = _walk(grid, data, starts[walked], ends[walked])
-    order = np.argsort(np.concatenate([row[kept], walked[number]]), kind="stable")
+    is_plain, walked = plain[row], np.flatnonzero(~plain)
+    number, walked_positions, controls, _ = _walk(grid, data, starts[walked], ends[walked])
+    order = np.argsort(np.concatenate([row[is_plain], walked[number]]), kind="stable")
     return (
-        np.concatenate([positions[kept], places])[order],
-        np.concatenate([control[kept], controls])[order],
+        np.concatenate([positions[is_plain], walked_positions])[order],
+        np.concatenate([control[is_plain], controls])[order],
     )
 
 
@@ -150,44 +150,51 @@ _Walked = tuple[IndexArray, IndexArray, IndexArray, IndexArray]
 def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Walked:
     """Return row, place, control word and length of each entry, row by row."""
     rows: list[IndexArray] = []
-    places: list[IndexArray] = []
+    all_positions: list[IndexArray] = []
     controls: list[IndexArray] = []
     lengths: list[IndexArray] = []
     active = np.arange(len(starts))
     position, stop = starts, ends
-    ahead = _FEW
+    look_ahead = _FEW
     while len(active):
         if grid.variable:
-            which, place, control, length, after = _variable_step(grid, data, position)
+            walk_index, entry_positions, control, length, after = _variable_step(
+                grid, data, position
+            )
         else:
-            most = max(_LOOK_AHEAD // len(position), 1)
-            which, place, control, length, after = _fixed_step(
-                grid, data, position, stop, min(ahead, most)
+            max_ahead = max(_LOOK_AHEAD // len(position), 1)
+            walk_index, entry_positions, control, length, after = _fixed_step(
+                grid, data, position, stop, min(look_ahead, max_ahead)
             )
             # Twice as far as the entries of this step went.
-            ahead = 2 * int(np.bincount(which).max())
-        rows.append(active[which])
-        places.append(place)
+            look_ahead = 2 * int(np.bincount(walk_index).max())
+        rows.append(active[walk_index])
+        all_positions.append(entry_positions)
         controls.append(control)
         lengths.append(length)
         if (after > stop).any():
             raise CorruptFileError("an entry is longer than its row")
-        more = after < stop
-        active, position, stop = active[more], after[more], stop[more]
-        if len(which) < _FEW:
+        has_more = after < stop
+        active, position, stop = active[has_more], after[has_more], stop[has_more]
+        if len(walk_index) < _FEW:
             break
     for number, first, end in zip(active.tolist(), position.tolist(), stop.tolist(), strict=True):
         result = _walk_row(grid, data[first:end])
         rows.append(np.full(result.shape[1], number))
-        places.append(result[0] + first)
+        all_positions.append(result[0] + first)
         controls.append(result[1])
         lengths.append(result[2])
-    row, place = np.concatenate(rows), np.concatenate(places)
+    row, entry_positions = np.concatenate(rows), np.concatenate(all_positions)
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
         order = np.argsort(row, kind="stable")
-        row, place, control, length = row[order], place[order], control[order], length[order]
-    return row, place, control, length
+        row, entry_positions, control, length = (
+            row[order],
+            entry_positions[order],
+            control[order],
+            length[order],
+        )
+    return row, entry_positions, control, length
 
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
@@ -230,23 +237,27 @@ def _variable_step(grid: Grid, data: Bytes, positions: IndexArray) -> _Step:
     return np.arange(len(positions)), positions, control, length, after
 
 
-def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray, ahead: int) -> _Step:
+def _fixed_step(
+    grid: Grid, data: Bytes, row_positions: IndexArray, stop: IndexArray, look_ahead: int
+) -> _Step:
     stride = grid.control + grid.width
-    ahead = min(ahead, int((stop - at).max()) // stride + 1)
-    place = at[:, None] + stride * np.arange(ahead)
-    inside = place + grid.control <= stop[:, None]
+    look_ahead = min(look_ahead, int((stop - row_positions).max()) // stride + 1)
+    entry_positions = row_positions[:, None] + stride * np.arange(look_ahead)
+    inside = entry_positions + grid.control <= stop[:, None]
     if not inside[:, 0].all():
         raise CorruptFileError("an entry is longer than its row")
-    control = numbers_at(data, np.where(inside, place, at[:, None]), grid.control)
+    control = numbers_at(
+        data, np.where(inside, entry_positions, row_positions[:, None]), grid.control
+    )
     hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
     # A row's step ends with its first hidden entry, which is short, or before its end.
     cut = hidden | ~inside
-    taken = np.where(cut.any(axis=1), cut.argmax(axis=1), ahead)
-    rows = np.arange(len(at))
-    ends_hidden = taken < ahead
-    ends_hidden[ends_hidden] = inside[rows[ends_hidden], taken[ends_hidden]]
-    after = at + taken * stride + np.where(ends_hidden, grid.control, 0)
-    mask = np.arange(ahead) < (taken + ends_hidden)[:, None]
-    which = np.repeat(rows, taken + ends_hidden)
-    result = place[mask]
-    return which, result, control[mask], np.full(len(result), grid.width), after
+    num_entries = np.where(cut.any(axis=1), cut.argmax(axis=1), look_ahead)
+    rows = np.arange(len(row_positions))
+    ends_hidden = num_entries < look_ahead
+    ends_hidden[ends_hidden] = inside[rows[ends_hidden], num_entries[ends_hidden]]
+    after = row_positions + num_entries * stride + np.where(ends_hidden, grid.control, 0)
+    mask = np.arange(look_ahead) < (num_entries + ends_hidden)[:, None]
+    walk_index = np.repeat(rows, num_entries + ends_hidden)
+    result = entry_positions[mask]
+    return walk_index, result, control[mask], np.full(len(result), grid.width), after

@@ -112,15 +112,17 @@ class PageGroup:
         if (np.maximum.reduceat(positions, value_ends - counts) >= sizes).any():
             raise CorruptFileError("a position is outside its dictionary")
         before = (np.cumsum(sizes) - sizes).astype(np.uint32)
-        places = positions + np.repeat(before, counts)
+        item_positions = positions + np.repeat(before, counts)
         every = pa.concat_arrays(items)
         if len(every) <= _FEW_ITEMS:
             # Pages have much the same items. The fewer there are, the more of them stay in the
             # processor's cache.
             unique = every.dictionary_encode()
-            places = unique.indices.to_numpy().astype(np.uint32).take(places)
+            item_positions = unique.indices.to_numpy().astype(np.uint32).take(item_positions)
             every = unique.dictionary
-        result = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
+        result = FixedWidthBlock(
+            item_positions.view(np.uint8), item_positions.itemsize * 8, len(item_positions)
+        )
         return look_up(result, every, self._pages[0].dtype)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
