@@ -134,7 +134,8 @@ class _Columns:
     names : list of str
         For each column of the DataFrame, the table's column that it is written to.
     table : Schema or None
-        Columns of the table that data is appended to; None before `choose_schema`, and for a new table.
+        Columns of the table that data is appended to; None before `choose_schema`, and for a new
+        table.
     """
 
     def __init__(self, made: pa.Schema, display: str) -> None:

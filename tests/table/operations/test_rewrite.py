@@ -149,7 +149,7 @@ def test_broken_ids_of_indexes() -> None:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_two_on_other_fragments(tmp_path: Path, stable: bool) -> None:
+def test_two_rewrites_of_different_fragments(tmp_path: Path, stable: bool) -> None:
     uri = table(tmp_path / "table", stable=stable)
     version = lance.dataset(uri).version
     first, second = compacted(uri, [0, 1]), compacted(uri, [3, 4, 5], version)
@@ -162,7 +162,7 @@ def test_two_on_other_fragments(tmp_path: Path, stable: bool) -> None:
         assert sorted(found) == list(range(60))
 
 
-def test_two_with_a_reuse_index(tmp_path: Path) -> None:
+def test_two_rewrites_with_a_reuse_index(tmp_path: Path) -> None:
     """The second adds to what the first has put into the reuse index."""
     uri = table(tmp_path / "table")
     lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -205,7 +205,7 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
 
 
 @pytest.mark.parametrize("name", BETWEEN)
-def test_with_another_commit_in_between(tmp_path: Path, name: str) -> None:
+def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     uri = table(tmp_path / "table")
     other = table(tmp_path / "other")
     change, fits = BETWEEN[name]
@@ -255,7 +255,7 @@ def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
     return lance.FragmentMetadata(fragment.id, files, fragment.physical_rows)
 
 
-def test_a_fragment_that_changed_unseen_is_not_replaced(tmp_path: Path) -> None:
+def test_a_changed_fragment_is_not_replaced(tmp_path: Path) -> None:
     """Even without a transaction that tells: a deleted row does not come back."""
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
@@ -296,7 +296,7 @@ def test_rows_of_stable_tables_bring_their_ids(tmp_path: Path) -> None:
         Rewrite((RewriteGroup(group.old, new),)).apply(ManifestBuilder(open_table(uri).manifest))
 
 
-def test_overlays_that_became_rows_make_older_indexes_forget(tmp_path: Path) -> None:
+def test_rewritten_overlays_prune_older_indexes(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     (group,) = operation.groups

@@ -63,7 +63,7 @@ def sorted_entries(message: transaction_pb2.Transaction) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:replace_:DeprecationWarning")
-def test_the_same_as_pylance(tmp_path: Path) -> None:
+def test_config_updates_equal_those_of_pylance(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     new_table(theirs)
     shutil.copytree(theirs, ours)
@@ -98,7 +98,7 @@ def test_messages_of_older_writers() -> None:
     assert UpdateConfig.from_proto(message, "file").config == MapUpdate({})
 
 
-def test_bytes_in_metadata_survive() -> None:
+def test_bytes_in_metadata_are_kept() -> None:
     proto = table_pb2.Manifest()
     proto.schema_metadata["raw"] = b"\xff\x00"
     proto.schema_metadata["text"] = b"old"
@@ -123,7 +123,7 @@ def test_bytes_in_metadata_survive() -> None:
         ),
     ],
 )
-def test_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_updates_are_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-untyped-def]
     new_table(tmp_path / "t")
     dataset = open_dataset(str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match=what):
@@ -131,7 +131,7 @@ def test_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-
     assert dataset.latest_version == 1
 
 
-def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
+def test_update_of_a_dropped_field_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     store = ObjectStore.from_uri(path)
@@ -155,7 +155,7 @@ def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
         ({"field_metadata": {0: {"a": "1"}}}, {"field_metadata": {0: {"b": "1"}}}, False),
     ],
 )
-def test_two_at_the_same_time(
+def test_concurrent_config_updates(
     tmp_path: Path, mine: dict[str, dict], theirs: dict[str, dict], holds: bool
 ) -> None:
     path, other = tmp_path / "t", tmp_path / "other"
@@ -255,7 +255,7 @@ def test_properties_and_messages(tmp_path: Path) -> None:
     ],
     ids=["drop_columns", "update_config", "add_bases"],
 )
-def test_a_change_of_nothing_is_a_version_as_in_pylance(
+def test_an_empty_update_creates_a_version_as_in_pylance(
     tmp_path: Path, change: Callable[[Any], Any]
 ) -> None:
     pairs = []

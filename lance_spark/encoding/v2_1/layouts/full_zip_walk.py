@@ -1,7 +1,7 @@
 """Finds the entries of full-zip rows.
 
 Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a
-single one that has none, and the levels at these places agree. How long any other entry is can only
+single one that has none, and the levels at these positions agree. How long any other entry is can only
 be read from the entry, so the other rows of a read are walked side by side: one step takes the next
 entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then
 looks as many strides ahead as pays, and takes all entries up to the first that is short. What is
@@ -73,12 +73,12 @@ class Entries:
 
 
 def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
-    """Return little-endian numbers of `width` bytes at any places; 0 for no bytes.
+    """Return little-endian numbers of `width` bytes at any positions; 0 for no bytes.
 
     Raises
     ------
     CorruptFileError
-        A place is too near the end, or a number does not fit 63 bits.
+        A position is too near the end, or a number does not fit 63 bits.
     """
     numbers = np.zeros(positions.shape, np.int64)
     if width and positions.size:
@@ -117,7 +117,7 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
 def _fixed_entries(
     grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray
 ) -> tuple[IndexArray, IndexArray]:
-    """Return place and control word of each entry of rows whose values have a fixed width."""
+    """Return position and control word of each entry of rows whose values have a fixed width."""
     stride = grid.control + grid.width
     sizes = ends - starts
     counts, remainders = np.divmod(sizes, stride)
@@ -148,7 +148,7 @@ _Walked = tuple[IndexArray, IndexArray, IndexArray, IndexArray]
 
 
 def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Walked:
-    """Return row, place, control word and length of each entry, row by row."""
+    """Return row, position, control word and length of each entry, row by row."""
     rows: list[IndexArray] = []
     all_positions: list[IndexArray] = []
     controls: list[IndexArray] = []
@@ -198,9 +198,8 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
 
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
-    """Return place, control word and length of each entry of one row: every entry tells where the
-    next one is.
-    """
+    """Return position, control word and length of each entry of one row."""
+    # Each entry determines where the next one starts, so this loop cannot be vectorised.
     raw = data.tobytes()
     end, head, width = len(raw), grid.control, grid.width
     mask = (1 << grid.bits_def) - 1
