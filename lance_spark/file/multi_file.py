@@ -24,7 +24,7 @@ class JoinedReader(FileReader):
     Parameters
     ----------
     readers : sequence of FileReader
-        At least one, all `alike`. This reader closes them.
+        At least one, all `can_read_together`. This reader closes them.
     at_once : int
         Number of files read in parallel.
     """
@@ -74,8 +74,8 @@ class JoinedReader(FileReader):
         return ColumnMeta(tuple(pages), (), first.encoding)
 
 
-def alike(first: FileReader, second: FileReader) -> bool:
-    """Tell whether two files can be read together."""
+def can_read_together(first: FileReader, second: FileReader) -> bool:
+    """Return whether two files can be read together."""
     return first._tree is second._tree and first.version == second.version
 
 

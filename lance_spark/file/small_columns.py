@@ -54,7 +54,7 @@ def groups(
     for position, (field, metas) in enumerate(zip(fields, columns, strict=True)):
         if not metas or not all(_is_small(meta, num_rows) for meta in metas):
             continue
-        if _is_alike_by_type(field):
+        if _type_determines_columns(field):
             size = sum([_size(meta) for meta in metas])
             key = field.arrow_field.type, len(metas)
             by_type.setdefault(key, []).append((metas[0].pages[0].encoding, position, size))
@@ -76,7 +76,7 @@ def _size(column: ColumnMeta) -> int:
     return sum([buffer.length for page in column.pages for buffer in page.buffers])
 
 
-def _is_alike_by_type(field: Field) -> bool:
+def _type_determines_columns(field: Field) -> bool:
     """Tell whether fields of one Arrow type have the same columns, and no shared dictionaries."""
     if not field.children:
         return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json

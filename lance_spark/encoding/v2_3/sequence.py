@@ -196,10 +196,8 @@ def sum_of(sequence: Sequence) -> int:
     return total
 
 
-def found_at(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
-    """Return which numbers an increasing sequence has, and the place of each (anything, if it does
-    not).
-    """
+def find_positions(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
+    """Return whether an increasing sequence has each number, and the index of those it has."""
     positions = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
     if not sequence.count:
         return np.zeros(len(numbers), np.bool_), positions

@@ -37,7 +37,7 @@ from lance_spark.encoding.v2_3.sequence import (
 from lance_spark.encoding.v2_3.sequence import (
     check_increasing,
     decode_sequence,
-    found_at,
+    find_positions,
     sum_of,
 )
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
@@ -266,7 +266,7 @@ def _validity(layer: _Layer, slots: Rows) -> BoolArray | None:
         listed = np.zeros(len(slots), np.bool_)
         listed[layer.positions.values_at(np.arange(first, last)) - slots.start] = True
     else:
-        listed, _ = found_at(layer.positions, slots)
+        listed, _ = find_positions(layer.positions, slots)
     validity: BoolArray = ~listed if layer.nulls else listed
     return validity
 
@@ -281,7 +281,7 @@ def _children(non_empty: Numbers, counts: Numbers, slots: Rows) -> tuple[IndexAr
         start, stop = counts.total(bounds).tolist()
         _require_readable(stop - start)
         return lengths, range(start, stop)
-    listed, indices = found_at(non_empty, slots)
+    listed, indices = find_positions(non_empty, slots)
     indices = indices[listed]
     lengths[listed] = counts.values_at(indices)
     _require_readable(int(lengths.sum()))

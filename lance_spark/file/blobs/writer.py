@@ -214,7 +214,7 @@ class BlobWriter:
             # the order of the rows.
             for storage_mode in (_DEDICATED, _INLINE, _PACKED):
                 run = stored[segment[storage_modes[segment] == storage_mode]]
-                for part, edges, content in _together(run, offsets, data):
+                for part, edges, content in _contiguous_parts(run, offsets, data):
                     self._store_run(storage_mode, part, edges, content, limits, descriptions)
 
     def _store_run(
@@ -349,13 +349,12 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
     return int(value)
 
 
-def _together(
+def _contiguous_parts(
     run: Lengths, offsets: Lengths, data: npt.NDArray[np.uint8]
 ) -> Iterator[tuple[Lengths, Lengths, npt.NDArray[np.uint8]]]:
-    """Yield values in parts that are contiguous: where they are, if the parts are large; else
-    copied into one.
+    """Yield values in contiguous parts: slices of `data` if these are large, else one copy.
 
-    A part is its values, the edges between them, and the bytes that the edges count in.
+    A part has the rows of its values, the edges between values, and the bytes.
     """
     if not len(run):
         return
@@ -371,7 +370,7 @@ def _together(
 
 
 class _Descriptions:
-    """What is known of the values of a column of the second kind, while they are written."""
+    """The descriptors of the values of a blob column of version 2.2, while they are written."""
 
     def __init__(self, count: int) -> None:
         self.kinds = np.zeros(count, np.uint8)

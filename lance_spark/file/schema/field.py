@@ -251,7 +251,7 @@ class Field(PicklesFields):
         )
 
 
-def alone(path: Sequence[Field]) -> Field:
+def reduced_to_path(path: Sequence[Field]) -> Field:
     """Return the first field of a path, reduced to the fields on the path."""
     node = path[-1]
     for above in reversed(path[:-1]):

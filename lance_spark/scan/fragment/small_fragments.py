@@ -24,7 +24,7 @@ from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
-from lance_spark.file.multi_file import JoinedReader, alike, can_join, max_column_bytes
+from lance_spark.file.multi_file import JoinedReader, can_join, can_read_together, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
@@ -217,7 +217,10 @@ class SmallFragmentScan:
             size += self._max_decoded_bytes(candidate)
             if count and (
                 size > WINDOW_BYTES
-                or not all(alike(opened[0].files[n], file) for n, file in candidate.files.items())
+                or not all(
+                    can_read_together(opened[0].files[n], file)
+                    for n, file in candidate.files.items()
+                )
             ):
                 return count
         return len(opened)

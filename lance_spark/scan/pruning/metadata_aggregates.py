@@ -28,7 +28,7 @@ import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.file.schema.field import Field, alone
+from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
@@ -261,7 +261,7 @@ class _ZoneReader:
         self._fragments = fragments
         self._column = column
         self._depth = len(column.path) - 1
-        self._schema = Schema((alone(column.path),))
+        self._schema = Schema((reduced_to_path(column.path),))
         self._readers: dict[int, FragmentReader] = {}
         self._results: dict[int, MinMax] = {}
 

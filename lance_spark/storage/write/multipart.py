@@ -120,7 +120,7 @@ class PartsOutput:
         self._sizes = sizes
         self._retries = retries
         #: Retries of requests that the package below sends once.
-        self._upload_retries = _alone(retries)
+        self._upload_retries = _without_lower_retries(retries)
         self._options = options
         self._replace = replace
         self._written = 0
@@ -246,7 +246,7 @@ class PartsOutput:
         return self._cancelled
 
 
-def _alone(retries: Retries) -> Retries:
+def _without_lower_retries(retries: Retries) -> Retries:
     return replace(retries, below=False)
 
 

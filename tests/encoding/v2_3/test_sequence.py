@@ -15,7 +15,7 @@ from lance_spark.encoding.v2_3.sequence import (
     Stored,
     check_increasing,
     decode_sequence,
-    found_at,
+    find_positions,
     sum_of,
 )
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
@@ -71,7 +71,7 @@ def test_told_and_stored_sequences_agree(
     assert sum_of(told) == sum_of(stored) == sum(range(start, start + step * count, step))
     known = set(range(start, start + step * count, step))
     for sequence in (told, stored):
-        has, at = found_at(sequence, numbers)
+        has, at = find_positions(sequence, numbers)
         assert has.tolist() == [number in known for number in numbers.tolist()]
         assert sequence.values_at(at[has]).tolist() == numbers[has].tolist()
 

@@ -1,11 +1,11 @@
-"""Finds the entries of full-zip rows.
+"""Entries of full-zip rows: their positions, control words and lengths.
 
-Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a
-single one that has none, and the levels at these positions agree. How long any other entry is can only
-be read from the entry, so the other rows of a read are walked side by side: one step takes the next
-entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then
-looks as many strides ahead as pays, and takes all entries up to the first that is short. What is
-left of the last few rows, once steps no longer take many entries, is walked row by row.
+Most rows of fixed width are recognised at once: their length fits entries that all have a value, or
+a single entry without one, and the levels at these positions agree. The length of any other entry
+is stored in the entry itself, so all other rows are walked in parallel: one step takes the next
+entry of each unfinished row. Entries of fixed width mostly have one stride, so a step looks several
+strides ahead and takes all entries up to the first short one. When few rows are left, each of them
+is walked alone.
 """
 
 from __future__ import annotations

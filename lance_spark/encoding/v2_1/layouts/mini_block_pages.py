@@ -58,7 +58,7 @@ class PageGroup:
             self._pages
             and self._values + page.layout.num_items <= _MAX_VALUES
             and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
-            and _alike(self._pages[0].layout, page.layout)
+            and _has_same_encoding(self._pages[0].layout, page.layout)
         )
 
     def _add(self, page: MiniBlockPage) -> bool:
@@ -151,7 +151,7 @@ def _can_share(page: MiniBlockPage) -> bool:
     return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype))
 
 
-def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
     return first is second or bool(
         first.HasField("dictionary") == second.HasField("dictionary")
         and first.layers == second.layers

@@ -303,7 +303,7 @@ class _Binder:
             number = cast(operand, pa.float64(), self._settings).value
             return Constant(math.isnan(number))
         if isinstance(operand, Column):
-            dtype = coercion.kind_of(operand.field)
+            dtype = coercion.dtype_of(operand.field)
             if pat.is_floating(dtype):
                 return IsNan(Column(operand.path))
             if is_number(dtype):
@@ -438,7 +438,7 @@ def _as_predicate(value: Expression) -> Predicate:
 
 
 def _dtype_of(column: Column) -> pa.DataType:
-    return column.cast_type or coercion.kind_of(column.field)
+    return column.cast_type or coercion.dtype_of(column.field)
 
 
 def _is_condition(operand: Operand) -> bool:
