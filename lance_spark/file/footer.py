@@ -198,10 +198,10 @@ def _tables_of(raw: bytes, start: int) -> _Tables | None:
     limit = start + len(raw) - _FOOTER.size
     data = np.frombuffer(raw, np.uint8)
     try:
-        result = _table_ranges("", raw[-_FOOTER.size :], limit)
+        ranges = _table_ranges("", raw[-_FOOTER.size :], limit)
         columns, buffers = [
             data[position - start : position - start + size]
-            for position, size in result
+            for position, size in ranges
             if position >= start
         ]
         return _Tables(

@@ -141,14 +141,14 @@ class PageBuffer:
             self._levels[depth] = []
 
     def _new_dictionaries(self, array: pa.Array) -> int:
-        result = dictionaries(array)
+        new_dictionaries = dictionaries(array)
         existing = self._dictionaries
-        self._dictionaries = result
-        if len(existing) != len(result):
-            existing = [None] * len(result)
+        self._dictionaries = new_dictionaries
+        if len(existing) != len(new_dictionaries):
+            existing = [None] * len(new_dictionaries)
         return sum(
             int(new.nbytes)
-            for old, new in zip(existing, result, strict=True)
+            for old, new in zip(existing, new_dictionaries, strict=True)
             if old is None or not _same_memory(old, new)
         )
 

@@ -63,5 +63,5 @@ def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
     ]
     firsts = yield [ByteRange(int(position), 8) for position in pages.positions[sample]]
     begins = np.array([int.from_bytes(first.tobytes(), "little") for first in firsts], np.uint64)
-    result = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
-    return int(result.sum() / pages.lengths[sample].sum() * values)
+    sizes = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
+    return int(sizes.sum() / pages.lengths[sample].sum() * values)

@@ -83,8 +83,8 @@ class ListReader:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
         check_rows(pieces, rows, self._lengths, self._location)
-        result = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
-        extents = _joined(result)
+        parts = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        extents = _joined(parts)
         edges = extents.edges
         item_rows: Rows
         if edges is not None:

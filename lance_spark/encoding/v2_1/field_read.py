@@ -83,8 +83,8 @@ class StructuralField:
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of rows; the array has the field's type."""
-        result = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
-        array = _build(self._field, 0, iter(result))
+        leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
+        array = _build(self._field, 0, iter(leaves))
         if len(array) != len(rows):
             raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
         return array

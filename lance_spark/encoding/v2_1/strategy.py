@@ -250,9 +250,9 @@ def _fixed(
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
     limits = _limits(column, hints, version, least=bits // 4)
-    result = dictionary_of(block, hints)
-    if result is not None:
-        return _dictionary(column, result, hints, version)
+    dictionary = dictionary_of(block, hints)
+    if dictionary is not None:
+        return _dictionary(column, dictionary, hints, version)
     return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
 
 
@@ -279,9 +279,9 @@ def _variable(
     long = mean >= _LONG_STRING or longest >= _LONGEST_IN_CHUNK
     if hints.structural == "fullzip":
         return full_zip()
-    result = dictionary_of(block, hints)
-    if result is not None:
-        return _dictionary(column, result, hints, version)
+    dictionary = dictionary_of(block, hints)
+    if dictionary is not None:
+        return _dictionary(column, dictionary, hints, version)
     if long and (hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK):
         return full_zip()
     two = 2 * longest + 4 * block.offsets.dtype.itemsize

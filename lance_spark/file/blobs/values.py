@@ -111,21 +111,21 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
         For each URI the id of the base path, 0 if there is none, and the path below it, or the URI
         as it is.
     """
-    result = np.zeros(len(uris), np.int64)
+    base_ids = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):
-        return result, uris
+        return base_ids, uris
     plain = _plain(uris)
     relative_uris = uris
     # A base path below another one comes first.
     for number in sorted(bases, key=lambda number: len(bases[number]), reverse=True):
         prefix = bases[number].rstrip("/") + "/"
-        hit = np.asarray(pc.starts_with(plain, prefix)) & (result == 0)
+        hit = np.asarray(pc.starts_with(plain, prefix)) & (base_ids == 0)
         if hit.any():
             relative = pc.utf8_slice_codeunits(plain, len(prefix))
             hit &= np.asarray(pc.not_equal(relative, ""))
-            result[hit] = number
+            base_ids[hit] = number
             relative_uris = pc.if_else(pa.array(hit), relative, relative_uris)
-    return result, relative_uris
+    return base_ids, relative_uris
 
 
 def not_absolute(uris: pa.Array) -> Lengths:

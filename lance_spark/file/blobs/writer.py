@@ -169,18 +169,18 @@ class BlobWriter:
         if self._version < FIRST_V2:
             return self._store_v1(array)
         values = BlobValues.of(array, column.name)
-        result = _Descriptions(len(array))
+        descriptions = _Descriptions(len(array))
         limits = _Limits.of(column, self._options)
-        self._store_bytes(values, limits, result)
+        self._store_bytes(values, limits, descriptions)
         named = values.named()
         if not len(named):
-            return result.array(values.live)
+            return descriptions.array(values.live)
         if self._options.external == "ingest":
             for position in named.tolist():
-                self._ingest(values, position, limits, result)
+                self._ingest(values, position, limits, descriptions)
         else:
-            self._refer(values, named, column.name, result)
-        return result.array(values.live)
+            self._refer(values, named, column.name, descriptions)
+        return descriptions.array(values.live)
 
     def _store_v1(self, array: pa.Array) -> pa.Array:
         live = array.is_valid().to_numpy(zero_copy_only=False)

@@ -124,10 +124,10 @@ class Schema(PicklesFields):
             if node.name == path:
                 return (node,)
         head, *child_names = path.split(".")
-        result = [find_field(head if child_names else path, self.fields, "the schema")]
+        nodes = [find_field(head if child_names else path, self.fields, "the schema")]
         for name in child_names:
-            result.append(result[-1].child(name))
-        return tuple(result)
+            nodes.append(nodes[-1].child(name))
+        return tuple(nodes)
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return a schema of these fields only, in this order.

@@ -186,18 +186,18 @@ def _may_match(statistics: PageStatistics, op: Op, value: Any) -> Flags:
         return everything
     low, high = statistics.minimum, statistics.maximum
     least, greatest = bounds
-    result = everything
+    may_match = everything
     if op in ("==", "<=", "<"):
-        result = result & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
+        may_match = may_match & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
     if op in ("==", ">=", ">"):
-        result = result & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+        may_match = may_match & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
     if op == "!=":
         all_equal = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
-        result = (
+        may_match = (
             ~all_equal if not is_variable(dtype) or len(least.as_py()) < _CUT // 4 else everything
         )
     # The value that readers return for a null of the writer is unknown.
-    return result | with_nulls
+    return may_match | with_nulls
 
 
 def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:

@@ -205,12 +205,12 @@ class LegacyFileWriter:
             self._output.write(entries)
 
     def _write_statistics(self, metadata: file_pb2.Metadata) -> None:
-        result = self._statistics.to_arrow()
-        if result is None:
+        statistics = self._statistics.to_arrow()
+        if statistics is None:
             return
-        schema = Schema.from_arrow(result[0])
+        schema = Schema.from_arrow(statistics[0])
         pages: dict[int, list[Pages]] = {}
-        for field, column in zip(schema.fields, result[1], strict=True):
+        for field, column in zip(schema.fields, statistics[1], strict=True):
             cuts = np.array([0, len(column)], np.int64)
             self._write_pages(column, field, cuts, pages)
         ids = [field.id for field in schema.walk()]

@@ -307,9 +307,9 @@ class _ZoneReader:
             for _ in range(self._depth):
                 # `flatten` makes the children of a null struct null.
                 (array,) = array.flatten()
-            result = min_max(pa.chunked_array([array]))
-            assert result is not None
-            ends += result
+            bounds = min_max(pa.chunked_array([array]))
+            assert bounds is not None
+            ends += bounds
         return _min_max_of(ends, self._column.dtype)
 
 

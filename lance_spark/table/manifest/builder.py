@@ -229,7 +229,9 @@ class ManifestBuilder:
         if not fragment_ids:
             return
         removed = frozenset(fragment_ids)
-        self._set_fragments(item for item in self.proto.fragments if item.id not in removed)
+        self._set_fragments(
+            fragment for fragment in self.proto.fragments if fragment.id not in removed
+        )
 
     def _set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Replace all fragments."""
@@ -237,7 +239,7 @@ class ManifestBuilder:
         fragment_list = list(fragments)
         proto = table_pb2.Manifest(fragments=fragment_list)
         # `_first_added` no longer separates the new fragments, so their ids are recorded.
-        self._changed.update(item.id for item in self.proto.fragments[self._first_added :])
+        self._changed.update(fragment.id for fragment in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._positions = None
@@ -413,7 +415,7 @@ class ManifestBuilder:
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
         changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]
         added = self.proto.fragments[self._first_added :]
-        return [item for item in changed if item is not None] + added
+        return [fragment for fragment in changed if fragment is not None] + added
 
     def _has_covering_columns(self) -> bool:
         if self._indices is not None:

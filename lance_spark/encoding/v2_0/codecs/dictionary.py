@@ -180,15 +180,15 @@ def encode_repeated(
         return None
     if len(array.slice(0, _SAMPLE).dictionary_encode().dictionary) > _MAX_ITEMS:
         return None
-    result = array.dictionary_encode()
-    dictionary = result.dictionary
+    encoded = array.dictionary_encode()
+    dictionary = encoded.dictionary
     if len(dictionary) > _MAX_ITEMS:
         return None
     if not len(dictionary):
         dictionary = pa.array([""])
-    positions = result.indices.to_numpy(zero_copy_only=False)
-    if result.indices.null_count:
-        positions = result.indices.fill_null(-1).to_numpy()
+    positions = encoded.indices.to_numpy(zero_copy_only=False)
+    if encoded.indices.null_count:
+        positions = encoded.indices.fill_null(-1).to_numpy()
     message = pb.Dictionary(num_dictionary_items=len(dictionary))
     message.indices.CopyFrom(never_null(flat.encode((positions + 1).astype(np.uint8), 8, buffers)))
     message.items.CopyFrom(items(dictionary))

@@ -311,10 +311,10 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
         ends = np.union1d(ends, starts[1:])
     entries = _find(text, ends, _lookup(symbols))
     positions = np.flatnonzero(_follow(entries, starts))
-    result = entries.take(positions)
-    codes = result.astype(np.uint8)
+    used_entries = entries.take(positions)
+    codes = used_entries.astype(np.uint8)
     bounds = np.searchsorted(positions, offsets)
-    escaped = np.flatnonzero(result & _LITERAL)
+    escaped = np.flatnonzero(used_entries & _LITERAL)
     if len(escaped):
         codes = np.insert(codes, escaped, _ESCAPE)
         bounds += np.searchsorted(escaped, bounds)

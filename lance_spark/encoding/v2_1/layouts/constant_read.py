@@ -92,8 +92,8 @@ class ConstantPage:
             self._levels = yield from self._open()
         levels = self._levels
         if self._words is not None:
-            result = yield from fetch_rows(self._words.offset, 2, rows, 2)
-            words = result.data[result.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
+            fetched = yield from fetch_rows(self._words.offset, 2, rows, 2)
+            words = fetched.data[fetched.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
             chosen = Levels(self._layers, len(rows), None, words.astype(np.uint16, copy=False))
             chosen.check()
         elif levels.repetition is not None:

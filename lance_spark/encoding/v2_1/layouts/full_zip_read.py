@@ -150,9 +150,9 @@ class FullZipPage:
     def _fetch_few(self, rows: Rows) -> ReadPlan[Fetched]:
         data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)
         width = self._index_width()
-        result = yield from fetch_rows(index.offset, width, rows, 2 * width)
-        positions = result.starts[:, None] + np.arange(2 * width)
-        edges = little_endian(result.data[positions].reshape(-1), width).reshape(-1, 2)
+        fetched = yield from fetch_rows(index.offset, width, rows, 2 * width)
+        positions = fetched.starts[:, None] + np.arange(2 * width)
+        edges = little_endian(fetched.data[positions].reshape(-1), width).reshape(-1, 2)
         starts, ends = edges[:, 0], edges[:, 1]
         if (starts > ends).any() or (ends[:-1] > starts[1:]).any() or ends[-1] > data.length:
             raise CorruptFileError("the index of rows does not go through the page")

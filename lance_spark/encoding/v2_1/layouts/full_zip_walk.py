@@ -179,11 +179,11 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
         if len(walk_index) < _FEW:
             break
     for number, first, end in zip(active.tolist(), position.tolist(), stop.tolist(), strict=True):
-        result = _walk_row(grid, data[first:end])
-        rows.append(np.full(result.shape[1], number))
-        all_positions.append(result[0] + first)
-        controls.append(result[1])
-        lengths.append(result[2])
+        row_entries = _walk_row(grid, data[first:end])
+        rows.append(np.full(row_entries.shape[1], number))
+        all_positions.append(row_entries[0] + first)
+        controls.append(row_entries[1])
+        lengths.append(row_entries[2])
     row, entry_positions = np.concatenate(rows), np.concatenate(all_positions)
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
@@ -258,5 +258,5 @@ def _fixed_step(
     after = row_positions + num_entries * stride + np.where(ends_hidden, grid.control, 0)
     mask = np.arange(look_ahead) < (num_entries + ends_hidden)[:, None]
     walk_index = np.repeat(rows, num_entries + ends_hidden)
-    result = entry_positions[mask]
-    return walk_index, result, control[mask], np.full(len(result), grid.width), after
+    positions = entry_positions[mask]
+    return walk_index, positions, control[mask], np.full(len(positions), grid.width), after

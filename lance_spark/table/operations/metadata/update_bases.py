@@ -100,7 +100,11 @@ class UpdateBases(Operation):
             proto = protos.get(base.id)
             if proto is None:
                 raise InvalidInputError(f"the table has no base path with the id {base.id}")
-            others = [BasePath.from_proto(item) for item in protos.values() if item.id != base.id]
+            others = [
+                BasePath.from_proto(other_proto)
+                for other_proto in protos.values()
+                if other_proto.id != base.id
+            ]
             for other in others:
                 if _is_duplicate(base, other):
                     raise InvalidInputError(
