@@ -1,1 +1,1 @@
-"""The change feed: which rows each version inserted, updated and deleted, as batches."""
+"""The change feed: the rows that each version inserted, updated and deleted."""

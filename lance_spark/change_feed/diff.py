@@ -1,22 +1,22 @@
-"""Which rows a version inserted, updated and deleted, told from its manifest, the one before it and
-its transaction.
+"""The rows that a version inserted, updated and deleted, found by comparing two manifests.
 
 | fragment | rows |
 | --- | --- |
-| only in the version before, or with other files after an overwrite | its live rows are deleted |
-| only in the version | its live rows are inserted |
-| in both, with other deletions | rows newly deleted are deleted, rows back (restore) inserted |
-| in both, with other files or overlays for columns of both | rows that changed are updated |
+| only in the previous version, or with other files after an overwrite | live rows are deleted |
+| only in the version | live rows are inserted |
+| in both, with different deletions | newly deleted rows are deleted, restored rows inserted |
+| in both, with different files or overlays for columns of both | changed rows are updated |
 
-Versions that only rearrange rows, or change columns, indexes or settings, change no row:
-compactions give none, and new columns give none for the rows that there were.
+A version that only moves rows, as a compaction does, or that changes columns, indexes or settings,
+changes no row. A new column does not change existing rows.
 
-With stable row ids, a row that is gone at one place and has come at another with the same id is
-updated, and after a restore only if its last change is another one. Without them nobody knows which
-row became which: updates that move rows are deletions and insertions. Rows that are updated where
-they are (`Update` of columns, replaced files, overlays) are told by the offsets that the
-transaction notes, else by their versions of last change, else all rows of the fragment count as
-updated.
+With stable row ids, a row that left one fragment and is in another one with the same id is updated;
+after a restore, only if its last updated version differs. Without stable row ids, moved rows cannot
+be matched, so updates that move rows are deletions and insertions.
+
+Rows updated in place (`Update` of columns, replaced files, overlays) are the offsets that the
+transaction records. Without these, they are the rows whose last updated version differs, and
+without such versions, all rows of the fragment.
 
 Specification: table/row_id_lineage.md, table/commit/transaction.md.
 """
@@ -53,10 +53,10 @@ from lance_spark.table.rows.deletions import (
 )
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-Kind = Literal["insert", "update_preimage", "update_postimage", "delete"]
+ChangeType = Literal["insert", "update_preimage", "update_postimage", "delete"]
 
-#: Operations after which all rows are what they were.
-NO_ROWS = frozenset(
+#: Operations that change no row.
+NO_ROW_CHANGES = frozenset(
     {
         "rewrite",
         "reserve_fragments",
@@ -67,15 +67,15 @@ NO_ROWS = frozenset(
         "update_mem_wal_state",
     }
 )
-#: Operations after which fragments that are left have other columns, and the same rows.
+#: Operations that add columns to fragments without a change of their rows.
 _NEW_COLUMNS = frozenset({"merge"})
-#: After these, a fragment of a known id can be another one.
+#: Operations after which another fragment may have the id of an old one.
 _NEW_FRAGMENTS = frozenset({"overwrite", "restore", "clone", ""})
-#: Operations that move no row: what comes is new, what goes is gone.
+#: Operations that do not move rows to other fragments.
 _NO_MOVES = frozenset({"append", "delete", "overwrite", "merge", "clone"})
 
 _Mask = npt.NDArray[np.bool_]
-_NONE = np.empty(0, np.int64)
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,28 +84,28 @@ class ChangedRows:
 
     Attributes
     ----------
-    kind : str
+    change_type : str
         "insert", "update_preimage", "update_postimage" or "delete".
     fragment : Fragment
-        As it was in the version before for deleted rows and preimages, as it is in the version for
-        the others.
+        The fragment in the previous version for deleted rows and preimages, in the version for
+        other rows.
     rows : bytes or None
-        Roaring bitmap of physical offsets, none of them deleted in `fragment`. None: all live rows.
+        Roaring bitmap of row offsets, without deleted rows of `fragment`. None: all live rows.
     num_rows : int
     """
 
-    kind: Kind
+    change_type: ChangeType
     fragment: Fragment
     rows: bytes | None
     num_rows: int
 
     @property
     def is_before(self) -> bool:
-        """Whether the rows are those of the version before."""
-        return self.kind in ("delete", "update_preimage")
+        """Whether the rows are read from the previous version."""
+        return self.change_type in ("delete", "update_preimage")
 
     def offsets(self, within: range) -> Offsets | None:
-        """Return the physical offsets within a range, increasing; None for all live rows."""
+        """Return the row offsets within a range, increasing; None for all live rows."""
         if self.rows is None:
             return None
         return offsets_of(BitMap.deserialize(self.rows) & BitMap(within))
@@ -113,20 +113,21 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """What a version changed.
+    """The rows that a version changed.
 
     Attributes
     ----------
     version : int
     timestamp_us : int
-        When it was committed: microseconds since 1970 in UTC, by the clock of the writer.
+        Commit time in microseconds since 1970 in UTC, by the clock of the writer.
     operation : str or None
-        Kind of the change; None if nobody knows.
+        Name of the operation; None if it is not recorded.
     before : Manifest or None
-        None if the version is the first one of the table.
+        The previous version; None if the version is the first one of the table.
     after : Manifest
+        The version.
     changes : tuple of ChangedRows
-        Old rows first.
+        Rows of the previous version first.
     """
 
     version: int
@@ -138,121 +139,109 @@ class VersionChanges:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all changes; an update counts twice."""
+        """Number of rows of all changes; an updated row counts twice."""
         return sum(change.num_rows for change in self.changes)
 
 
 def changes_of(
     paths: TablePaths, before: Manifest | None, after: Manifest, transaction: Transaction | None
 ) -> VersionChanges:
-    """Tell what a version changed.
+    """Return the rows that a version changed.
 
     Parameters
     ----------
     paths : TablePaths
-        Of the table, with the base paths of `after`: deletion files are read, and row ids where
+        Paths of the table with the base paths of `after`, to read deletion files, and row ids if
         rows moved.
     before : Manifest or None
-        The version before; None if there was none.
+        The previous version; None if `after` is the first one.
     after : Manifest
     transaction : Transaction or None
-        What made `after`; None if its writer left nothing behind.
+        The transaction of `after`; None if it is not recorded.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     operation = None if transaction is None else transaction.operation
-    kind = None if operation is None else operation.kind
+    name = None if operation is None else operation.name
     changes: tuple[ChangedRows, ...] = ()
-    if kind not in NO_ROWS:
+    if name not in NO_ROW_CHANGES:
         changes = tuple(_Diff(paths, before, after, operation).changes())
-    stamp = after.timestamp_us
-    return VersionChanges(after.version, stamp, kind, before, after, changes)
+    return VersionChanges(after.version, after.timestamp_us, name, before, after, changes)
 
 
 def changes_between(table: OpenTable, first: int, last: int) -> Iterator[VersionChanges]:
-    """Yield what the versions of a branch changed, oldest first.
+    """Yield the changes of the versions `first` to `last` (both inclusive), oldest first.
 
     Parameters
     ----------
     table : OpenTable
         Any version of the branch.
     first, last : int
-        Both inclusive.
 
     Raises
     ------
     VersionNotFoundError
-        One of the versions, or the one before the first, is not there (any more). The message names
-        the first one that changes can be told from.
+        One of the versions, or the one before the first, does not exist or was removed by cleanup.
+        The message names the first version whose changes can be read.
     CorruptTableError, CorruptFileError, StorageError
     """
     if first > last:
         return
-    before = manifest_before(table, first)
+    before = _previous_manifest(table, first)
     for version in range(first, last + 1):
-        after = _read(table, version)
+        after = _read_manifest(table, version)
         transaction = read_transaction(table.store, after)
-        cloned = transaction is not None and transaction.operation.kind == "clone"
+        cloned = transaction is not None and transaction.operation.name == "clone"
         if before is None and cloned and after.branch is not None:
-            # A branch begins with the rows of the version that it was made of.
+            # The first version of a branch has the rows of its source, and changes none.
             before = after
         paths = table.paths.with_bases(after.base_paths)
         yield changes_of(paths, before, after, transaction)
         before = after
 
 
-def manifest_before(table: OpenTable, version: int) -> Manifest | None:
-    """Return the manifest of the version before; None if the version is the first of the table, or
-    of its branch.
-
-    Raises
-    ------
-    VersionNotFoundError
-        It has been cleaned up.
-    CorruptTableError, StorageError
-    """
+def _previous_manifest(table: OpenTable, version: int) -> Manifest | None:
+    """Return the previous version; None if `version` is the first one of the table or branch."""
     if version <= 1:
         return None
     try:
-        return _read(table, version - 1)
+        return _read_manifest(table, version - 1)
     except VersionNotFoundError:
-        made = read_transaction(table.store, _read(table, version))
-        if made is not None and made.operation.kind == "clone":
+        transaction = read_transaction(table.store, _read_manifest(table, version))
+        if transaction is not None and transaction.operation.name == "clone":
             return None
         raise
 
 
-def _read(table: OpenTable, version: int) -> Manifest:
+def _read_manifest(table: OpenTable, version: int) -> Manifest:
     try:
         return read_version(table.store, version)
     except VersionNotFoundError:
-        there = list_manifests(table.store)
-        numbers = [item.version for item in there]
-        known = set(numbers)
-        start = numbers[-1]
-        while start - 1 in known:
+        manifests = list_manifests(table.store)
+        versions = {manifest.version for manifest in manifests}
+        start = newest = manifests[-1].version
+        while start - 1 in versions:
             start -= 1
-        usable = "1" if start == 1 else f"{start + 1}" if start < numbers[-1] else "none yet"
+        usable = "1" if start == 1 else f"{start + 1}" if start < newest else "none yet"
         raise VersionNotFoundError(
-            f"{table.store.display}: version {version}, which is needed to tell what changed, is "
-            "not there: the table has "
-            f"{describe(there)}; the first version whose changes can be told, with those of all "
-            f"after it, is {usable}"
+            f"{table.store.display}: version {version}, which is needed to find the changed rows, "
+            f"not found; the table has {describe(manifests)}; the first version whose changes, and "
+            f"those of all later versions, can be read is {usable}"
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Rows of a fragment that have come, or have gone; all live ones if no offsets are given."""
+class _FragmentRows:
+    """Rows of a fragment that were added or removed; all live rows without `offsets`."""
 
     fragment: Fragment
     offsets: Offsets | None
 
 
 class _Diff:
-    """Compares two versions."""
+    """The comparison of two versions."""
 
     def __init__(
         self,
@@ -264,130 +253,145 @@ class _Diff:
         self._new_paths = paths
         self._old_paths = paths if before is None else paths.with_bases(before.base_paths)
         self._operation = operation
-        self._kind = "" if operation is None else operation.kind
+        self._operation_name = "" if operation is None else operation.name
         old = () if before is None else counted_fragments(self._old_paths, before)
-        self._old = {item.id: item for item in old}
-        self._new = {item.id: item for item in counted_fragments(paths, after)}
-        self._stable = after.flags.stable_row_ids
+        self._old = {fragment.id: fragment for fragment in old}
+        self._new = {fragment.id: fragment for fragment in counted_fragments(paths, after)}
+        self._stable_row_ids = after.flags.stable_row_ids
         if before is not None:
-            own = {field.id for field in before.schema.walk()}
-            self._fields = own & {field.id for field in after.schema.walk()}
+            old_fields = {field.id for field in before.schema.walk()}
+            self._fields = old_fields & {field.id for field in after.schema.walk()}
 
     def changes(self) -> Iterator[ChangedRows]:
-        """Yield all changes, old rows first."""
-        gone = [_Place(item, None) for item in self._old.values() if not self._kept(item)]
-        came = [
-            _Place(new, None)
-            for number, new in self._new.items()
-            if (old := self._old.get(number)) is None or not self._kept(old)
+        """Yield all changes, rows of the previous version first."""
+        removed = [_FragmentRows(old, None) for old in self._old.values() if not self._is_kept(old)]
+        added = [
+            _FragmentRows(new, None)
+            for fragment_id, new in self._new.items()
+            if (old := self._old.get(fragment_id)) is None or not self._is_kept(old)
         ]
-        changed: list[tuple[Fragment, Fragment, BitMap]] = []
+        updated: list[tuple[Fragment, Fragment, BitMap]] = []
         for old in self._old.values():
             new = self._new.get(old.id)
-            if new is None or new == old or not self._kept(old):
+            if new is None or new == old or not self._is_kept(old):
                 continue
             if new.physical_rows != old.physical_rows:
                 raise CorruptTableError(
                     f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the "
-                    "version before"
+                    "previous version"
                 )
-            was, now = self._deletions(old, self._old_paths), self._deletions(new, self._new_paths)
+            old_deletions = _deletions(old, self._old_paths)
+            new_deletions = _deletions(new, self._new_paths)
             if old.deletion_file != new.deletion_file:
-                if len(deleted := np.setdiff1d(now, was, assume_unique=True)):
-                    gone.append(_Place(old, deleted))
-                if len(restored := np.setdiff1d(was, now, assume_unique=True)):
-                    came.append(_Place(new, restored))
-            rows = self._changed_in_place(old, new)
-            rows = rows - bitmap_of(was) - bitmap_of(now)
+                deleted = np.setdiff1d(new_deletions, old_deletions, assume_unique=True)
+                if len(deleted):
+                    removed.append(_FragmentRows(old, deleted))
+                restored = np.setdiff1d(old_deletions, new_deletions, assume_unique=True)
+                if len(restored):
+                    added.append(_FragmentRows(new, restored))
+            rows = self._updated_in_place(old, new)
+            rows = rows - bitmap_of(old_deletions) - bitmap_of(new_deletions)
             if rows:
-                changed.append((old, new, rows))
-        moves = self._stable and self._kind not in _NO_MOVES and gone and came
-        paired = self._paired(gone, came) if moves else _unpaired(gone, came)
-        later: list[ChangedRows] = []
-        for item in paired:
-            if item.is_before:
-                yield item
+                updated.append((old, new, rows))
+        may_move = self._stable_row_ids and self._operation_name not in _NO_MOVES
+        if may_move and removed and added:
+            moved = self._matched_by_row_id(removed, added)
+        else:
+            moved = _unmatched(removed, added)
+        new_rows: list[ChangedRows] = []
+        for change in moved:
+            if change.is_before:
+                yield change
             else:
-                later.append(item)
-        for old, new, rows in changed:
+                new_rows.append(change)
+        for old, new, rows in updated:
             data, count = rows.serialize(), len(rows)
             yield ChangedRows("update_preimage", old, data, count)
-            later.append(ChangedRows("update_postimage", new, data, count))
-        yield from later
+            new_rows.append(ChangedRows("update_postimage", new, data, count))
+        yield from new_rows
 
-    def _kept(self, old: Fragment) -> bool:
-        """Whether a fragment of the version before is still there, with all or some of its rows."""
+    def _is_kept(self, old: Fragment) -> bool:
+        """Return whether the new version has a fragment of the previous one, and its rows."""
         new = self._new.get(old.id)
-        if new is None or self._kind == "overwrite":
+        if new is None or self._operation_name == "overwrite":
             return False
-        if self._kind not in _NEW_FRAGMENTS:
+        if self._operation_name not in _NEW_FRAGMENTS:
             return True
         files = {(file.base_id, file.path) for file in old.files}
         return not files.isdisjoint((file.base_id, file.path) for file in new.files)
 
-    def _deletions(self, fragment: Fragment, paths: TablePaths) -> Offsets:
-        return read_deletions(paths, fragment) if fragment.deletion_file is not None else _NONE
-
-    def _changed_in_place(self, old: Fragment, new: Fragment) -> BitMap:
-        """Return the physical rows whose values may be other ones, deleted ones too."""
-        if self._kind in _NEW_COLUMNS or self._kind in ("append", "delete"):
+    def _updated_in_place(self, old: Fragment, new: Fragment) -> BitMap:
+        """Return the row offsets whose values may differ; deleted rows may be among them."""
+        if self._operation_name in _NEW_COLUMNS or self._operation_name in ("append", "delete"):
             return BitMap()
-        if _layout(old, self._fields) == _layout(new, self._fields):
+        if _files_by_field(old, self._fields) == _files_by_field(new, self._fields):
             return BitMap()
         if isinstance(self._operation, Update):
-            noted = self._operation.updated_offsets.get(new.id)
-            if noted is not None:
-                name = f"{new.name}: rows that its transaction says were updated"
-                check_rows(noted, new.physical_rows, name)
-                return noted
-        if self._kind == "data_overlay":
-            return _overlaid(old, new)
-        if self._stable:
-            was = row_ids.updated_versions_of(old, self._old_paths)
-            now = row_ids.updated_versions_of(new, self._new_paths)
-            if was is not None and now is not None and len(was) == len(now):
-                result: Offsets = np.flatnonzero(was != now)
-                if len(result) or self._kind == "update":
-                    return bitmap_of(result)
+            recorded = self._operation.updated_offsets.get(new.id)
+            if recorded is not None:
+                name = f"{new.name}: updated rows in the transaction"
+                check_rows(recorded, new.physical_rows, name)
+                return recorded
+        if self._operation_name == "data_overlay":
+            return _overlaid_rows(old, new)
+        if self._stable_row_ids:
+            old_versions = row_ids.updated_versions_of(old, self._old_paths)
+            new_versions = row_ids.updated_versions_of(new, self._new_paths)
+            if (
+                old_versions is not None
+                and new_versions is not None
+                and len(old_versions) == len(new_versions)
+            ):
+                offsets: Offsets = np.flatnonzero(old_versions != new_versions)
+                if len(offsets) or self._operation_name == "update":
+                    return bitmap_of(offsets)
         return BitMap(range(new.physical_rows))
 
-    def _paired(self, gone: list[_Place], came: list[_Place]) -> Iterator[ChangedRows]:
-        """Yield rows that moved as updates, all others as deleted and inserted."""
-        known = [self._known(place, self._old_paths) for place in gone]
-        ids = np.concatenate([item for _, item, _ in known])
-        updated = np.concatenate([item for _, _, item in known])
+    def _matched_by_row_id(
+        self, removed: list[_FragmentRows], added: list[_FragmentRows]
+    ) -> Iterator[ChangedRows]:
+        """Yield moved rows as updates, all others as deleted and inserted."""
+        removed_ids = [self._ids_and_versions(rows, self._old_paths) for rows in removed]
+        ids = np.concatenate([old_ids for _, old_ids, _ in removed_ids])
+        versions = np.concatenate([old_versions for _, _, old_versions in removed_ids])
         order = np.argsort(ids, kind="stable")
-        ids, updated = ids[order], updated[order]
-        met, same = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
-        for place in came:
-            offsets, own, changed_at = self._known(place, self._new_paths)
-            position = np.minimum(np.searchsorted(ids, own), max(len(ids) - 1, 0))
-            result: _Mask = ids[position] == own if len(ids) else np.zeros(len(own), np.bool_)
-            unchanged = result.copy()
-            if self._kind == "update":
+        ids, versions = ids[order], versions[order]
+        # By position in `ids`: rows that are in the new version, and rows that it has unchanged.
+        moved, same = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
+        for rows in added:
+            offsets, new_ids, new_versions = self._ids_and_versions(rows, self._new_paths)
+            position = np.minimum(np.searchsorted(ids, new_ids), max(len(ids) - 1, 0))
+            matched: _Mask = (
+                ids[position] == new_ids if len(ids) else np.zeros(len(new_ids), np.bool_)
+            )
+            unchanged = matched.copy()
+            if self._operation_name == "update":
                 unchanged[:] = False
             else:
-                unchanged[result] = updated[position[result]] == changed_at[result]
-            met[position[result]] = True
+                unchanged[matched] = versions[position[matched]] == new_versions[matched]
+            moved[position[matched]] = True
             same[position[unchanged]] = True
-            yield from _some("insert", place, offsets, ~result)
-            yield from _some("update_postimage", place, offsets, result & ~unchanged)
-        # Back to the order of the places.
-        met_at, same_at = np.empty_like(met), np.empty_like(same)
-        met_at[order], same_at[order] = met, same
+            yield from _masked_change("insert", rows, offsets, ~matched)
+            yield from _masked_change("update_postimage", rows, offsets, matched & ~unchanged)
+        # Back to the order of `removed`.
+        row_moved, row_same = np.empty_like(moved), np.empty_like(same)
+        row_moved[order], row_same[order] = moved, same
         start = 0
-        for place, (offsets, own, _) in zip(gone, known, strict=True):
-            rows = slice(start, start + len(own))
-            start = rows.stop
-            yield from _some("delete", place, offsets, ~met_at[rows])
-            yield from _some("update_preimage", place, offsets, met_at[rows] & ~same_at[rows])
+        for rows, (offsets, old_ids, _) in zip(removed, removed_ids, strict=True):
+            part = slice(start, start + len(old_ids))
+            start = part.stop
+            updated = row_moved[part] & ~row_same[part]
+            yield from _masked_change("delete", rows, offsets, ~row_moved[part])
+            yield from _masked_change("update_preimage", rows, offsets, updated)
 
-    def _known(self, place: _Place, paths: TablePaths) -> tuple[Offsets, UInt64Array, UInt64Array]:
-        """Return offsets, row ids, and versions of the last change of some rows."""
-        fragment = place.fragment
-        offsets = place.offsets
+    def _ids_and_versions(
+        self, rows: _FragmentRows, paths: TablePaths
+    ) -> tuple[Offsets, UInt64Array, UInt64Array]:
+        """Return offsets, row ids, and last updated versions of rows."""
+        fragment = rows.fragment
+        offsets = rows.offsets
         if offsets is None:
-            deleted = self._deletions(fragment, paths)
+            deleted = _deletions(fragment, paths)
             offsets = np.setdiff1d(np.arange(fragment.physical_rows), deleted, assume_unique=True)
         ids = row_ids.row_ids_of(fragment, paths)
         if ids is None:
@@ -399,50 +403,56 @@ class _Diff:
         return offsets, ids[offsets], versions[offsets]
 
 
-def _unpaired(gone: list[_Place], came: list[_Place]) -> Iterator[ChangedRows]:
-    places: Mapping[Kind, list[_Place]] = {"delete": gone, "insert": came}
-    for kind, several in places.items():
-        for place in several:
-            one = _changed(kind, place)
-            if one.num_rows:
-                yield one
+def _deletions(fragment: Fragment, paths: TablePaths) -> Offsets:
+    return read_deletions(paths, fragment) if fragment.deletion_file is not None else _NO_OFFSETS
 
 
-def _some(kind: Kind, place: _Place, offsets: Offsets, wanted: _Mask) -> Iterator[ChangedRows]:
-    if wanted.all() and place.offsets is None:
-        if len(wanted):
-            yield _changed(kind, place)
-    elif wanted.any():
-        yield _changed(kind, _Place(place.fragment, offsets[wanted]))
+def _unmatched(removed: list[_FragmentRows], added: list[_FragmentRows]) -> Iterator[ChangedRows]:
+    by_type: Mapping[ChangeType, list[_FragmentRows]] = {"delete": removed, "insert": added}
+    for change_type, parts in by_type.items():
+        for rows in parts:
+            change = _change(change_type, rows)
+            if change.num_rows:
+                yield change
 
 
-def _changed(kind: Kind, place: _Place) -> ChangedRows:
-    fragment, offsets = place.fragment, place.offsets
+def _masked_change(
+    change_type: ChangeType, rows: _FragmentRows, offsets: Offsets, mask: _Mask
+) -> Iterator[ChangedRows]:
+    if mask.all() and rows.offsets is None:
+        if len(mask):
+            yield _change(change_type, rows)
+    elif mask.any():
+        yield _change(change_type, _FragmentRows(rows.fragment, offsets[mask]))
+
+
+def _change(change_type: ChangeType, rows: _FragmentRows) -> ChangedRows:
+    fragment, offsets = rows.fragment, rows.offsets
     if offsets is None:
-        return ChangedRows(kind, fragment, None, fragment.num_rows)
-    return ChangedRows(kind, fragment, bitmap_of(offsets).serialize(), len(offsets))
+        return ChangedRows(change_type, fragment, None, fragment.num_rows)
+    return ChangedRows(change_type, fragment, bitmap_of(offsets).serialize(), len(offsets))
 
 
-def _layout(fragment: Fragment, fields: Collection[int]) -> dict[int, tuple[object, ...]]:
-    """Return where the values of some fields are."""
-    results: dict[int, tuple[object, ...]] = {}
+def _files_by_field(fragment: Fragment, fields: Collection[int]) -> dict[int, tuple[object, ...]]:
+    """Return the data file and the overlays of each field."""
+    files: dict[int, tuple[object, ...]] = {}
     for file in fragment.files:
-        results.update(
-            {field: (file.base_id, file.path) for field in file.fields if field in fields}
+        files.update(
+            {field_id: (file.base_id, file.path) for field_id in file.fields if field_id in fields}
         )
     for overlay in fragment.overlays:
-        for field in overlay.data_file.fields:
-            if field in fields:
-                results[field] = (*results.get(field, ()), overlay.data_file.path)
-    return results
+        for field_id in overlay.data_file.fields:
+            if field_id in fields:
+                files[field_id] = (*files.get(field_id, ()), overlay.data_file.path)
+    return files
 
 
-def _overlaid(old: Fragment, new: Fragment) -> BitMap:
-    """Return the rows that have cells in overlays which only the second has."""
-    known = {item.data_file.path for item in old.overlays}
+def _overlaid_rows(old: Fragment, new: Fragment) -> BitMap:
+    """Return the rows with values in overlays that only the new version has."""
+    old_paths = {overlay.data_file.path for overlay in old.overlays}
     rows = BitMap()
     for overlay in new.overlays:
-        if overlay.data_file.path not in known:
+        if overlay.data_file.path not in old_paths:
             for data in overlay.bitmaps:
                 rows |= decode_rows(data, new.physical_rows, new.name)
     return rows

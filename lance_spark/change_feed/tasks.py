@@ -1,16 +1,17 @@
-"""Rows that versions changed, read as batches: the table's columns, and what happened to each row.
+"""Tasks of a change feed, which read changed rows as batches.
+
+A batch has columns of the table, and these:
 
 | column | type | value |
 | --- | --- | --- |
 | `_change_type` | string | "insert", "update_preimage", "update_postimage" or "delete" |
 | `_commit_version` | int64 | the version that changed the row |
-| `_commit_timestamp` | timestamp of microseconds in UTC | when it was committed |
+| `_commit_timestamp` | timestamp of microseconds in UTC | when the version was committed |
 
-Columns are those of one version, the last one that is told of. Within the same life of a table a
-column is known by its field id, so that a renamed one is itself in older versions too, and one that
-there was not yet is null. Overwrites and restores start another life, in which field ids mean other
-columns: from there on a column is known by its name. A column that has another type in a version
-cannot be told of.
+A feed has the columns of one version, the last one of the feed. In older versions, a column is
+identified by its field id, so a column may have been renamed, and is null where it did not exist
+yet. After an overwrite or a restore, field ids may mean other columns, so in versions before it a
+column is identified by its name. A feed cannot have a column whose type differs between versions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import pyarrow as pa
 from lance_spark.change_feed.diff import ChangedRows, VersionChanges
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blobs.fields import Handling, handled
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_OFFSET
 from lance_spark.scan.row_size import nulls
@@ -36,22 +38,22 @@ CHANGE_TYPE = pa.field("_change_type", pa.string(), nullable=False)
 COMMIT_VERSION = pa.field("_commit_version", pa.int64(), nullable=False)
 COMMIT_TIMESTAMP = pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False)
 CHANGE_FIELDS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-#: Operations that start another life of a table's columns.
-_NEW_LIFE = frozenset({"overwrite", "restore", "clone"})
-#: Rows of a task, about.
+#: Operations after which field ids may mean other columns.
+_RESETS_FIELD_IDS = frozenset({"overwrite", "restore", "clone"})
+#: Approximate number of rows of a task.
 TARGET_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """How the rows of one version are read.
+class VersionColumns:
+    """How the columns of a feed are read from one version.
 
     Attributes
     ----------
     schema : Schema
-        The wanted columns with the field ids of the version; those that it lacks are left out.
+        The columns of the feed that the version has, with its field ids.
     columns : tuple of (int or None)
-        For each wanted column its place in `schema`.
+        For each column of the feed its index in `schema`; None if the version lacks it.
     base_paths : mapping of int to BasePath
     """
 
@@ -61,8 +63,8 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Changed rows among the physical rows `start` to `stop - 1` of their fragment."""
+class ChangedRange:
+    """Changed rows among the row offsets `start` to `stop - 1` of their fragment."""
 
     rows: ChangedRows
     start: int
@@ -70,26 +72,26 @@ class Piece:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are read, if those that changed are spread evenly."""
+        """Number of rows that are read if the changed rows are spread evenly."""
         physical = max(self.rows.fragment.physical_rows, 1)
         return -(-self.rows.num_rows * (self.stop - self.start) // physical)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """Changed rows that one worker reads. Can be pickled.
+    """Changed rows that one task reads. Can be pickled.
 
     Attributes
     ----------
     uri : str
         Root of the table.
     schema : pa.Schema
-        Of the batches.
+        Schema of the batches.
     version, timestamp_us : int
-        The version that changed the rows, and when it was committed, in microseconds since 1970.
-    pieces : tuple of Piece
-    before, after : Side
-        How old and new rows are read.
+        The version that changed the rows, and its commit time in microseconds since 1970.
+    ranges : tuple of ChangedRange
+    before, after : VersionColumns
+        The columns of the previous version (None if no rows of it are read) and of the version.
     storage_options : mapping, not shown by `repr`
     """
 
@@ -97,59 +99,63 @@ class ChangeTask:
     schema: pa.Schema
     version: int
     timestamp_us: int
-    pieces: tuple[Piece, ...]
-    before: Side | None
-    after: Side
+    ranges: tuple[ChangedRange, ...]
+    before: VersionColumns | None
+    after: VersionColumns
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def num_rows(self) -> int:
-        """Rows that are read, about."""
-        return sum(piece.num_rows for piece in self.pieces)
+        """Approximate number of rows that are read."""
+        return sum(part.num_rows for part in self.ranges)
 
     def batches(self, batch_size: int = 65_536) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in batches of at most `batch_size`.
+        """Yield the rows, in batches of at most `batch_size` rows.
 
         Raises
         ------
         MissingFileError
-            A data file has been cleaned up.
+            Cleanup removed a data file.
         CorruptTableError, CorruptFileError, UnsupportedEncodingError, StorageError
         """
-        for piece in self.pieces:
-            side = self.before if piece.rows.is_before else self.after
-            assert side is not None
-            paths = TablePaths.open(self.uri, self.storage_options, side.base_paths)
-            reader = FragmentReader(paths, piece.rows.fragment, side.schema)
+        for part in self.ranges:
+            columns = self.before if part.rows.is_before else self.after
+            assert columns is not None
+            paths = TablePaths.open(self.uri, self.storage_options, columns.base_paths)
+            reader = FragmentReader(paths, part.rows.fragment, columns.schema)
             try:
-                for read in _rows(reader, piece):
-                    for batch in batches_of(read, batch_size):
-                        yield self._told(batch, piece.rows.kind, side)
+                for window in _read_windows(reader, part):
+                    for batch in batches_of(window, batch_size):
+                        yield self._feed_batch(batch, part.rows.change_type, columns)
             finally:
                 reader.close()
 
-    def _told(self, batch: pa.RecordBatch, kind: str, side: Side) -> pa.RecordBatch:
+    def _feed_batch(
+        self, batch: pa.RecordBatch, change_type: str, columns: VersionColumns
+    ) -> pa.RecordBatch:
         rows = batch.num_rows
-        columns = [
-            nulls(rows, wanted) if position is None else batch.column(position)
-            for wanted, position in zip(self.schema, side.columns, strict=False)
+        arrays = [
+            nulls(rows, field) if index is None else batch.column(index)
+            for field, index in zip(self.schema, columns.columns, strict=False)
         ]
-        told = (kind, self.version, self.timestamp_us)
-        for wanted, value in zip(CHANGE_FIELDS, told, strict=True):
-            columns.append(pa.repeat(pa.scalar(value, wanted.type), rows))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        values = (change_type, self.version, self.timestamp_us)
+        arrays += [
+            pa.repeat(pa.scalar(value, column.type), rows)
+            for column, value in zip(CHANGE_FIELDS, values, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedColumns:
-    """The columns of a change feed, and where they are in each version.
+    """The columns of a change feed.
 
     Attributes
     ----------
     manifest : Manifest
-        The version whose columns they are.
+        The version that the columns are chosen from.
     fields : tuple of Field
-        Top-level columns, and columns about rows.
+        Top-level columns, and metadata columns of rows.
     blob_handling : str or None
     """
 
@@ -166,111 +172,111 @@ class FeedColumns:
         Raises
         ------
         InvalidInputError
-            There is no such column, or the table has one of the name of a feed's.
+            A column does not exist, or a column of the table has the name of one of the feed.
         """
-        own = {item.name: item for item in manifest.schema.fields}
-        if taken := [item.name for item in CHANGE_FIELDS if item.name in own]:
+        table_fields = {field.name: field for field in manifest.schema.fields}
+        if reserved := [field.name for field in CHANGE_FIELDS if field.name in table_fields]:
             raise InvalidInputError(
-                f"{manifest.name}: the table has a column {taken[0]!r}, as a change feed has; "
-                "rename it to read the feed"
+                f"{manifest.name}: the table has a column {reserved[0]!r}, and so has a change "
+                "feed; rename the column to read the feed"
             )
-        known = {**META_FIELDS, **own}
-        if ROW_OFFSET.name not in own:
-            # What it counts are the rows of one version.
-            del known[ROW_OFFSET.name]
+        available = {**META_FIELDS, **table_fields}
+        if ROW_OFFSET.name not in table_fields:
+            # Row offsets differ between versions.
+            del available[ROW_OFFSET.name]
         for name in names or ():
-            if name not in known:
+            if name not in available:
                 raise InvalidInputError(
-                    f"{manifest.name}: a change feed has no column {name!r}; there are "
-                    f"{', '.join(known)}"
+                    f"{manifest.name}: a change feed has no column {name!r}; choose from "
+                    f"{', '.join(available)}"
                 )
-        wanted = list(own) if names is None else names
-        fields = tuple(known[name] for name in wanted)
-        kept = tuple(
-            item for item in fields if _handled(Schema((item,)), manifest, handling).fields
+        chosen = list(table_fields) if names is None else names
+        fields = tuple(available[name] for name in chosen)
+        readable = tuple(
+            field for field in fields if _with_blob_handling((field,), manifest, handling).fields
         )
-        return cls(manifest, kept, handling)
+        return cls(manifest, readable, handling)
 
     def to_arrow(self) -> pa.Schema:
-        """Return the columns as batches have them: nullable, as older versions may not have had
-        them; the feed's own at the end.
-        """
-        schema = _handled(Schema(self.fields), self.manifest, self.blob_handling).to_arrow()
-        return pa.schema([*(item.with_nullable(True) for item in schema), *CHANGE_FIELDS])
+        """Return the schema of batches; columns are nullable, as older versions may lack them."""
+        schema = _with_blob_handling(self.fields, self.manifest, self.blob_handling).to_arrow()
+        return pa.schema([*(field.with_nullable(True) for field in schema), *CHANGE_FIELDS])
 
-    def side(self, manifest: Manifest, *, same_life: bool) -> Side:
+    def in_version(self, manifest: Manifest, *, same_field_ids: bool) -> VersionColumns:
         """Return how the columns are read from a version.
 
         Parameters
         ----------
         manifest : Manifest
-        same_life : bool
-            Whether field ids mean the same columns as in the version whose columns these are.
+        same_field_ids : bool
+            Whether field ids mean the same columns as in `self.manifest`.
 
         Raises
         ------
         SchemaMismatchError
-            A column has another type there.
+            A column has another type in that version.
         """
-        results: list[Field] = []
-        columns: list[int | None] = []
-        for wanted in self.fields:
-            one = self._field(manifest, wanted, same_life)
-            columns.append(None if one is None else len(results))
-            if one is not None:
-                results.append(one)
-        check_columns(manifest, results)
-        schema = _handled(Schema(tuple(results)), manifest, self.blob_handling)
-        return Side(schema, tuple(columns), manifest.base_paths)
+        fields: list[Field] = []
+        indexes: list[int | None] = []
+        for feed_field in self.fields:
+            field = self._field_in_version(manifest, feed_field, same_field_ids)
+            indexes.append(None if field is None else len(fields))
+            if field is not None:
+                fields.append(field)
+        check_columns(manifest, fields)
+        schema = _with_blob_handling(tuple(fields), manifest, self.blob_handling)
+        return VersionColumns(schema, tuple(indexes), manifest.base_paths)
 
-    def _field(self, manifest: Manifest, wanted: Field, same_life: bool) -> Field | None:
-        if META_FIELDS.get(wanted.name) is wanted:
-            return wanted
-        named = {one.name: one for one in manifest.schema.fields}.get(wanted.name)
-        own = manifest.schema.field_by_id(wanted.id) if same_life else None
-        if own is not None:
-            if own.logical_type == wanted.logical_type:
-                # The children that there are now; files know which of them they have.
-                return replace(wanted, nullable=True)
-            named = own
-        if named is None:
+    def _field_in_version(
+        self, manifest: Manifest, feed_field: Field, same_field_ids: bool
+    ) -> Field | None:
+        if META_FIELDS.get(feed_field.name) is feed_field:
+            return feed_field
+        by_name = {field.name: field for field in manifest.schema.fields}
+        field = by_name.get(feed_field.name)
+        by_id = manifest.schema.field_by_id(feed_field.id) if same_field_ids else None
+        if by_id is not None:
+            if by_id.logical_type == feed_field.logical_type:
+                # With the present children; a file that lacks some of them reads them as null.
+                return replace(feed_field, nullable=True)
+            field = by_id
+        if field is None:
             return None
-        if not _alike(named.to_arrow().type, wanted.to_arrow().type):
+        dtype, feed_dtype = field.to_arrow().type, feed_field.to_arrow().type
+        if not _equal_except_nullability(dtype, feed_dtype):
             raise SchemaMismatchError(
-                f"column {wanted.name!r} is {named.to_arrow().type} in version {manifest.version}, "
-                "but "
-                f"{wanted.to_arrow().type} in version {self.manifest.version}: changes cannot be "
-                "told across the two; start "
-                "at a later version, or leave the column out"
+                f"column {feed_field.name!r} is {dtype} in version {manifest.version}, but "
+                f"{feed_dtype} in version {self.manifest.version}, and a change feed cannot have "
+                "both; start at a later version, or leave the column out"
             )
-        return replace(named, nullable=True)
+        return replace(field, nullable=True)
 
 
 def plan_changes(
     uri: str,
-    told: Sequence[VersionChanges],
+    changes: Sequence[VersionChanges],
     columns: FeedColumns,
     storage_options: Mapping[str, Any] | None = None,
     *,
     target_rows: int = TARGET_ROWS,
-    same_life: bool = True,
+    same_field_ids: bool = True,
 ) -> list[ChangeTask]:
-    """Cut what versions changed into tasks.
+    """Split the changed rows of versions into tasks.
 
     Parameters
     ----------
     uri : str
         Root of the table.
-    told : sequence of VersionChanges
-        Oldest first.
+    changes : sequence of VersionChanges
+        Oldest version first.
     columns : FeedColumns
-        Of the last version that is told of, or of a later one.
+        Chosen from the last of these versions, or from a later one.
     storage_options : mapping, optional
     target_rows : int
-        Rows of a task, about.
-    same_life : bool
-        Whether there was no overwrite or restore between the last version that is told of and the
-        one that the columns are of.
+        Approximate number of rows of a task.
+    same_field_ids : bool
+        Whether field ids mean the same columns in the last of these versions and in the version of
+        `columns`: no overwrite or restore was committed between them.
 
     Returns
     -------
@@ -284,47 +290,46 @@ def plan_changes(
     """
     schema = columns.to_arrow()
     tasks: list[ChangeTask] = []
-    for item in reversed(told):
-        after_life = same_life
-        if starts_life(item.operation):
-            same_life = False
-        if not item.changes:
+    for version in reversed(changes):
+        same_ids_after = same_field_ids
+        if resets_field_ids(version.operation):
+            same_field_ids = False
+        if not version.changes:
             continue
         before = None
-        if item.before is not None and any(rows.is_before for rows in item.changes):
-            before = columns.side(item.before, same_life=same_life)
-        after = columns.side(item.after, same_life=after_life)
-        some = [
+        if version.before is not None and any(rows.is_before for rows in version.changes):
+            before = columns.in_version(version.before, same_field_ids=same_field_ids)
+        after = columns.in_version(version.after, same_field_ids=same_ids_after)
+        tasks[:0] = [
             ChangeTask(
                 uri,
                 schema,
-                item.version,
-                item.timestamp_us,
-                pieces,
+                version.version,
+                version.timestamp_us,
+                ranges,
                 before,
                 after,
                 dict(storage_options or {}),
             )
-            for pieces in _pack(item.changes, target_rows)
+            for ranges in _pack(version.changes, target_rows)
         ]
-        tasks[:0] = some
     return tasks
 
 
-def starts_life(kind: str | None) -> bool:
-    """Tell whether field ids mean other columns after a change of this kind than before."""
-    return not kind or kind in _NEW_LIFE
+def resets_field_ids(operation: str | None) -> bool:
+    """Return whether field ids may mean other columns after an operation of this name."""
+    return not operation or operation in _RESETS_FIELD_IDS
 
 
-def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Piece, ...]]:
-    current: list[Piece] = []
+def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[ChangedRange, ...]]:
+    current: list[ChangedRange] = []
     rows = 0
     for change in changes:
         physical = change.fragment.physical_rows
         parts = max(1, round(change.num_rows / target_rows))
         size = -(-physical // parts)
         for start in range(0, physical, max(size, 1)):
-            current.append(Piece(change, start, min(start + size, physical)))
+            current.append(ChangedRange(change, start, min(start + size, physical)))
             rows += current[-1].num_rows
             if rows >= target_rows:
                 yield tuple(current)
@@ -333,29 +338,31 @@ def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Pi
         yield tuple(current)
 
 
-def _rows(reader: FragmentReader, piece: Piece) -> Iterator[pa.RecordBatch]:
-    rows = range(piece.start, piece.stop)
-    wanted = piece.rows.offsets(rows)
-    if wanted is None:
+def _read_windows(reader: FragmentReader, part: ChangedRange) -> Iterator[pa.RecordBatch]:
+    rows = range(part.start, part.stop)
+    offsets = part.rows.offsets(rows)
+    if offsets is None:
         yield from reader.live(rows)
         return
     window = reader.window_rows()
-    for position in range(0, len(wanted), window):
-        yield reader.read(wanted[position : position + window])
+    for start in range(0, len(offsets), window):
+        yield reader.read(offsets[start : start + window])
 
 
-def _handled(schema: Schema, manifest: Manifest, handling: str | None) -> Schema:
-    return handled(schema, Handling.parse(handling), manifest.data_storage_version)
+def _with_blob_handling(
+    fields: tuple[Field, ...], manifest: Manifest, handling: str | None
+) -> Schema:
+    return handled(Schema(fields), Handling.parse(handling), manifest.data_storage_version)
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are the same but for what may be null inside of them."""
-    return bool(_nullable(one) == _nullable(other))
+def _equal_except_nullability(dtype: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether two types differ at most in the nullability of their children."""
+    return bool(_nullable(dtype) == _nullable(other))
 
 
 def _nullable(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(dtype):
-        return pa.struct([pa.field(item.name, _nullable(item.type)) for item in dtype])
+        return pa.struct([pa.field(child.name, _nullable(child.type)) for child in dtype])
     if pa.types.is_map(dtype):
         return pa.map_(_nullable(dtype.key_type), _nullable(dtype.item_type))
     if pa.types.is_fixed_size_list(dtype):

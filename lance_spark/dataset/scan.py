@@ -360,7 +360,7 @@ class ScanMethods(HistoryMethods):
             row_meta.check_row_ids(fragments, read)
             selected = row_meta.light(selected, read)
         uri, base_paths = self.uri, manifest.base_paths
-        groups = pack(selected, target_rows, whole=whole_fragments)
+        groups = pack(selected, target_rows, whole_fragments=whole_fragments)
         if conditions and manifest.index_section is not None:
             from lance_spark.scan.pruning import zone_maps
 

@@ -191,11 +191,11 @@ def _from_variable(block: VariableWidthBlock, dtype: pa.DataType) -> pa.Array:
     if not is_variable(dtype):
         raise CorruptFileError(f"byte strings store a column of type {dtype}")
     offsets: npt.NDArray[np.signedinteger] = block.offsets
-    wanted = offset_type(dtype)
-    if offsets.dtype != wanted:
-        if wanted is np.int32 and int(offsets[-1]) > np.iinfo(np.int32).max:
+    expected = offset_type(dtype)
+    if offsets.dtype != expected:
+        if expected is np.int32 and int(offsets[-1]) > np.iinfo(np.int32).max:
             raise CorruptFileError(f"{int(offsets[-1])} bytes do not fit a column of type {dtype}")
-        offsets = offsets.astype(wanted)
+        offsets = offsets.astype(expected)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.data)]
     return pa.Array.from_buffers(dtype, block.num_values, buffers)
 
@@ -308,11 +308,15 @@ def storable(array: pa.Array) -> pa.Array:
     if pat.is_dictionary(dtype) and array.dictionary.null_count:
         valid = validity_of(array.dictionary)
         assert valid is not None
-        place = np.cumsum(valid) - 1
-        mask = np.zeros(len(array), np.bool_) if (own := validity_of(array)) is None else ~own
+        new_positions = np.cumsum(valid) - 1
+        mask = (
+            np.zeros(len(array), np.bool_)
+            if (validity := validity_of(array)) is None
+            else ~validity
+        )
         positions = np.where(mask, 0, array.indices.fill_null(0).to_numpy(zero_copy_only=False))
         mask |= ~valid[positions]
-        indices = pa.array(place[positions], mask=mask).cast(dtype.index_type, safe=False)
+        indices = pa.array(new_positions[positions], mask=mask).cast(dtype.index_type, safe=False)
         return pa.DictionaryArray.from_arrays(
             indices, array.dictionary.drop_null(), ordered=dtype.ordered
         )
@@ -335,13 +339,13 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     UnsupportedTypeError
         The format has no block for the type.
     """
-    kind, count, start = array.type, len(array), array.offset
-    if pat.is_dictionary(kind):
+    dtype, count, start = array.type, len(array), array.offset
+    if pat.is_dictionary(dtype):
         return _to_dictionary(array, live)
-    if pat.is_struct(kind):
-        return StructBlock(tuple(_child_block(array, i, live) for i in range(kind.num_fields)))
-    if pat.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pat.is_struct(dtype):
+        return StructBlock(tuple(_child_block(array, i, live) for i in range(dtype.num_fields)))
+    if pat.is_fixed_size_list(dtype):
+        size = dtype.list_size
         items = storable(array.values.slice(start * size, count * size))
         inner = None if live is None else np.repeat(live, size)
         valid = validity_of(items)
@@ -353,14 +357,14 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
             inner = valid if inner is None else inner & valid
         return FixedSizeListBlock(to_block(items, inner), size, valid)
     buffers = array.buffers()
-    if is_variable(kind):
+    if is_variable(dtype):
         data = _NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-        return VariableWidthBlock(_offsets(buffers[1], kind, start, count), data)
-    if pat.is_null(kind):
+        return VariableWidthBlock(_offsets(buffers[1], dtype, start, count), data)
+    if pat.is_null(dtype):
         return FixedWidthBlock(_NO_BYTES, 0, count)
-    bits = fixed_width(kind)
-    if not bits or pat.is_nested(kind):
-        raise UnsupportedTypeError(f"values of type {kind} cannot be stored")
+    bits = fixed_width(dtype)
+    if not bits or pat.is_nested(dtype):
+        raise UnsupportedTypeError(f"values of type {dtype} cannot be stored")
     if buffers[1] is None:
         return FixedWidthBlock(np.zeros((count * bits + 7) // 8, np.uint8), bits, count)
     data = np.frombuffer(buffers[1], np.uint8)

@@ -82,7 +82,7 @@ class _Rows:
         By how much the bits of each of the output's words are moved.
     mask : unsigned array
         What is then left of them; one element that is for all of them, and for what rows get from
-        their next words too, if there is no `rest`.
+        their next words too, if there is no `next_mask`.
     split : int64 array
         Rows that go on in the next word; all rows, if most do.
     next_word : int64 array, one element for each of `split`
@@ -90,7 +90,7 @@ class _Rows:
     left : unsigned array
         By how much the next words' bits are moved; by all, which leaves nothing, where a row ends
         in its word.
-    rest : unsigned array, or None
+    next_mask : unsigned array, or None
         What is then left of them, for values of 8 and 16 bits.
     """
 
@@ -100,7 +100,7 @@ class _Rows:
     split: IndexArray
     next_word: IndexArray
     left: UIntArray
-    rest: UIntArray | None
+    next_mask: UIntArray | None
 
 
 @cache
@@ -126,15 +126,15 @@ def _rows(bits: int, width: int) -> _Rows:
         return np.repeat(np.array(numbers, dtype), words)
 
     def spread(mask: int) -> int:
-        return sum(mask << (bits * place) for place in range(per_word))
+        return sum(mask << (bits * index) for index in range(per_word))
 
     rights = right.tolist()
     lefts = [bits - right if on else wide for right, on in zip(rights, goes_on, strict=True)]
     full = (1 << width) - 1
-    mask, rest = np.array(full, dtype), None
+    mask, next_mask = np.array(full, dtype), None
     if per_word > 1:
         mask = pattern([spread(full & ((1 << (bits - right)) - 1)) for right in rights])
-        rest = pattern([spread(full >> lefts[row] << lefts[row]) for row in split])
+        next_mask = pattern([spread(full >> lefts[row] << lefts[row]) for row in split])
     return _Rows(
         word,
         pattern(rights),
@@ -142,7 +142,7 @@ def _rows(bits: int, width: int) -> _Rows:
         split,
         np.minimum(word + 1, width - 1)[split],
         pattern([lefts[row] for row in split]),
-        rest,
+        next_mask,
     )
 
 
@@ -171,7 +171,7 @@ def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
     return packed.view(f"V{_RUN}")
 
 
-def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
+def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     """Write packed chunks of one width to their places.
 
     Parameters
@@ -186,8 +186,8 @@ def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     if step:
         _strided(data, starts, rows.shape[1], step)[...] = rows
     else:
-        places = starts[:, None] + np.arange(0, rows.shape[1], _RUN)
-        _windows(data)[places] = rows.view(f"V{_RUN}")
+        positions = starts[:, None] + np.arange(0, rows.shape[1], _RUN)
+        _windows(data)[positions] = rows.view(f"V{_RUN}")
 
 
 def _even_step(starts: IndexArray, size: int) -> int:
@@ -243,12 +243,12 @@ def unpack(
     table = _rows(bits, width)
     step = _GROUP_BYTES // (_RUN * bits)
     for position in range(0, len(starts), step):
-        here = starts[position : position + step]
-        words = _gather(data, here, packed_size(width))
+        chunk_starts = starts[position : position + step]
+        words = _gather(data, chunk_starts, packed_size(width))
         values = out[position : position + step]
         if rows is not None:
             spare = _scratch.values.view(out.dtype).reshape(step, CHUNK_VALUES)
-            values = spare[: len(here)]
+            values = spare[: len(chunk_starts)]
         words.take(table.word, axis=1, out=values.view(f"V{_RUN}"), mode="clip")
         if width < bits:
             _shift(values.view(table.right.dtype), words, table)
@@ -259,23 +259,23 @@ def unpack(
 def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
     """Make values of the words that their rows start in."""
     np.right_shift(values, table.right, out=values)
-    if table.rest is not None:
+    if table.next_mask is not None:
         np.bitwise_and(values, table.mask, out=values)
     if len(table.split):
         size = words.shape[0] * len(table.split) * _RUN
         upper = _scratch.upper[:size].view(values.dtype).reshape(words.shape[0], -1)
         words.take(table.next_word, axis=1, out=upper.view(f"V{_RUN}"), mode="clip")
         np.left_shift(upper, table.left, out=upper)
-        if table.rest is not None:
-            np.bitwise_and(upper, table.rest, out=upper)
+        if table.next_mask is not None:
+            np.bitwise_and(upper, table.next_mask, out=upper)
         if upper.shape == values.shape:
             np.bitwise_or(values, upper, out=values)
         else:
-            places = values.view(f"V{_RUN}")
-            lower = places.take(table.split, axis=1)
+            cells = values.view(f"V{_RUN}")
+            lower = cells.take(table.split, axis=1)
             np.bitwise_or(lower.view(values.dtype), upper, out=upper)
-            places[:, table.split] = upper.view(f"V{_RUN}")
-    if table.rest is None:
+            cells[:, table.split] = upper.view(f"V{_RUN}")
+    if table.next_mask is None:
         np.bitwise_and(values, table.mask, out=values)
 
 
@@ -287,7 +287,7 @@ def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
     The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in
     the word before, and is moved down; the others are moved up.
     """
-    place = np.argsort(_row_order(bits))
+    position = np.argsort(_row_order(bits))
     first = np.arange(width) * bits // width
     turns = []
     for turn in range(-(-bits // width) + 1):
@@ -297,7 +297,7 @@ def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
             break
         amount = np.where(row < bits, np.clip(abs(shift), 0, bits), bits)
         lanes = np.repeat(amount, CHUNK_VALUES // bits).astype(f"<u{bits // 8}")
-        turns.append((place[np.minimum(row, bits - 1)], lanes))
+        turns.append((position[np.minimum(row, bits - 1)], lanes))
     return turns
 
 
@@ -315,20 +315,20 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
         More than 0.
     """
     size = packed_size(width)
-    (first, lanes), *others = _turns(values.itemsize * 8, width)
+    (first, lanes), *more_turns = _turns(values.itemsize * 8, width)
     step = min(_GROUP_BYTES // 2 // size, _PACK_CHUNKS)
     for position in range(0, len(values), step):
         rows = values[position : position + step].view(f"V{_RUN}")
         packed = _scratch.packed[: len(rows) * size].reshape(len(rows), size)
-        more = _scratch.upper[: len(rows) * size].reshape(len(rows), size)
-        words, part = packed.view(values.dtype), more.view(values.dtype)
+        scratch = _scratch.upper[: len(rows) * size].reshape(len(rows), size)
+        words, part = packed.view(values.dtype), scratch.view(values.dtype)
         rows.take(first, axis=1, out=packed.view(f"V{_RUN}"), mode="clip")
         np.right_shift(words, lanes, out=words)
-        for row, up in others:
-            rows.take(row, axis=1, out=more.view(f"V{_RUN}"), mode="clip")
+        for row, up in more_turns:
+            rows.take(row, axis=1, out=scratch.view(f"V{_RUN}"), mode="clip")
             np.left_shift(part, up, out=part)
             np.bitwise_or(words, part, out=words)
-        place(data, starts[position : position + step], packed)
+        write_chunks(data, starts[position : position + step], packed)
 
 
 def pack(values: UIntArray, width: int) -> Bytes:

@@ -184,13 +184,13 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     if depth > MAX_DEPTH:
         raise UnsupportedEncodingError(f"JSONB is nested more than {MAX_DEPTH} deep")
     (header,) = _U32.unpack_from(data, start)
-    kind = header & _CONTAINER_KIND
+    container = header & _CONTAINER_KIND
     count = header & _COUNT
-    if kind == _SCALAR:
+    if container == _SCALAR:
         entries = 1
-    elif kind == _ARRAY:
+    elif container == _ARRAY:
         entries = count
-    elif kind == _OBJECT:
+    elif container == _OBJECT:
         entries = 2 * count
     else:
         _corrupt(f"{header:#010x} is not a header")
@@ -214,9 +214,9 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
         else:
             raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
         position = end
-    if kind == _ARRAY:
+    if container == _ARRAY:
         return f"[{','.join(texts)}]"
-    if kind == _SCALAR:
+    if container == _SCALAR:
         return texts[0]
     if not all(text[0] == '"' for text in texts[:count]):
         _corrupt("a key is no string")
@@ -233,16 +233,16 @@ def _string(payload: bytes) -> str:
 
 def _number(data: bytes) -> str:
     size = len(data) - 1
-    kind = data[0] if data else -1
-    if kind in (_INT, _UINT) and size in (1, 2, 4, 8):
-        return str(int.from_bytes(data[1:], "big", signed=kind == _INT))
-    if kind == _FLOAT and size == 8:
+    tag = data[0] if data else -1
+    if tag in (_INT, _UINT) and size in (1, 2, 4, 8):
+        return str(int.from_bytes(data[1:], "big", signed=tag == _INT))
+    if tag == _FLOAT and size == 8:
         return _float_text(_F64.unpack_from(data, 1)[0])
-    if kind == _ZERO:
+    if tag == _ZERO:
         return "0"
-    if kind in _NOT_FINITE:
+    if tag in _NOT_FINITE:
         return "null"
-    if kind == _DECIMAL and size in _DECIMAL_BYTES:
+    if tag == _DECIMAL and size in _DECIMAL_BYTES:
         value = int.from_bytes(data[1 : 1 + _DECIMAL_BYTES[size]], "big", signed=True)
         return _float_text(float(value) / 10.0 ** data[-1])
     return _corrupt(f"{data[:40].hex()} is no number")
@@ -269,20 +269,20 @@ def _encode_text(text: str) -> bytes:
 
 def _encode(value: Any, depth: int) -> tuple[int, bytes]:
     """Return the entry and the payload of a value."""
-    kind = type(value)
-    if kind is str:
+    python_type = type(value)
+    if python_type is str:
         # Only lone surrogates are replaced.
         payload = value.encode("utf-8", "backslashreplace")
         entry = _STRING
-    elif kind is int:
+    elif python_type is int:
         payload = _encode_int(value)
         entry = _NUMBER
-    elif kind is float:
+    elif python_type is float:
         payload = _encode_float(value)
         entry = _NUMBER
     elif value is None:
         return 0, b""
-    elif kind is bool:
+    elif python_type is bool:
         return (_TRUE if value else _FALSE), b""
     else:
         payload = _encode_container(value, depth + 1)
@@ -299,8 +299,8 @@ def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
     header = _ARRAY
     if type(value) is dict:
         header = _OBJECT
-        known = _known_keys if len(value) <= _SMALL else _keys
-        order, lengths, keys = known(tuple(value))
+        encode_keys = _known_keys if len(value) <= _SMALL else _keys
+        order, lengths, keys = encode_keys(tuple(value))
         entries = list(lengths)
         parts = [keys]
         items = [value[key] for key in order]
@@ -330,9 +330,9 @@ _known_keys = lru_cache(_KNOWN_KEYS)(_keys)
 
 def _encode_int(value: int) -> bytes:
     if value > 0:
-        kind, bits = _UINT, value.bit_length()
+        tag, bits = _UINT, value.bit_length()
     elif value:
-        kind, bits = _INT, (~value).bit_length() + 1
+        tag, bits = _INT, (~value).bit_length() + 1
     else:
         return b"\x00"
     if bits > 64:
@@ -341,7 +341,7 @@ def _encode_int(value: int) -> bytes:
         except OverflowError:
             return _encode_float(math.inf)
     size = 1 if bits <= 8 else 2 if bits <= 16 else 4 if bits <= 32 else 8
-    return bytes((kind,)) + value.to_bytes(size, "big", signed=kind == _INT)
+    return bytes((tag,)) + value.to_bytes(size, "big", signed=tag == _INT)
 
 
 def _encode_float(value: float) -> bytes:
@@ -371,8 +371,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _corrupt(what: str) -> NoReturn:
-    raise CorruptFileError(f"JSONB is damaged: {what}")
+def _corrupt(problem: str) -> NoReturn:
+    raise CorruptFileError(f"JSONB is damaged: {problem}")
 
 
 _PARSER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)

@@ -67,19 +67,19 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
             below += layer.num_levels
             continue
         if fresh:
-            seen = definition
+            layer_levels = definition
             if definition is not None:
                 limit = below + max_visible_definition(layers[depth:])
                 if limit < highest:
-                    seen = definition.compress(definition <= limit)
-            count = entries if seen is None else len(seen)
+                    layer_levels = definition.compress(definition <= limit)
+            count = entries if layer_levels is None else len(layer_levels)
             fresh = False
         if step.dimension != 1:
-            count, seen = _decimate(count, seen, step.dimension)
-            entries, definition = count, seen
+            count, layer_levels = _decimate(count, layer_levels, step.dimension)
+            entries, definition = count, layer_levels
         validity: BoolArray | None = None
-        if layer.nullable and seen is not None:
-            validity = seen <= below
+        if layer.nullable and layer_levels is not None:
+            validity = layer_levels <= below
         slots.append(LayerSlots(count, validity))
         below += layer.num_levels
     return slots
@@ -114,16 +114,16 @@ def _unravel_list(
     if definition is None:
         return LayerSlots(len(starts), None, counts), outer, None
     layer = layers[0]
-    own = definition.take(starts)
-    lengths = counts * (own <= below)
+    levels = definition.take(starts)
+    lengths = counts * (levels <= below)
     last_own = below + layer.num_levels
     valid = None
     if layer.nullable:
         # A list below a null struct is null as well: Arrow's slot there has no meaning of its own.
-        valid = (own != below + 1) & (own <= last_own)
+        valid = (levels != below + 1) & (levels <= last_own)
     limit = last_own + max_visible_definition(layers[1:])
     if limit < highest:
-        visible = own <= limit
+        visible = levels <= limit
         lengths = lengths.compress(visible)
         valid = None if valid is None else valid.compress(visible)
-    return LayerSlots(len(lengths), valid, lengths), outer, own
+    return LayerSlots(len(lengths), valid, lengths), outer, levels

@@ -140,23 +140,23 @@ class Ravel:
             (False, True): Layer.EMPTYABLE_LIST,
             (True, True): Layer.NULL_AND_EMPTY_LIST,
         }[has_null, has_empty]
-        kept = np.where(live, lengths, 0)
-        own = np.zeros(len(lengths), np.uint16) if codes is None else codes.copy()
+        live_lengths = np.where(live, lengths, 0)
+        codes_of_lists = np.zeros(len(lengths), np.uint16) if codes is None else codes.copy()
         if has_empty:
-            own[empty] = self._codes + 1
+            codes_of_lists[empty] = self._codes + 1
         if len(null):
-            own[null] = self._codes + 1 + has_empty
-        return self._expand(layer, kept, own), kept
+            codes_of_lists[null] = self._codes + 1 + has_empty
+        return self._expand(layer, live_lengths, codes_of_lists), live_lengths
 
-    def _expand(self, layer: Layer, kept: IndexArray, own: LevelArray) -> Ravel:
+    def _expand(self, layer: Layer, live_lengths: IndexArray, codes_of_lists: LevelArray) -> Ravel:
         if self.visible is None:
-            counts, codes = np.maximum(kept, 1), own
+            counts, codes = np.maximum(live_lengths, 1), codes_of_lists
         else:
             counts = np.ones(self.num_entries, np.int64)
-            counts[self.visible] = np.maximum(kept, 1)
+            counts[self.visible] = np.maximum(live_lengths, 1)
             assert self.definition is not None
             codes = self.definition.copy()
-            codes[self.visible] = own
+            codes[self.visible] = codes_of_lists
         total = int(counts.sum())
         starts = np.cumsum(counts) - counts
         depth = np.uint16(sum(layer.is_list for layer in self.layers) + 1)

@@ -56,15 +56,15 @@ def decompress_blocks(
     stored = np.array([len(data) for data in buffers]) - _PREFIX
     if int(stored.min()) < LITERALS or int(sizes.min()) < LITERALS:
         return None
-    most = max(int(stored.max()), int(sizes.max()))
-    head = next((head for limit, head in _HEADS if most <= limit), None)
+    largest = max(int(stored.max()), int(sizes.max()))
+    head = next((head for limit, head in _HEADS if largest <= limit), None)
     if head is None:
         return None
     parts = [np.frombuffer(head, np.uint8), *buffers, np.zeros(_PREFIX, np.uint8)]
     frame = np.concatenate(parts)
     ends = np.cumsum(stored + _PREFIX) + _HEAD
-    places = (ends - stored - _PREFIX)[:, None] + np.arange(_PREFIX)
-    frame[places] = stored.astype("<u4")[:, None].view(np.uint8)
+    positions = (ends - stored - _PREFIX)[:, None] + np.arange(_PREFIX)
+    frame[positions] = stored.astype("<u4")[:, None].view(np.uint8)
     total = int(sizes.sum())
     try:
         text = np.frombuffer(_codec().decompress(frame, decompressed_size=total), np.uint8)

@@ -18,9 +18,9 @@ _SMALL = 64 * 1024
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array whose elements are not set, as `numpy.empty` does."""
-    kind = np.dtype(dtype)
+    item_dtype = np.dtype(dtype)
     count = int(np.prod(shape, dtype=np.int64))
-    if count * kind.itemsize < _SMALL:
-        return np.empty(shape, kind)
-    buffer = pa.allocate_buffer(count * kind.itemsize)
-    return np.frombuffer(buffer, kind, count).reshape(shape)
+    if count * item_dtype.itemsize < _SMALL:
+        return np.empty(shape, item_dtype)
+    buffer = pa.allocate_buffer(count * item_dtype.itemsize)
+    return np.frombuffer(buffer, item_dtype, count).reshape(shape)

@@ -47,23 +47,23 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
                 pieces.append((page, range(start, stop)))
         return pieces
     pages = np.searchsorted(ends, rows, side="right")
-    held, cuts = np.unique(pages, return_index=True)
+    page_numbers, cuts = np.unique(pages, return_index=True)
     bounds = [*cuts.tolist(), len(rows)]
-    for i, page in enumerate(held.tolist()):
+    for i, page in enumerate(page_numbers.tolist()):
         pieces.append((page, rows[bounds[i] : bounds[i + 1]] - starts[page]))
     return pieces
 
 
-def runs_of(bounds: RowNumbers, kept: npt.NDArray[np.bool_]) -> list[range]:
+def runs_of(bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> list[range]:
     """Return the rows of the blocks that are kept, neighbours joined.
 
     Parameters
     ----------
     bounds : int64 array
         First row of each block, and the end of the last.
-    kept : bool array
+    chosen : bool array
     """
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], kept.astype(np.int8), [0]])))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]])))
     rows = bounds[edges].tolist()
     return [range(rows[position], rows[position + 1]) for position in range(0, len(rows), 2)]
 

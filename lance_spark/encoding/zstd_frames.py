@@ -79,13 +79,15 @@ def find(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     # No dictionary, checksum or window: what one call makes of some bytes.
     if (flags & 0x3F != _SINGLE_SEGMENT).any():
         return None
-    kinds = flags >> 6
+    size_codes = flags >> 6
     position = starts + 5
     sizes = np.zeros_like(starts)
-    for kind in np.unique(kinds).tolist():
-        mine = kinds == kind
-        sizes[mine] = number(position[mine], 1 << kind) + (256 if kind == 1 else 0)
-    position += 1 << kinds
+    for size_code in np.unique(size_codes).tolist():
+        selected = size_codes == size_code
+        sizes[selected] = number(position[selected], 1 << size_code) + (
+            256 if size_code == 1 else 0
+        )
+    position += 1 << size_codes
     open_ = np.ones(len(starts), np.bool_)
     for _ in range(_MAX_BLOCKS):
         if (open_ & (position + 3 > stops)).any():

@@ -83,18 +83,18 @@ def add_page(
 ) -> None:
     """Append a page to a column's metadata; see `PageMeta`."""
     page = column.pages.add()
-    alike = _short_page if len(encoding) <= _SHORT else _new_page
+    template_of = _short_page if len(encoding) <= _SHORT else _new_page
     sizes = tuple([buffer.length for buffer in buffers])
-    page.MergeFromString(alike(_PAGE_TYPE[version], sizes, num_rows, encoding, priority))
+    page.MergeFromString(template_of(_PAGE_TYPE[version], sizes, num_rows, encoding, priority))
     page.buffer_offsets.extend([buffer.offset for buffer in buffers])
 
 
 def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> ColumnMeta:
     if len(raw) <= _SHORT:
         # Files of equal size and schema have equal metadata.
-        known = _parse_short(raw, version, tail.size)
-        if known is not None:
-            return known
+        short = _parse_short(raw, version, tail.size)
+        if short is not None:
+            return short
     return _parse_of(tail, version, index, raw)
 
 
@@ -121,15 +121,17 @@ def _parse_of(
     expected = _PAGE_TYPE[version]
     pages = []
     for number, page in enumerate(proto.pages):
-        place = f"{where}, page {number}"
+        page_label = f"{where}, page {number}"
         if page.length > MAX_ROWS or page.priority > MAX_ROWS:
-            raise CorruptFileError(f"{place}: {page.length} rows from {page.priority} are too many")
+            raise CorruptFileError(
+                f"{page_label}: {page.length} rows from {page.priority} are too many"
+            )
         pages.append(
             PageMeta(
-                _buffers(place, size, page.buffer_offsets, page.buffer_sizes),
+                _buffers(page_label, size, page.buffer_offsets, page.buffer_sizes),
                 page.length,
                 page.priority,
-                _encoding(tail, place, page.encoding, expected),
+                _encoding(tail, page_label, page.encoding, expected),
             )
         )
     return ColumnMeta(
@@ -169,8 +171,10 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
         if tail is None:
             raise CorruptFileError(f"{where}: its encoding is elsewhere in the file")
         position = encoding.indirect
-        (held,) = _buffers(where, tail.size, [position.buffer_location], [position.buffer_length])
-        raw = tail.read([held])[0].tobytes()
+        (byte_range,) = _buffers(
+            where, tail.size, [position.buffer_location], [position.buffer_length]
+        )
+        raw = tail.read([byte_range])[0].tobytes()
     else:
         return b""
     wrapped = any_pb2.Any()

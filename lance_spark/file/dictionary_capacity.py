@@ -46,7 +46,7 @@ class IndexRoom:
         self._name = name
         self._indices = narrow_indices(dtype)
         self._is_narrow = any(index is not None for index in self._indices)
-        self._known: list[pa.Array | None] = [None] * len(self._indices)
+        self._dictionaries: list[pa.Array | None] = [None] * len(self._indices)
 
     def add(self, array: pa.Array) -> None:
         """Add the dictionaries of some rows.
@@ -62,15 +62,15 @@ class IndexRoom:
             zip(self._indices, dictionaries(array), strict=True)
         ):
             if indices is not None:
-                self._known[index] = self._joined(self._known[index], result, indices)
+                self._dictionaries[index] = self._joined(self._dictionaries[index], result, indices)
 
-    def _joined(self, known: pa.Array | None, found: pa.Array, indices: pa.DataType) -> pa.Array:
-        if known is None or found.equals(known):
-            return found
+    def _joined(self, existing: pa.Array | None, new: pa.Array, indices: pa.DataType) -> pa.Array:
+        if existing is None or new.equals(existing):
+            return new
         # Imported here, as readers import this module while they plan.
         import pyarrow.compute as pc
 
-        joined = pc.unique(pa.chunked_array([known, found]))
+        joined = pc.unique(pa.chunked_array([existing, new]))
         # Arrow merges dictionaries only up to this size, although the indices could hold one more.
         room = (1 << (indices.bit_width - int(pat.is_signed_integer(indices)))) - 1
         if len(joined) > room:

@@ -105,7 +105,7 @@ class Tail:
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
     @property
-    def whole(self) -> Bytes | None:
+    def all_bytes(self) -> Bytes | None:
         """All bytes of the file, if they are in memory."""
         return None if self.start else self._bytes
 
@@ -121,13 +121,13 @@ class Tail:
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise outside(self.name, size, offset, length)
-        start, held = self.start, self._bytes
+        start, data = self.start, self._bytes
         if not start:
-            return [held[offset : offset + length] for offset, length in ranges]
+            return [data[offset : offset + length] for offset, length in ranges]
         missing = [r for r in ranges if r.offset < start]
         fetched = iter(self._source.read(missing) if missing else ())
         return [
-            next(fetched) if offset < start else held[offset - start : offset - start + length]
+            next(fetched) if offset < start else data[offset - start : offset - start + length]
             for offset, length in ranges
         ]
 
@@ -162,10 +162,10 @@ def read_footer(tail: Tail) -> Footer:
     version = _readable(name, major, minor)
     if size < _FOOTER.size:
         raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
-    known = _short_tables(tail)
-    if known is not None:
-        (descriptor,) = tail.read(known.global_buffers[:1])
-        return Footer(version, known.column_metadata, known.global_buffers, descriptor.tobytes())
+    tables = _short_tables(tail)
+    if tables is not None:
+        (descriptor,) = tail.read(tables.global_buffers[:1])
+        return Footer(version, tables.column_metadata, tables.global_buffers, descriptor.tobytes())
     limit = size - _FOOTER.size
     columns_range, buffers_range = _table_ranges(name, tail.end, limit)
     buffers = _global_buffers(name, tail.read([buffers_range])[0], limit)
@@ -189,19 +189,19 @@ def _short_tables(tail: Tail) -> _Tables | None:
     length = tail.size - start
     if start < tail.start or not _FOOTER.size <= length <= _SHORT:
         return None
-    (rest,) = tail.read([ByteRange(start, length)])
-    return _tables_of(rest.tobytes(), start)
+    (data,) = tail.read([ByteRange(start, length)])
+    return _tables_of(data.tobytes(), start)
 
 
 @lru_cache(maxsize=256)
-def _tables_of(rest: bytes, start: int) -> _Tables | None:
-    limit = start + len(rest) - _FOOTER.size
-    data = np.frombuffer(rest, np.uint8)
+def _tables_of(raw: bytes, start: int) -> _Tables | None:
+    limit = start + len(raw) - _FOOTER.size
+    data = np.frombuffer(raw, np.uint8)
     try:
-        result = _table_ranges("", rest[-_FOOTER.size :], limit)
+        ranges = _table_ranges("", raw[-_FOOTER.size :], limit)
         columns, buffers = [
             data[position - start : position - start + size]
-            for position, size in result
+            for position, size in ranges
             if position >= start
         ]
         return _Tables(
@@ -293,17 +293,17 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
     )
 
 
-def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRange:
+def _inside(name: str, label: str, start: int, length: int, limit: int) -> ByteRange:
     if start + length > limit:
         raise CorruptFileError(
-            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the "
+            f"{name}: the {label} (bytes {start} to {start + length}) does not end before the "
             f"footer at {limit}; "
             "the file is truncated or corrupt"
         )
     return ByteRange(start, length)
 
 
-def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
+def _table(name: str, label: str, raw: Bytes, limit: int) -> OffsetTable:
     # Tables are not aligned, but wider views need alignment.
     table: OffsetTable = np.frombuffer(raw.tobytes(), "<u8").reshape(-1, 2)
     if len(table) <= _FEW_ENTRIES and all(
@@ -318,7 +318,7 @@ def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
     if bad.any():
         position = int(np.argmax(bad))
         raise CorruptFileError(
-            f"{name}: {what} {position} ({int(length[position])} bytes from byte "
+            f"{name}: {label} {position} ({int(length[position])} bytes from byte "
             f"{int(start[position])}) lies outside the file; "
             "it is truncated or corrupt"
         )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
 from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.reader import PAGE_BYTES, FileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.read.concat_source import JoinedSource
 from lance_spark.storage.source import ByteRange, Bytes
@@ -24,7 +24,7 @@ class JoinedReader(FileReader):
     Parameters
     ----------
     readers : sequence of FileReader
-        At least one, all `alike`. This reader closes them.
+        At least one, all `can_read_together`. This reader closes them.
     at_once : int
         Number of files read in parallel.
     """
@@ -34,7 +34,7 @@ class JoinedReader(FileReader):
         self._parts = readers
         self._joined = JoinedSource(
             [reader._source for reader in readers],
-            [reader._tail.whole for reader in readers],
+            [reader._tail.all_bytes for reader in readers],
             at_once,
         )
         rows = sum([reader.num_rows for reader in readers])
@@ -74,8 +74,8 @@ class JoinedReader(FileReader):
         return ColumnMeta(tuple(pages), (), first.encoding)
 
 
-def alike(first: FileReader, second: FileReader) -> bool:
-    """Tell whether two files can be read together."""
+def can_read_together(first: FileReader, second: FileReader) -> bool:
+    """Return whether two files can be read together."""
     return first._tree is second._tree and first.version == second.version
 
 
@@ -90,21 +90,23 @@ def can_join(field: Field, version: tuple[int, int]) -> bool:
     return version > (2, 0) or (version == (2, 0) and not field.children)
 
 
-def most_bytes(reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
+def max_column_bytes(
+    reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]
+) -> int:
     """Return an upper bound of the decoded bytes of some fields of a file."""
     total = 0
-    known = reader.version in ((2, 1), (2, 2))
-    if known:
-        from lance_spark.encoding.v2_1.decoded_size import most_bytes as of_page
+    estimable = reader.version in ((2, 1), (2, 2))
+    if estimable:
+        from lance_spark.encoding.v2_1.decoded_size import max_decoded_bytes as of_page
     tail = reader._tail
-    near = tail.whole is not None or isinstance(reader.source, LocalSource)
+    is_local = tail.all_bytes is not None or isinstance(reader.source, LocalSource)
 
-    def read(place: ByteRange) -> Bytes:
-        (data,) = tail.read([place])
+    def read(byte_range: ByteRange) -> Bytes:
+        (data,) = tail.read([byte_range])
         return data
 
     for column in reader.column_metas(fields, column_of):
         for page in column.pages:
-            most = of_page(page, read if near else None) if known else None
-            total += PAGE_BYTES if most is None else most
+            estimate = of_page(page, read if is_local else None) if estimable else None
+            total += PAGE_BYTES if estimate is None else estimate
     return total

@@ -48,8 +48,10 @@ def with_offsets(array: pa.Array) -> pa.Array:
     new = with_offsets(old)
     if new is old:
         return array
-    own = array.buffers()[: 2 if _is_list(dtype) else 1]
-    return pa.Array.from_buffers(dtype, len(array), own, array.null_count, array.offset, [new])
+    own_buffers = array.buffers()[: 2 if _is_list(dtype) else 1]
+    return pa.Array.from_buffers(
+        dtype, len(array), own_buffers, array.null_count, array.offset, [new]
+    )
 
 
 def _has_rows_below(dtype: pa.DataType) -> bool:
@@ -69,15 +71,15 @@ def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with `with_offsets` of each column."""
     old = batch.columns
     columns = [with_offsets(column) for column in old]
-    if all(column is given for column, given in zip(columns, old, strict=True)):
+    if all(column is old_column for column, old_column in zip(columns, old, strict=True)):
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _with_children(array: pa.StructArray) -> pa.Array:
-    whole = [array.field(index) for index in range(array.type.num_fields)]
-    children = [with_offsets(child) for child in whole]
-    if all(new is old for new, old in zip(children, whole, strict=True)):
+    old_children = [array.field(index) for index in range(array.type.num_fields)]
+    children = [with_offsets(child) for child in old_children]
+    if all(new is old for new, old in zip(children, old_children, strict=True)):
         return array
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from lance_spark.encoding.rows import Rows
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.source import ByteSource
 
 _END = struct.Struct("<HH4s")

@@ -122,10 +122,10 @@ class PageBuffer:
 
     def _keep(self, arrays: list[pa.Array]) -> None:
         joined = _joined(arrays)
-        own = (
+        num_levels = (
             joined if len(joined) < len(arrays) else [pa.concat_arrays([array]) for array in arrays]
         )
-        self._levels[0] += own
+        self._levels[0] += num_levels
         self._join()
 
     def _join(self) -> None:
@@ -141,14 +141,14 @@ class PageBuffer:
             self._levels[depth] = []
 
     def _new_dictionaries(self, array: pa.Array) -> int:
-        result = dictionaries(array)
-        known = self._dictionaries
-        self._dictionaries = result
-        if len(known) != len(result):
-            known = [None] * len(result)
+        new_dictionaries = dictionaries(array)
+        existing = self._dictionaries
+        self._dictionaries = new_dictionaries
+        if len(existing) != len(new_dictionaries):
+            existing = [None] * len(new_dictionaries)
         return sum(
             int(new.nbytes)
-            for old, new in zip(known, result, strict=True)
+            for old, new in zip(existing, new_dictionaries, strict=True)
             if old is None or not _same_memory(old, new)
         )
 
@@ -165,7 +165,7 @@ class BorrowedBatches:
     def __init__(self, columns: Sequence[PageBuffer], page_bytes: int) -> None:
         self._columns = columns
         self._max_bytes = _HELD_PAGES * page_bytes
-        self._held: deque[tuple[int, int]] = deque()
+        self._allocations: deque[tuple[int, int]] = deque()
         self._bytes = 0
         self._count = 0
 
@@ -180,24 +180,24 @@ class BorrowedBatches:
         if size > _MOST_HELD * sum(map(_array_bytes, columns)):
             return None
         self._count += 1
-        self._held.append((self._count, size))
+        self._allocations.append((self._count, size))
         self._bytes += size
         return self._count
 
     def settle(self) -> None:
         """Release unneeded batches, and copy the rows of batches with few needed rows."""
-        if self._held:
+        if self._allocations:
             left = sum(column.newest_bytes for column in self._columns)
-            if self._held[-1][1] > _MOST_LEFT * left:
+            if self._allocations[-1][1] > _MOST_LEFT * left:
                 for column in self._columns:
                     column.keep()
-        while self._held:
+        while self._allocations:
             loans = [
                 column.oldest_loan for column in self._columns if column.oldest_loan is not None
             ]
             oldest = min(loans, default=self._count + 1)
-            while self._held and self._held[0][0] < oldest:
-                self._bytes -= self._held.popleft()[1]
+            while self._allocations and self._allocations[0][0] < oldest:
+                self._bytes -= self._allocations.popleft()[1]
             if self._bytes - sum(column.lent_bytes for column in self._columns) <= self._max_bytes:
                 return
             for column in self._columns:
@@ -208,11 +208,11 @@ class BorrowedBatches:
 def _memory(columns: Sequence[pa.Array]) -> int:
     """Return the bytes that arrays keep in memory, including messages that their buffers slice."""
     buffers = [buffer for array in columns for buffer in array.buffers()]
-    wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
+    wholes = [_root_buffer(buffer) for buffer in buffers if buffer is not None]
     return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
 
 
-def _whole(buffer: pa.Buffer) -> pa.Buffer:
+def _root_buffer(buffer: pa.Buffer) -> pa.Buffer:
     while buffer.parent is not None:
         buffer = buffer.parent
     return buffer
@@ -289,16 +289,16 @@ def _has_dictionary(dtype: pa.DataType) -> bool:
     return any(_has_dictionary(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
-def _same_memory(one: pa.Array, other: pa.Array) -> bool:
-    places = [
+def _same_memory(array_a: pa.Array, array_b: pa.Array) -> bool:
+    addresses = [
         [(array.offset, len(array))]
         + [
             (0, 0) if buffer is None else (buffer.address, buffer.size)
             for buffer in array.buffers()
         ]
-        for array in (one, other)
+        for array in (array_a, array_b)
     ]
-    return places[0] == places[1]
+    return addresses[0] == addresses[1]
 
 
 def _joined(arrays: list[pa.Array]) -> list[pa.Array]:

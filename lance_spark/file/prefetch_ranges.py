@@ -25,16 +25,18 @@ def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
     num_rows : int
         Rows of the file.
     """
-    slots, rest = divmod(total_rows(column.pages), max(num_rows, 1))
-    if rest:
+    slots, remainder = divmod(total_rows(column.pages), max(num_rows, 1))
+    if remainder:
         return
-    wanted = range(rows.start * slots, rows.stop * slots)
-    for number, held in split_rows(wanted, [page.num_rows for page in column.pages]):
+    slot_range = range(rows.start * slots, rows.stop * slots)
+    for number, page_rows in split_rows(slot_range, [page.num_rows for page in column.pages]):
         page = column.pages[number]
         for buffer in page.buffers:
             offset, length = buffer
             if length > MAX_GAP:
-                start, stop = (length * row // page.num_rows for row in (held[0], held[-1] + 1))
+                start, stop = (
+                    length * row // page.num_rows for row in (page_rows[0], page_rows[-1] + 1)
+                )
                 yield Part(buffer, offset + start, offset + stop)
             elif length:
                 yield Part(buffer, offset, offset + length)

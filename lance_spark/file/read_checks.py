@@ -13,7 +13,7 @@ from lance_spark.errors import (
     LanceError,
     UnsupportedEncodingError,
 )
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ReadPlan
 
 

@@ -25,9 +25,10 @@ from lance_spark.file.blobs.fields import described
 from lance_spark.file.columns import MAX_ROWS, read_columns
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
 from lance_spark.file.read_checks import check_rows, named
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.projection import project, unpruned
-from lance_spark.file.schema.schema import Field, FieldTree, Schema
+from lance_spark.file.schema.schema import FieldTree, Schema
 from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
@@ -87,8 +88,8 @@ class FileReader:
         self._metadata = metadata
         self._num_rows = num_rows
         # A small file is in memory as a whole.
-        self._ranges: Ranges = source if tail.whole is None else tail
-        self._ahead: AheadSource | None = None
+        self._ranges: Ranges = source if tail.all_bytes is None else tail
+        self._prefetched: AheadSource | None = None
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
 
@@ -174,15 +175,15 @@ class FileReader:
         check_rows(rows, self._num_rows, self._source.name)
         stored = [self._stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
-        self._load([column for several in columns for column in several])
+        self._load([column for field_columns in columns for column in field_columns])
         arrays = self._arrays(stored, columns, rows)
         texts = [
-            read_json(array, held, self._source.name)
-            for array, held in zip(arrays, stored, strict=True)
+            read_json(array, stored_field, self._source.name)
+            for array, stored_field in zip(arrays, stored, strict=True)
         ]
         return [
-            array if field is held else project(array, held, field)
-            for array, field, held in zip(texts, fields, stored, strict=True)
+            array if field is stored_field else project(array, stored_field, field)
+            for array, field, stored_field in zip(texts, fields, stored, strict=True)
         ]
 
     def check_columns(
@@ -198,9 +199,9 @@ class FileReader:
         """
         stored = [self._stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
-        self._load([column for several in columns for column in several])
-        for field, several in zip(stored, columns, strict=True):
-            self._reader(field, several)
+        self._load([column for field_columns in columns for column in field_columns])
+        for field, field_columns in zip(stored, columns, strict=True):
+            self._reader(field, field_columns)
 
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
@@ -233,17 +234,19 @@ class FileReader:
 
             items = [dictionary_item_bytes(page) for column in columns for page in column.pages]
             # Items are assumed to be compressed to a half.
-            most = 2 * max(items, default=0.0)
-            if most > _LONG_ITEM:
-                longest.append(max(1, int(PAGE_BYTES / most)))
+            row_bytes = 2 * max(items, default=0.0)
+            if row_bytes > _LONG_ITEM:
+                longest.append(max(1, int(PAGE_BYTES / row_bytes)))
         return min(longest, default=None)
 
     def column_metas(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> list[ColumnMeta]:
         """Return the metadata of the columns of some fields; missing fields are skipped."""
-        known = self._own_columns if column_of is None else column_of
-        columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
+        column_by_id = self._own_columns if column_of is None else column_of
+        columns = [
+            column_by_id[id_] for field in fields for id_ in self._ids(field) if id_ in column_by_id
+        ]
         columns = [column for column in columns if column >= 0]
         self._load(columns)
         return [self._columns[column] for column in columns]
@@ -284,23 +287,23 @@ class FileReader:
         from lance_spark.file.prefetch_ranges import parts_of
         from lance_spark.storage.read.prefetch import AheadSource
 
-        if self._ahead is None:
-            self._ranges = self._ahead = AheadSource(self._source)
+        if self._prefetched is None:
+            self._ranges = self._prefetched = AheadSource(self._source)
         columns = self.column_metas(fields, column_of)
-        return self._ahead.expect(
+        return self._prefetched.expect(
             [part for column in columns for part in parts_of(column, rows, self._num_rows)]
         )
 
     def finish(self) -> None:
         """Release the bytes prefetched for the oldest announced rows: they have been read."""
-        if self._ahead is not None:
-            self._ahead.finish()
+        if self._prefetched is not None:
+            self._prefetched.finish()
 
     def close(self) -> None:
         """Close the source; arrays returned earlier stay valid."""
         self._readers.clear()
-        if self._ahead is not None:
-            self._ahead.close()
+        if self._prefetched is not None:
+            self._prefetched.close()
         self._source.close()
 
     def _arrays(
@@ -311,7 +314,9 @@ class FileReader:
         if self.version in ((2, 1), (2, 2)):
             from lance_spark.file.small_columns import groups
 
-            metas = [[self._columns[column] for column in several] for several in columns]
+            metas = [
+                [self._columns[column] for column in field_columns] for field_columns in columns
+            ]
             single = groups(fields, metas, rows, self._num_rows)
         plans = [
             self._group(
@@ -337,19 +342,21 @@ class FileReader:
         if len(fields) > 1:
             from lance_spark.file.small_columns import read_together
 
-            metas = [[self._columns[column] for column in several] for several in columns]
+            metas = [
+                [self._columns[column] for column in field_columns] for field_columns in columns
+            ]
             try:
                 leaves = leaf_fields(fields[0].arrow_field)
-                for field, several in zip(fields, metas, strict=True):
-                    for leaf, meta in zip(leaves, several, strict=True):
+                for field, field_columns in zip(fields, metas, strict=True):
+                    for leaf, meta in zip(leaves, field_columns, strict=True):
                         self._check_length(field, meta, leaf.slots_per_row)
                 return (yield from read_together(fields[0], metas, rows, self._num_rows, name))
             except (LanceError, pa.ArrowException, ValueError):
                 # Read one by one, so that the error names the column.
                 pass
         plans = [
-            named(self._plan(field, several, rows), name, field, len(rows))
-            for field, several in zip(fields, columns, strict=True)
+            named(self._plan(field, field_columns, rows), name, field, len(rows))
+            for field, field_columns in zip(fields, columns, strict=True)
         ]
         return (yield from gather_plans(plans))
 
@@ -404,10 +411,10 @@ class FileReader:
         return {position: self._columns[index] for position, index in after.items()}
 
     def _check_length(self, field: Field, column: ColumnMeta, per_row: int) -> None:
-        held = total_rows(column.pages)
-        if held != self._num_rows * per_row:
+        num_values = total_rows(column.pages)
+        if num_values != self._num_rows * per_row:
             raise CorruptFileError(
-                f"{self._source.name}, column {field.name!r}: its pages have {held} values, "
+                f"{self._source.name}, column {field.name!r}: its pages have {num_values} values, "
                 f"but the file's {self._num_rows} rows need {self._num_rows * per_row}"
             )
 
@@ -417,19 +424,19 @@ class FileReader:
         Blobs have another stored form than the schema of the table, and a packed struct cannot be
         read in part.
         """
-        own = self._tree.field_by_id(field.id)
-        if own is None:
+        file_field = self._tree.field_by_id(field.id)
+        if file_field is None:
             return described(field) if field.is_blob else field
-        return unpruned(field, own, self.version)
+        return unpruned(field, file_field, self.version)
 
     def _ids(self, field: Field) -> list[int]:
         return [node.id for node in column_fields(self._stored(field), self.version)]
 
     def _columns_of(self, field: Field, column_of: Mapping[int, int] | None) -> tuple[int, ...]:
-        known = self._own_columns if column_of is None else column_of
+        column_by_id = self._own_columns if column_of is None else column_of
         columns = []
         for node in column_fields(field, self.version):
-            column = known.get(node.id, -1)
+            column = column_by_id.get(node.id, -1)
             if column < 0:
                 raise CorruptFileError(
                     f"{self._source.name}: the file has no column for field {node.name!r} (id "

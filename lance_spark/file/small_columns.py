@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import is_plain
 from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ReadPlan
 
 #: Fewer columns are read one by one.
@@ -54,7 +54,7 @@ def groups(
     for position, (field, metas) in enumerate(zip(fields, columns, strict=True)):
         if not metas or not all(_is_small(meta, num_rows) for meta in metas):
             continue
-        if _is_alike_by_type(field):
+        if _type_determines_columns(field):
             size = sum([_size(meta) for meta in metas])
             key = field.arrow_field.type, len(metas)
             by_type.setdefault(key, []).append((metas[0].pages[0].encoding, position, size))
@@ -76,7 +76,7 @@ def _size(column: ColumnMeta) -> int:
     return sum([buffer.length for page in column.pages for buffer in page.buffers])
 
 
-def _is_alike_by_type(field: Field) -> bool:
+def _type_determines_columns(field: Field) -> bool:
     """Tell whether fields of one Arrow type have the same columns, and no shared dictionaries."""
     if not field.children:
         return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json
@@ -125,12 +125,12 @@ def read_together(
         chosen = yield from reader.read(range(num_rows * len(columns)))
     else:
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        wanted = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
+        value_rows = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
         if len(columns[0][0].pages) > 1:
             # Some pages may not contain a requested row.
-            chosen = yield from reader.read(wanted)
+            chosen = yield from reader.read(value_rows)
         else:
             every = yield from reader.read(range(num_rows * len(columns)))
-            chosen = every.take(pa.array(wanted))
+            chosen = every.take(pa.array(value_rows))
     # Each column is copied: a slice would keep the memory of all columns, also when pickled.
     return [pa.concat_arrays([chosen.slice(index * count, count)]) for index in range(len(columns))]

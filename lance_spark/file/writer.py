@@ -26,8 +26,9 @@ from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tai
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
 from lance_spark.file.schema.empty_structs import check_empty_structs
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import has_json, paged_json, write_json
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file2_pb2, file_pb2
 from lance_spark.storage.source import ByteRange
@@ -138,8 +139,8 @@ class FileWriter:
         InvalidInputError
             Dictionaries have more values than their indices allow; see `dictionary_capacity`.
         """
-        wanted = [column.input_type for column in self._columns]
-        arrays = checked_columns(batch, self._schema, wanted, self._output.name)
+        types = [column.input_type for column in self._columns]
+        arrays = checked_columns(batch, self._schema, types, self._output.name)
         loan = self._loans.open(arrays)
         for array, column in zip(arrays, self._columns, strict=True):
             column.add(array, loan)
@@ -192,9 +193,9 @@ class _ColumnWriter:
         self.metadata: list[file2_pb2.ColumnMetadata] = [
             new_column(blob=version == (2, 0) and leaf.is_blob) for leaf in leaves
         ]
-        self._held = paged(field, version)
-        self._has_json = has_json(self._held)
-        self._paged = paged_json(self._held).arrow_field
+        self._field = paged(field, version)
+        self._has_json = has_json(self._field)
+        self._paged = paged_json(self._field).arrow_field
         self._encode = encode
         self._blobs = blobs if has_blobs(field) else None
         self._output = output
@@ -212,7 +213,7 @@ class _ColumnWriter:
         if self._blobs is not None:
             array = self._blobs.store(array, self.field)
         if self._has_json:
-            array = write_json(array, self._held, self._output.name, self._rows_added)
+            array = write_json(array, self._field, self._output.name, self._rows_added)
         if not len(array):
             return
         if self._room is not None:
@@ -298,11 +299,11 @@ def checked_columns(
         )
     # Each call makes an object for every column.
     columns = batch.columns
-    for column, array, wanted in zip(names, columns, types, strict=True):
-        if array.type != wanted:
+    for column, array, dtype in zip(names, columns, types, strict=True):
+        if array.type != dtype:
             raise SchemaMismatchError(
                 f"{name}: column {column!r} of a batch is {array.type}, but the schema has "
-                f"{wanted}; cast it"
+                f"{dtype}; cast it"
             )
     return list(map(with_offsets, columns))
 
@@ -332,8 +333,8 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
     if version >= (2, 2):
         return
     for node in nodes:
-        kind = node.logical_type
-        if kind == "map" or kind.startswith("fixed_size_list:struct:"):
+        logical_type = node.logical_type
+        if logical_type == "map" or logical_type.startswith("fixed_size_list:struct:"):
             raise UnsupportedTypeError(
-                f"field {node.name!r}: {kind} needs data storage version 2.2"
+                f"field {node.name!r}: {logical_type} needs data storage version 2.2"
             )

@@ -20,7 +20,7 @@ import numpy as np
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -335,7 +335,7 @@ def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVe
     return PastVersion(
         manifest.version,
         manifest.timestamp,
-        "" if transaction is None else transaction.operation.kind,
+        "" if transaction is None else transaction.operation.name,
         properties,
         None if transaction is None else transaction.read_version,
         numbers["total_fragments"],

@@ -28,7 +28,8 @@ from google.protobuf.message import DecodeError, Message
 from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.reader import LegacyFileReader
 from lance_spark.proto import encodings_v2_0_pb2, encodings_v2_1_pb2, encodings_v2_3_pb2
 

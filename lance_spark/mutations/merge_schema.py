@@ -25,7 +25,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.blobs.fields import new_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.retry import retry_on_conflict
@@ -133,14 +134,14 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
             f"{parse_uri(uri).display}: only an append can merge the schema; an overwrite replaces "
             "it"
         )
-    fit = _Fit(schema)
-    job = begin_write(uri, schema, fit=fit, **options)
-    if fit.merged is None:
+    chooser = _SchemaMerger(schema)
+    job = begin_write(uri, schema, choose_schema=chooser, **options)
+    if chooser.merged is None:
         return job
-    return job.with_strategy(MergeSchema(fit.merged))
+    return job.with_strategy(MergeSchema(chooser.merged))
 
 
-class _Fit:
+class _SchemaMerger:
     """Fits data to a table, and adds the new columns of the data to the table's schema.
 
     Attributes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, MissingFileError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
 from lance_spark.mutations.retry import at_version
 from lance_spark.storage.uri import parse_uri
@@ -62,7 +62,7 @@ def update_config(
     """
     maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
     updates = {
-        name: map_update(values, replace=replace, what=name)
+        name: map_update(values, replace=replace, label=name)
         for name, values in maps.items()
         if values is not None
     }
@@ -71,7 +71,7 @@ def update_config(
         fields = {}
         for path, values in (field_metadata or {}).items():
             node = current.schema.path(path)
-            update = map_update(values, replace=replace, what=f"metadata of {path}")
+            update = map_update(values, replace=replace, label=f"metadata of {path}")
             _check_key(node, update, path)
             fields[node[-1].id] = update
         return UpdateConfig(**updates, field_metadata=fields)

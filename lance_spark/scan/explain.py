@@ -43,7 +43,7 @@ def explained(
     rows = sum(piece.num_rows for piece in slices)
     read = len({piece.fragment.id for piece in slices})
     of_filters = Schema(tuple(top_fields(first.filters)))
-    others = Schema(
+    unread = Schema(
         tuple(field for field in first.lance_schema.fields if field not in of_filters.fields)
     )
     lines = [
@@ -66,7 +66,7 @@ def explained(
     if deleted:
         lines.append(f"  deleted rows in these fragments: {deleted:,}")
     fragment = slices[0].fragment
-    size = rows * _row_bytes(paths, fragment, others)
+    size = rows * _row_bytes(paths, fragment, unread)
     if first.filters:
         filter_size = rows * _row_bytes(paths, fragment, of_filters)
         lines.append(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
@@ -61,10 +61,10 @@ def select_fragments(
     """
     if ids is None:
         return fragments
-    wanted = set(ids)
-    selected = [fragment for fragment in fragments if fragment.id in wanted]
-    if len(selected) < len(wanted):
-        missing = min(wanted - {fragment.id for fragment in selected})
+    requested = set(ids)
+    selected = [fragment for fragment in fragments if fragment.id in requested]
+    if len(selected) < len(requested):
+        missing = min(requested - {fragment.id for fragment in selected})
         raise InvalidInputError(
             f"fragment_ids: this version of the table has no fragment {missing}"
         )
@@ -72,7 +72,7 @@ def select_fragments(
 
 
 def pack(
-    fragments: Sequence[Fragment], target_rows: int, *, whole: bool = False
+    fragments: Sequence[Fragment], target_rows: int, *, whole_fragments: bool = False
 ) -> list[tuple[FragmentSlice, ...]]:
     """Pack fragments into groups of about `target_rows` physical rows.
 
@@ -83,7 +83,7 @@ def pack(
         Rows that a group aims at; at least 1. A group has at most 1.5 times as many, and less than
         4,096 more, because fragments are cut at multiples of that. Only the last group may have
         less than half.
-    whole : bool
+    whole_fragments : bool
         Whether fragments are not cut, however large.
 
     Returns
@@ -96,7 +96,7 @@ def pack(
     rows = 0
     limit = target_rows * 1.5
     for fragment in fragments:
-        for piece in _cut(fragment, target_rows, math.inf if whole else limit):
+        for piece in _cut(fragment, target_rows, math.inf if whole_fragments else limit):
             size = piece.stop - piece.start
             if current and rows + size > limit:
                 groups.append(tuple(current))
@@ -152,14 +152,16 @@ def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Fi
     read, table : iterable of Field
         Top-level columns that are read, and all of them.
     """
-    wanted = {field.id: fixed_width(field.to_arrow().type) for field in read}
-    known = sum([width for width in wanted.values() if width is not None])
-    if None not in wanted.values():
-        return min(stored, int(rows * known))
-    others = [fixed_width(field.to_arrow().type) for field in table if field.id not in wanted]
-    rest = stored - int(rows * sum([width for width in others if width is not None]))
+    widths = {field.id: fixed_width(field.to_arrow().type) for field in read}
+    fixed_bytes = sum([width for width in widths.values() if width is not None])
+    if None not in widths.values():
+        return min(stored, int(rows * fixed_bytes))
+    unread_widths = [
+        fixed_width(field.to_arrow().type) for field in table if field.id not in widths
+    ]
+    remaining = stored - int(rows * sum([width for width in unread_widths if width is not None]))
     # Compressed columns that are not read take less than their width, so that `rest` is too small.
-    return min(stored, max(rest, int(rows * known), stored // 10))
+    return min(stored, max(remaining, int(rows * fixed_bytes), stored // 10))
 
 
 def default_target_rows(
@@ -188,8 +190,8 @@ def default_target_rows(
         return 1
     row_bytes = max(total_bytes / total_rows, 1e-3)
     largest = _LARGEST_BYTES / row_bytes
-    few = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
-    smallest = min(few / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
+    row_limit = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
+    smallest = min(row_limit / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     even = total_rows / max(parallelism, 1)
     return max(-(-total_rows // _MAX_TASKS), int(max(min(largest, even), smallest)))
 

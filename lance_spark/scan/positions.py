@@ -16,24 +16,24 @@ from lance_spark.table.fragments.fragment import Fragment
 Numbers = npt.NDArray[np.int64]
 
 
-def parse_row_ids(given: Any) -> npt.NDArray[np.uint64]:
+def parse_row_ids(row_ids: Any) -> npt.NDArray[np.uint64]:
     """Return the row ids that a caller passed. Unlike in `parse_numbers` they may exceed int64."""
-    if isinstance(given, np.ndarray) and given.dtype == np.uint64 and given.ndim == 1:
-        return given
-    if isinstance(given, pa.Array | pa.ChunkedArray) and given.type == pa.uint64():
-        if given.null_count:
+    if isinstance(row_ids, np.ndarray) and row_ids.dtype == np.uint64 and row_ids.ndim == 1:
+        return row_ids
+    if isinstance(row_ids, pa.Array | pa.ChunkedArray) and row_ids.type == pa.uint64():
+        if row_ids.null_count:
             raise InvalidInputError("row ids must be integers, not null")
-        ids: npt.NDArray[np.uint64] = given.to_numpy()
+        ids: npt.NDArray[np.uint64] = row_ids.to_numpy()
         return ids
-    return parse_numbers(given, "row ids").astype(np.uint64)
+    return parse_numbers(row_ids, "row ids").astype(np.uint64)
 
 
-def parse_numbers(given: Any, name: str) -> Numbers:
+def parse_numbers(data: Any, name: str) -> Numbers:
     """Return the row numbers that a caller passed as a list, numpy array or Arrow array.
 
     Parameters
     ----------
-    given : sequence of int
+    data : sequence of int
     name : str
         What errors call the numbers.
 
@@ -42,9 +42,9 @@ def parse_numbers(given: Any, name: str) -> Numbers:
     InvalidInputError
         A number is not an integer, or is negative.
     """
-    values = given
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        values = given.to_numpy()
+    values = data
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        values = data.to_numpy()
     try:
         numbers = np.asarray(values if len(values) else np.zeros(0, np.int64))
     except (TypeError, ValueError) as error:
@@ -57,7 +57,7 @@ def parse_numbers(given: Any, name: str) -> Numbers:
     return numbers.astype(np.int64)
 
 
-def parse_positions(given: Any, num_rows: int) -> Numbers:
+def parse_positions(data: Any, num_rows: int) -> Numbers:
     """Return the positions of rows that a caller passed.
 
     Raises
@@ -65,7 +65,7 @@ def parse_positions(given: Any, num_rows: int) -> Numbers:
     InvalidInputError
         A position is not an integer, or is out of range in a table of `num_rows` rows.
     """
-    positions = parse_numbers(given, "positions of rows")
+    positions = parse_numbers(data, "positions of rows")
     if len(positions) and int(positions.max()) >= num_rows:
         raise InvalidInputError(
             f"row {int(positions.max())} is out of range: the table has {num_rows} rows"

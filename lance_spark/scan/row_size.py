@@ -57,7 +57,7 @@ def is_too_wide(data_type: pa.DataType) -> bool:
     """Return whether a null of a type, or of a type inside it, takes more than `WIDEST` bytes."""
     if _least_width(data_type) > WIDEST:
         return True
-    return any(is_too_wide(data_type.field(at).type) for at in range(data_type.num_fields))
+    return any(is_too_wide(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def _least_width(data_type: pa.DataType) -> float:

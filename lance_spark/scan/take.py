@@ -74,12 +74,12 @@ class RowFinder:
         """
         from lance_spark.table.rows.index import RowIndex, live_addresses
 
-        wanted = parse_row_ids(row_ids)
+        parsed_ids = parse_row_ids(row_ids)
         if not self._table.manifest.flags.stable_row_ids:
-            return live_addresses(self._table.paths, self._fragments, wanted)
+            return live_addresses(self._table.paths, self._fragments, parsed_ids)
         if self._index is None:
             self._index = RowIndex.build(self._table.paths, self._fragments)
-        return self._index.addresses(wanted)
+        return self._index.addresses(parsed_ids)
 
 
 def take_rows(

@@ -88,7 +88,7 @@ class ScanTask:
             if not fragments or fragments[-1] is not fragment:
                 fragments.append(fragment)
             slices.append((len(fragments) - 1, start, stop, first_position))
-        rest = (
+        options = (
             self.uri,
             self.lance_schema,
             self.batch_size,
@@ -97,7 +97,7 @@ class ScanTask:
             self.storage_options,
         )
         columns = tuple(list(column) for column in zip(*slices, strict=True))
-        return _unpickle, (packed(fragments), columns, rest)
+        return _unpickle, (packed(fragments), columns, options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -110,7 +110,7 @@ class ScanTask:
         return sum(piece.num_rows for piece in self.slices)
 
     def batches(
-        self, metrics: ScanMetrics | None = None, *, ahead: bool = READ_AHEAD
+        self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows in order.
 
@@ -118,13 +118,13 @@ class ScanTask:
         ----------
         metrics : ScanMetrics, optional
             Counts what is read; complete when the iterator is exhausted or closed.
-        ahead : bool
+        prefetch : bool
             Whether a thread reads the next rows while the caller is busy. Not worth it for a caller
             that reads the first rows only.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        pieces = self._pieces(counted, ahead=ahead)
-        if ahead:
+        pieces = self._pieces(counted, prefetch=prefetch)
+        if prefetch:
             pieces = read_ahead(pieces)
         try:
             with naming(parse_uri(self.uri).display):
@@ -141,7 +141,7 @@ class ScanTask:
             pieces.close()
 
     def _pieces(
-        self, metrics: ScanMetrics, *, ahead: bool
+        self, metrics: ScanMetrics, *, prefetch: bool
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows in pieces of about a window's bytes, as they are read."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
@@ -169,7 +169,7 @@ class ScanTask:
             metrics.fragments_scanned += 1
             try:
                 for piece in slices:
-                    yield from reader.live(range(piece.start, piece.stop), ahead=ahead)
+                    yield from reader.live(range(piece.start, piece.stop), prefetch=prefetch)
             finally:
                 reader.close()
         yield from small.flush()
@@ -183,7 +183,7 @@ def _unpickle(
     fragments = unpacked(*packed_fragments)
     slices: tuple[FragmentSlice, ...] = ()
     if columns:
-        numbers, *others = columns
-        slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *others))
+        numbers, *bounds = columns
+        slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *bounds))
     uri, schema, *options = rest
     return ScanTask(uri, schema, slices, *options)

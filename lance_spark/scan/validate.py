@@ -27,7 +27,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.fragment.overlays import Overlays
@@ -72,10 +72,10 @@ def validate(table: OpenTable) -> None:
     if len(problems) == 1:
         with naming(table_name):
             raise CorruptTableError(problems[0])
-    more = len(problems) > MAX_PROBLEMS
+    has_more = len(problems) > MAX_PROBLEMS
     listed = "".join(f"\n  {problem}" for problem in problems[:MAX_PROBLEMS])
     raise CorruptTableError(
-        f"{table_name}: version {table.version} has {'more than ' if more else ''}"
+        f"{table_name}: version {table.version} has {'more than ' if has_more else ''}"
         f"{min(len(problems), MAX_PROBLEMS)} problems:{listed}"
     )
 
@@ -153,10 +153,10 @@ def _problems_of(paths: TablePaths, fields: tuple[Field, ...], fragment: Fragmen
     for field in fields:
         for part in locate(field, file_of):
             parts.setdefault(part.file, []).append(part.field)
-    known = {node.id for field in fields for node in field.walk()} | _HIDDEN
+    field_ids = {node.id for field in fields for node in field.walk()} | _HIDDEN
     for number, file in enumerate(files):
         file_fields = parts.get(number, ())
-        yield from _error_of(partial(_check_file, paths, fragment, file, file_fields, known))
+        yield from _error_of(partial(_check_file, paths, fragment, file, file_fields, field_ids))
     if fragment.has_overlays:
         yield from _error_of(lambda: _check_overlays(paths, fragment))
     yield from _error_of(lambda: read_deletions(paths, fragment))
@@ -178,13 +178,17 @@ def _check_unique_fields(fragment: Fragment) -> None:
 
 
 def _check_file(
-    paths: TablePaths, fragment: Fragment, file: DataFile, fields: Iterable[Field], known: set[int]
+    paths: TablePaths,
+    fragment: Fragment,
+    file: DataFile,
+    fields: Iterable[Field],
+    field_ids: set[int],
 ) -> None:
     """Check that a data file exists, its number of rows, and its columns of the schema."""
     reader = open_file(paths.open_data_file(file), file.fields)
     try:
         check_row_count(reader, fragment)
-        if file.fields and known.isdisjoint(file.fields):
+        if file.fields and field_ids.isdisjoint(file.fields):
             raise CorruptTableError(
                 f"{fragment.name}: data file {file.path} has no column of the schema: its field "
                 f"ids are {', '.join(map(str, sorted(file.fields)))}"
@@ -214,7 +218,7 @@ def _index_problems(table: OpenTable) -> Iterator[str]:
         return
     uuids: set[str] = set()
     covered: dict[str, BitMap] = {}
-    known = {node.id for field in table.schema.fields for node in field.walk()}
+    field_ids = {node.id for field in table.schema.fields for node in field.walk()}
     for index in section.indices:
         name = f"{manifest.name}: index {index.name!r}"
         uuid = indexes.uuid_of(index)
@@ -225,16 +229,16 @@ def _index_problems(table: OpenTable) -> Iterator[str]:
             yield from _error_of(partial(fragment_reuse.read_content, table.paths, index))
         if indexes.is_system(index):
             continue
-        unknown = sorted(set(index.fields) - known)
+        unknown = sorted(set(index.fields) - field_ids)
         if unknown:
             yield f"{name}: the schema has no field with id {unknown[0]}"
         bitmap = indexes.fragment_bitmap(index)
         if bitmap is not None:
-            others = covered.setdefault(index.name, BitMap())
-            if others & bitmap:
-                yield f"{name}: two segments cover fragment {(others & bitmap).min()}"
-            others |= bitmap
-            covered[index.name] = others
+            covered_fragments = covered.setdefault(index.name, BitMap())
+            if covered_fragments & bitmap:
+                yield f"{name}: two segments cover fragment {(covered_fragments & bitmap).min()}"
+            covered_fragments |= bitmap
+            covered[index.name] = covered_fragments
         yield from _error_of(partial(_check_index_files, table.paths, index, name))
 
 

@@ -128,8 +128,8 @@ def _file_size(descriptor: int) -> int:
 
 def _read_all(descriptor: int, size: int) -> bytes:
     content = os.read(descriptor, size)
-    while len(content) < size and (more := os.read(descriptor, size - len(content))):
-        content += more
+    while len(content) < size and (chunk := os.read(descriptor, size - len(content))):
+        content += chunk
     return content
 
 

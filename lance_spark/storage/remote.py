@@ -160,15 +160,15 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
     ------
     InvalidOptionError
     """
-    given = options.get(IO_THREADS, DEFAULT_IO_THREADS)
+    value = options.get(IO_THREADS, DEFAULT_IO_THREADS)
     try:
-        count = int(given)
+        count = int(value)
     except (TypeError, ValueError, OverflowError):
         count = 0
     if not 1 <= count <= _MOST_IO_THREADS:
         raise InvalidOptionError(
             f"storage option {IO_THREADS} must be a number from 1 to {_MOST_IO_THREADS}, not "
-            f"{given!r}"
+            f"{value!r}"
         )
     return count
 
@@ -192,15 +192,15 @@ def fetch_parts(
         answers = _fetch_each(fs, path, [parts[index] for index in missing], io_threads)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         wait = _wait_after(errors, tries)
-        again: list[int] = []
+        incomplete: list[int] = []
         for index, answer in zip(missing, answers, strict=True):
             size = parts[index][1] - parts[index][0]
             failed = isinstance(answer, BaseException)
             if failed or (len(answer) != size and _is_first_cut(fs, index, short)):
-                again.append(index)
+                incomplete.append(index)
             else:
                 fetched[index] = answer
-        missing = again
+        missing = incomplete
         time.sleep(wait)
     return fetched
 

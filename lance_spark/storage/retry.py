@@ -126,10 +126,10 @@ class Retries:
         ------
         InvalidOptionError
         """
-        given = {name.lower(): value for name, value in options.items()}
+        lower_options = {name.lower(): value for name, value in options.items()}
         return cls(
-            int(_number(given, MAX_RETRIES, DEFAULT_MAX_RETRIES, whole=True)),
-            _number(given, RETRY_TIMEOUT, DEFAULT_RETRY_TIMEOUT),
+            int(_number(lower_options, MAX_RETRIES, DEFAULT_MAX_RETRIES, is_integer=True)),
+            _number(lower_options, RETRY_TIMEOUT, DEFAULT_RETRY_TIMEOUT),
             below=not _REPEATING.isdisjoint(protocols(fs)),
         )
 
@@ -375,15 +375,17 @@ def _has_class(error: BaseException, names: frozenset[str]) -> bool:
     return any(cls.__name__ in names for cls in type(error).__mro__)
 
 
-def _number(options: Mapping[str, Any], name: str, default: float, *, whole: bool = False) -> float:
-    given = options.get(name, default)
+def _number(
+    options: Mapping[str, Any], name: str, default: float, *, is_integer: bool = False
+) -> float:
+    setting = options.get(name, default)
     try:
-        value = int(given) if whole else float(str(given).removesuffix("s"))
+        value = int(setting) if is_integer else float(str(setting).removesuffix("s"))
     except (TypeError, ValueError, OverflowError):
         value = -1
     if not 0 <= value <= 1e6:
-        expected = "a whole number" if whole else "a number of seconds"
+        expected = "a whole number" if is_integer else "a number of seconds"
         raise InvalidOptionError(
-            f"storage option {name} must be {expected} of at least 0, not {given!r}"
+            f"storage option {name} must be {expected} of at least 0, not {setting!r}"
         )
     return value

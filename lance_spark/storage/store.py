@@ -76,10 +76,12 @@ class ObjectStore(Folders):
         self._fs: Any = None
         self._io_threads = parse_io_threads(self._arguments)
         if not location.is_local:
-            own = {name: value for name, value in self._arguments.items() if name not in OWN}
+            client_options = {
+                name: value for name, value in self._arguments.items() if name not in OWN
+            }
             if family_of(self.scheme) == "s3":
-                own = single_tries(own, self._io_threads)
-            self._fs = connect(self._objects, own, self._secrets)
+                client_options = single_tries(client_options, self._io_threads)
+            self._fs = connect(self._objects, client_options, self._secrets)
             if is_s3(self._fs):
                 self._fs.retries = 1
                 without_expectation(self._fs)
@@ -126,16 +128,18 @@ class ObjectStore(Folders):
             named = self._arguments.get(MANIFEST_STORE)
             table = self._location.dynamodb_table
             if named is not None:
-                others = {k: v for k, v in self._arguments.items() if k != MANIFEST_STORE}
-                self._manifest_store = load(named, others)
+                other_options = {k: v for k, v in self._arguments.items() if k != MANIFEST_STORE}
+                self._manifest_store = load(named, other_options)
             elif table is not None:
                 from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 
                 names = {name.lower(): name for name in self._options}
-                given = (
+                retry_option = (
                     {MAX_RETRIES: self._options[names[MAX_RETRIES]]} if MAX_RETRIES in names else {}
                 )
-                self._manifest_store = DynamoDbManifestStore(table, {**self._arguments, **given})
+                self._manifest_store = DynamoDbManifestStore(
+                    table, {**self._arguments, **retry_option}
+                )
         return self._manifest_store
 
     @property
@@ -164,7 +168,7 @@ class ObjectStore(Folders):
         return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
-    def place(self) -> Location:
+    def location(self) -> Location:
         """The location of the files."""
         return self._objects
 

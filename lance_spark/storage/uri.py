@@ -68,8 +68,8 @@ class Location:
         """The URI without possible secrets: user, password and query."""
         if self.is_local:
             return self.uri
-        start, rest = self.uri.split("://", 1)
-        host, slash, path = rest.partition("/")
+        start, remainder = self.uri.split("://", 1)
+        host, slash, path = remainder.partition("/")
         user, at, server = host.rpartition("@")
         if user and self.scheme not in _AZURE:
             host = f"***{at}{server}"
@@ -81,12 +81,12 @@ class Location:
         """Possible secrets in the URI: user and password before an "@", and the query."""
         if self.is_local or self.scheme == DYNAMODB:
             return {}
-        rest = self.uri.partition("://")[2]
-        user, at, _ = rest.partition("/")[0].rpartition("@")
-        found = {"secret query": rest.partition("?")[2]}
+        remainder = self.uri.partition("://")[2]
+        user, at, _ = remainder.partition("/")[0].rpartition("@")
+        secrets = {"secret query": remainder.partition("?")[2]}
         if at and self.scheme not in _AZURE:
-            found |= {"secret user": user, "secret password": user.partition(":")[2]}
-        return {name: text for name, text in found.items() if text}
+            secrets |= {"secret user": user, "secret password": user.partition(":")[2]}
+        return {name: text for name, text in secrets.items() if text}
 
     @property
     def azure_account(self) -> tuple[str, str] | None:
@@ -139,8 +139,8 @@ class Location:
         if self.scheme != DYNAMODB:
             root = self.uri.removesuffix(f"/{escaped(self.scheme, folder)}")
             return Location(self.scheme, root) if root != self.uri else None
-        own, table = self._parts()
-        steps = own.split("/")
+        own_path, table = self._parts()
+        steps = own_path.split("/")
         count = folder.count("/") + 1
         if [unquote(step) for step in steps[-count:]] != folder.split("/"):
             return None
@@ -171,21 +171,21 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _local(os.path.expanduser(text))
-    rest = text[scheme.end() :].rstrip("/")
+    remainder = text[scheme.end() :].rstrip("/")
     name = scheme[1].lower()
-    _check_bucket(name, unquote(rest))
+    _check_bucket(name, unquote(remainder))
     if name == DYNAMODB:
-        return _dynamodb(rest)
-    if name in _AZURE and re.search(r"[?&]sig=", rest):
+        return _dynamodb(remainder)
+    if name in _AZURE and re.search(r"[?&]sig=", remainder):
         raise InvalidInputError(
-            f"{name}://{rest.partition('?')[0]}: a shared access signature does not "
+            f"{name}://{remainder.partition('?')[0]}: a shared access signature does not "
             "belong in the URI of a table; give it as the storage option sas_token"
         )
     if name in _ESCAPED:
-        rest = escaped(name, unquote(rest)).rstrip("/")
-        if "\0" in rest:
+        remainder = escaped(name, unquote(remainder)).rstrip("/")
+        if "\0" in remainder:
             raise InvalidInputError(f"{text!r} is not the path of a table: give a path or a URI")
-    return Location(name, f"{name}://{rest}")
+    return Location(name, f"{name}://{remainder}")
 
 
 def escaped(scheme: str, text: str) -> str:
@@ -193,12 +193,12 @@ def escaped(scheme: str, text: str) -> str:
     return text.replace("%", "%25") if scheme in _ESCAPED else text
 
 
-def _check_bucket(scheme: str, rest: str) -> None:
+def _check_bucket(scheme: str, remainder: str) -> None:
     """Refuse keys before the bucket, an old form of Hadoop: errors would show them."""
-    bucket = rest.partition("/")[0]
+    bucket = remainder.partition("/")[0]
     # A secret can contain slashes. Names of access points contain colons.
     has_key = "@" in bucket or (
-        ":" in bucket and "@" in rest and not bucket.lower().startswith("arn:")
+        ":" in bucket and "@" in remainder and not bucket.lower().startswith("arn:")
     )
     if has_key and scheme in (*_BUCKETS, DYNAMODB):
         raise InvalidInputError(
@@ -207,14 +207,13 @@ def _check_bucket(scheme: str, rest: str) -> None:
         )
 
 
-def _dynamodb(rest: str) -> Location:
-    match = _DYNAMODB.fullmatch(rest)
+def _dynamodb(remainder: str) -> Location:
+    match = _DYNAMODB.fullmatch(remainder)
     folder = match["folder"].rstrip("/") if match else ""
     if match is None or not folder:
         raise InvalidInputError(
-            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB "
-            "that keeps the manifests: "
-            f"{DYNAMODB}://bucket/path?ddbTableName=name"
+            f"{DYNAMODB}://{remainder.partition('?')[0]} needs one parameter, the table of "
+            f"DynamoDB that keeps the manifests: {DYNAMODB}://bucket/path?ddbTableName=name"
         )
     return Location(DYNAMODB, f"{DYNAMODB}://{folder}?ddbTableName={match['table']}")
 

@@ -142,25 +142,29 @@ def _align_blob(array: pa.Array, target: pa.StructType, path: str) -> pa.Array:
     """
     dtype, count = array.type, len(array)
     if pat.is_struct(dtype):
-        given = dict(zip([child.name for child in dtype], array.flatten(), strict=True))
+        data_children = dict(zip([child.name for child in dtype], array.flatten(), strict=True))
     elif pat.is_binary(dtype) or pat.is_large_binary(dtype):
-        given = {"data": array}
+        data_children = {"data": array}
     else:
         raise SchemaMismatchError(
             f"column {path!r} is a blob, but a batch has {dtype}; give binary"
         )
-    extra = given.keys() - {child.name for child in target}
+    extra = data_children.keys() - {child.name for child in target}
     # A table without columns for ranges of URIs accepts data whose ranges are all null.
     empty = {
-        name for name in extra & {"position", "size"} if not given[name].is_valid().sum().as_py()
+        name
+        for name in extra & {"position", "size"}
+        if not data_children[name].is_valid().sum().as_py()
     }
-    if extra != empty or "data" not in given:
+    if extra != empty or "data" not in data_children:
         raise SchemaMismatchError(
             f"column {path!r} is a blob, but a batch has {dtype}"
             f"{advice(dtype) or f'; give binary, or {target}'}"
         )
     children = [
-        given[child.name].cast(child.type) if child.name in given else pa.nulls(count, child.type)
+        data_children[child.name].cast(child.type)
+        if child.name in data_children
+        else pa.nulls(count, child.type)
         for child in target
     ]
     mask = array.is_null() if array.null_count else None

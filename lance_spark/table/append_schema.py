@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lance_spark.errors import SchemaMismatchError
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import is_json
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
@@ -66,29 +67,32 @@ def _match_fields(
     )
 
 
-def _match_field(target: Field, given: Field, path: tuple[str, ...], name: str) -> Field:
-    if target.is_blob and (given.is_blob or given.logical_type in ("binary", "large_binary")):
+def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: str) -> Field:
+    if target.is_blob and (
+        data_field.is_blob or data_field.logical_type in ("binary", "large_binary")
+    ):
         return target
-    if _accepts_json(target, given):
+    if _accepts_json(target, data_field):
         return target
-    if _without_item_type(target.logical_type) != _without_item_type(given.logical_type):
+    if _without_item_type(target.logical_type) != _without_item_type(data_field.logical_type):
         raise SchemaMismatchError(
             f"{name}: column {_path(path)!r} is {_type(target)}, "
-            f"but the data has {_type(given)}; cast it"
+            f"but the data has {_type(data_field)}; cast it"
         )
     if not target.children:
         return target
     is_map = target.logical_type == "map"
     is_struct = target.logical_type == "struct"
     if is_struct and not target.is_packed:
-        children = _match_fields(target.children, given.children, path, name)
+        children = _match_fields(target.children, data_field.children, path, name)
         return target if children == target.children else replace(target, children=children)
-    if len(target.children) != len(given.children):
+    if len(target.children) != len(data_field.children):
         raise SchemaMismatchError(
-            f"{name}: column {_path(path)!r} is {_type(target)}, but the data has {_type(given)}"
+            f"{name}: column {_path(path)!r} is {_type(target)}, but the data has "
+            f"{_type(data_field)}"
         )
     if is_struct:
-        by_name = {child.name: child for child in given.children}
+        by_name = {child.name: child for child in data_field.children}
         # A packed struct is stored as one column, so the data must have all children.
         for child in target.children:
             if child.name not in by_name:
@@ -99,9 +103,9 @@ def _match_field(target: Field, given: Field, path: tuple[str, ...], name: str) 
         pairs = [(child, by_name[child.name]) for child in target.children]
     elif is_map:
         # The only child of a map has the key and the value as children.
-        pairs = list(zip(target.children[0].children, given.children[0].children, strict=True))
+        pairs = list(zip(target.children[0].children, data_field.children[0].children, strict=True))
     else:
-        pairs = list(zip(target.children, given.children, strict=True))
+        pairs = list(zip(target.children, data_field.children, strict=True))
     children = tuple(
         _match_field(child, other, (*path, child.name), name) for child, other in pairs
     )
@@ -119,10 +123,10 @@ def _without_item_type(logical_type: str) -> str:
     return logical_type.removesuffix(".struct")
 
 
-def _accepts_json(target: Field, given: Field) -> bool:
+def _accepts_json(target: Field, data_field: Field) -> bool:
     if target.logical_type == "json":
-        return given.logical_type in ("json", "string", "large_string")
-    return given.logical_type == "json" and is_json(target.arrow_field)
+        return data_field.logical_type in ("json", "string", "large_string")
+    return data_field.logical_type == "json" and is_json(target.arrow_field)
 
 
 def _type(field: Field) -> str:

@@ -74,28 +74,26 @@ class BaseLike(Protocol):
         """Whether it has the folders of a table, such as data/ and _deletions/."""
 
 
-def base_path(argument: str, given: BaseLike) -> BasePath:
+def base_path(argument: str, base: BaseLike) -> BasePath:
     """Convert a base path of a caller; the id is 0 if it does not have one.
 
     Parameters
     ----------
     argument : str
         Name of the argument, for errors.
-    given : BaseLike
+    base : BaseLike
 
     Raises
     ------
     InvalidInputError
         The object is not a base path.
     """
-    if not hasattr(given, "path"):
-        raise InvalidInputError(f"{argument} must be BasePath objects, not {type(given).__name__}")
-    return BasePath(
-        given.id or 0, parse_uri(given.path).uri, bool(given.is_dataset_root), given.name
-    )
+    if not hasattr(base, "path"):
+        raise InvalidInputError(f"{argument} must be BasePath objects, not {type(base).__name__}")
+    return BasePath(base.id or 0, parse_uri(base.path).uri, bool(base.is_dataset_root), base.name)
 
 
-def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
+def new_bases(new: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     """Return the base paths of a new table. Missing ids are assigned, from 1 on.
 
     Raises
@@ -103,15 +101,15 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     InvalidInputError
         Two base paths have the same name, path or id.
     """
-    bases = [base_path("initial_bases", base) for base in given]
-    taken = {base.id for base in bases if base.id}
+    bases = [base_path("initial_bases", base) for base in new]
+    used_ids = {base.id for base in bases if base.id}
     numbered = []
     for base in bases:
         if base.id:
             numbered.append(base)
         else:
-            number = next(n for n in range(1, len(bases) + len(taken) + 1) if n not in taken)
-            taken.add(number)
+            number = next(n for n in range(1, len(bases) + len(used_ids) + 1) if n not in used_ids)
+            used_ids.add(number)
             numbered.append(replace(base, id=number))
     _check_unique("name", [base.name for base in numbered if base.name is not None])
     _check_unique("path", [base.path for base in numbered])
@@ -178,14 +176,14 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
         raise InvalidOptionError("give target_bases or target_all_bases, not both")
 
 
-def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
+def same_bases(expected: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
     """Tell whether a table has all given base paths, with the same path, name and layout.
 
     Ids are compared where they are given.
     """
-    known = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
-    for base in given:
-        number = known.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))
+    existing_ids = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
+    for base in expected:
+        number = existing_ids.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))
         if number is None or (base.id and base.id != number):
             return False
     return True

@@ -23,7 +23,7 @@ from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
 
 if TYPE_CHECKING:
-    from lance_spark.file.schema.schema import Field
+    from lance_spark.file.schema.field import Field
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"

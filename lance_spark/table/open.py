@@ -118,8 +118,8 @@ def open_table(
         files of the original table.
     StorageError
     """
-    given = {"version": version, "tag": tag, "timestamp": timestamp}
-    names = [name for name, value in given.items() if value is not None]
+    arguments = {"version": version, "tag": tag, "timestamp": timestamp}
+    names = [name for name, value in arguments.items() if value is not None]
     if len(names) > 1:
         raise InvalidOptionError(
             f"{' and '.join(names)} are given, but only one of version, tag and timestamp can be"

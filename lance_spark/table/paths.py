@@ -327,7 +327,7 @@ class TablePaths:
 
         The settings can contain credentials.
         """
-        return location.objects.is_served_as(self.store.place)
+        return location.objects.is_served_as(self.store.location)
 
 
 def _check_file(store: ObjectStore, path: str) -> None:

@@ -158,9 +158,9 @@ def _is_foreign(paths: TablePaths, base: BasePath) -> bool:
     """
     if not base.is_dataset_root:
         return False
-    known = paths.foreign_roots.get(base.id)
-    if known is None:
+    is_foreign = paths.foreign_roots.get(base.id)
+    if is_foreign is None:
         store = paths.store_of(base)
-        known = store.uri != paths.store.uri and versions.newest(store) is not None
-        paths.foreign_roots[base.id] = known
-    return known
+        is_foreign = store.uri != paths.store.uri and versions.newest(store) is not None
+        paths.foreign_roots[base.id] = is_foreign
+    return is_foreign

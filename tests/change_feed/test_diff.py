@@ -1,4 +1,4 @@
-"""What versions changed: told changes, applied to a version, give the next one; pylance tells the same of stable row ids."""
+"""The change feed: its rows, applied to a version, give the next one; with stable row ids, they equal pylance's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from pyroaring import BitMap
 
 import lance_spark
-from lance_spark.change_feed.diff import NO_ROWS, changes_between
+from lance_spark.change_feed.diff import NO_ROW_CHANGES, changes_between
 from lance_spark.change_feed.tasks import FeedColumns, plan_changes
 from lance_spark.errors import CorruptTableError, SchemaMismatchError, VersionNotFoundError
 from lance_spark.proto import table_pb2, transaction_pb2
@@ -28,20 +28,20 @@ from tests.support.histories.run import Branch, History
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 Update = transaction_pb2.Transaction.Update
-GOES = ("delete", "update_preimage")
+OLD_ROWS = ("delete", "update_preimage")
 HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
 
 
 def feed(uri: str, first: int, last: int, columns: list[str] | None = None) -> pa.Table:
     """The changes of versions, read in small tasks."""
     table = open_table(uri, version=last)
-    told = list(changes_between(table, first, last))
-    wanted = FeedColumns.of(table.manifest, columns)
-    tasks = plan_changes(uri, told, wanted, target_rows=7)
+    changes = list(changes_between(table, first, last))
+    feed_columns = FeedColumns.of(table.manifest, columns)
+    tasks = plan_changes(uri, changes, feed_columns, target_rows=7)
     batches = [batch for task in tasks for batch in task.batches(batch_size=5)]
-    found = pa.Table.from_batches(batches, wanted.to_arrow())
-    assert found.num_rows == sum(one.num_rows for one in told)
-    return found
+    rows = pa.Table.from_batches(batches, feed_columns.to_arrow())
+    assert rows.num_rows == sum(change.num_rows for change in changes)
+    return rows
 
 
 def multiset(table: pa.Table) -> Counter[str]:
@@ -49,47 +49,47 @@ def multiset(table: pa.Table) -> Counter[str]:
 
 
 def applied(rows: Counter[str], changes: pa.Table) -> Counter[str]:
-    kinds = changes["_change_type"].to_pylist()
+    change_types = changes["_change_type"].to_pylist()
     values = changes.drop_columns(list(FEED)).to_pylist()
     rows = Counter(rows)
-    for kind, one in zip(kinds, values, strict=True):
-        rows[repr(one)] += -1 if kind in GOES else 1
+    for change_type, row in zip(change_types, values, strict=True):
+        rows[repr(row)] += -1 if change_type in OLD_ROWS else 1
     assert all(number >= 0 for number in rows.values())
     return +rows
 
 
-class Told(History):
-    """A history whose changes are told after each step."""
+class HistoryWithFeed(History):
+    """A history that checks the change feed after each step."""
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
         before = branch.newest if branch.states else 0
         super().accept(branch, outcomes, change)
         for version in range(max(before, 0) + 1, branch.newest + 1):
-            self.check_told(branch.uri, version)
+            self.check_feed(branch.uri, version)
 
-    def check_told(self, uri: str, version: int) -> None:
+    def check_feed(self, uri: str, version: int) -> None:
         new = lance_spark.open_dataset(uri, version)
         old = lance_spark.open_dataset(uri, version - 1) if version > 1 else None
         same = old is None or new.schema.equals(old.schema)
         columns = None if same else [KEY.name]
-        told = feed(uri, version, version, columns)
+        changes = feed(uri, version, version, columns)
         rows = Counter() if old is None else multiset(old.to_table(columns))
-        assert applied(rows, told) == multiset(new.to_table(columns))
+        assert applied(rows, changes) == multiset(new.to_table(columns))
         transaction = new.read_transaction(version)
         assert transaction is not None
-        kind = transaction.operation.kind
-        self.counts[f"told {kind}"] += told.num_rows
-        if kind in NO_ROWS:
-            assert told.num_rows == 0
+        kind = transaction.operation.name
+        self.counts[f"changes of {kind}"] += changes.num_rows
+        if kind in NO_ROW_CHANGES:
+            assert changes.num_rows == 0
         if self.common.stable and old is not None:
             self.check_pylance(uri, version, kind)
 
     def check_pylance(self, uri: str, version: int, kind: str) -> None:
-        told = feed(uri, version, version, [KEY.name, "_rowid"])
+        changes = feed(uri, version, version, [KEY.name, "_rowid"])
         theirs = lance.dataset(uri, version=version).delta(compared_against=version - 1)
         ids: dict[str, set[int]] = {}
         for name in ("insert", "update_preimage", "update_postimage", "delete"):
-            mine = told.filter(pc.equal(told["_change_type"], name))
+            mine = changes.filter(pc.equal(changes["_change_type"], name))
             ids[name] = set(mine["_rowid"].to_pylist())
             assert len(ids[name]) == mine.num_rows
         assert ids["update_preimage"] == ids["update_postimage"]
@@ -105,7 +105,7 @@ class Told(History):
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
-    history = Told(Plan.of_seed(seed), folder / f"told-{seed}")
+    history = HistoryWithFeed(Plan.of_seed(seed), folder / f"feed-{seed}")
     os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
     try:
         with warnings.catch_warnings():
@@ -119,7 +119,7 @@ def run(seed: int, folder: Path) -> Counter[str]:
         raise
     finally:
         del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
-        for one in folder.glob(f"told-{seed}*"):
+        for one in folder.glob(f"feed-{seed}*"):
             shutil.rmtree(one, ignore_errors=True)
     return history.counts
 
@@ -141,7 +141,7 @@ def table_of(path: str, *, stable: bool = True) -> lance_spark.Dataset:
     )
 
 
-def told_rows(uri: str, first: int, last: int, columns: list[str] | None = None) -> list[tuple]:
+def feed_rows(uri: str, first: int, last: int, columns: list[str] | None = None) -> list[tuple]:
     rows = feed(uri, first, last, columns).drop_columns(["_commit_timestamp"]).to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=repr)
 
@@ -154,7 +154,7 @@ def test_updates_have_both_images_with_stable_row_ids(tmp_path: Path) -> None:
     lance.dataset(uri).optimize.compact_files()
     lance_spark.open_dataset(uri, 2).restore()
     newest = lance_spark.open_dataset(uri).version
-    assert told_rows(uri, 2, newest, ["id", "n"]) == [
+    assert feed_rows(uri, 2, newest, ["id", "n"]) == [
         (1, 10, "update_preimage", 2),
         (1, 11, "update_postimage", 2),
         (7, 70, "update_preimage", 2),
@@ -168,14 +168,14 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
     uri = str(tmp_path / "t")
     table_of(uri, stable=False)
     lance.dataset(uri).update({"n": "n + 1"}, where="id = 7")
-    assert told_rows(uri, 2, 2, ["id", "n"]) == [(7, 70, "delete", 2), (7, 71, "insert", 2)]
+    assert feed_rows(uri, 2, 2, ["id", "n"]) == [(7, 70, "delete", 2), (7, 71, "insert", 2)]
 
 
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
     """A table whose second version updates a column where it is; say something else in its manifest."""
     uri = str(path / "t")
     table_of(uri).update({"n": -1}, [("id", "==", 7)], mode="columns")
-    assert told_rows(uri, 2, 2, ["id", "n"]) == [
+    assert feed_rows(uri, 2, 2, ["id", "n"]) == [
         (7, -1, "update_postimage", 2),
         (7, 70, "update_preimage", 2),
     ]
@@ -188,7 +188,7 @@ def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> 
     return uri
 
 
-def test_updated_rows_that_there_are_not(tmp_path: Path) -> None:
+def test_updated_rows_out_of_range(tmp_path: Path) -> None:
     """A few bytes can stand for every row that a fragment can have at most."""
 
     def change(_: table_pb2.Manifest, done: Update) -> None:
@@ -210,7 +210,7 @@ def test_a_fragment_with_more_rows_than_before(tmp_path: Path) -> None:
         done.updated_fragment_offset_bitmaps.clear()
 
     uri = forged(tmp_path, change)
-    what = "fragment 1 has 4294967295 rows, but 5 in the version before"
+    what = "fragment 1 has 4294967295 rows, but 5 in the previous version"
     with pytest.raises(CorruptTableError, match=what):
         feed(uri, 2, 2)
 
@@ -222,13 +222,13 @@ def test_columns_of_older_versions(tmp_path: Path) -> None:
     dataset.alter_columns({"path": "text", "name": "words"})
     lance.dataset(uri).add_columns({"twice": "n * 2"})
     lance.dataset(uri).delete("id = 3")
-    rows = told_rows(uri, 1, 4, ["id", "words", "twice"])
+    rows = feed_rows(uri, 1, 4, ["id", "words", "twice"])
     assert (3, "3", None, "insert", 1) in [row for row in rows if row[0] == 3]
     assert (3, "3", 60, "delete", 4) in rows
     # Field ids mean other columns after an overwrite.
     swapped = pa.table({"text": ["x"], "id": pa.array([1], pa.int64())})
     lance.write_dataset(swapped, uri, mode="overwrite")
-    rows = told_rows(uri, 4, 5, ["text", "id"])
+    rows = feed_rows(uri, 4, 5, ["text", "id"])
     assert (None, 3, "delete", 4) in rows
     assert ("x", 1, "insert", 5) in rows
     assert len(rows) == 1 + 9 + 1
@@ -240,7 +240,7 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     lance_spark.open_dataset(uri).alter_columns({"path": "n", "data_type": pa.int32()})
     with pytest.raises(SchemaMismatchError, match="'n' is int64 in version 1, but int32"):
         feed(uri, 1, 2)
-    assert len(told_rows(uri, 1, 2, ["id", "text"])) == 10
+    assert len(feed_rows(uri, 1, 2, ["id", "text"])) == 10
 
 
 def test_versions_that_were_cleaned_up_are_named(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_versions_that_were_cleaned_up_are_named(tmp_path: Path) -> None:
     lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=2)
     with pytest.raises(VersionNotFoundError, match=r"version 2, .* the versions 3 to 4; .* is 4$"):
         feed(uri, 2, 4)
-    assert told_rows(uri, 4, 4, ["id"]) == [(2, "delete", 4)]
+    assert feed_rows(uri, 4, 4, ["id"]) == [(2, "delete", 4)]
 
 
 def test_a_branch_begins_with_the_rows_of_its_version(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_branch_begins_with_the_rows_of_its_version(tmp_path: Path) -> None:
     made = table_of(uri).create_branch("side")
     made.delete([("id", "<", 2)])
     version = lance_spark.open_dataset(uri, branch="side").version
-    assert told_rows(made.uri, made.version, version, ["id"]) == [
+    assert feed_rows(made.uri, made.version, version, ["id"]) == [
         (0, "delete", version),
         (1, "delete", version),
     ]

@@ -14,7 +14,8 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
 from lance_spark.file.columns import read_columns
 from lance_spark.file.footer import Tail, encode_tail, parse_descriptor, read_footer
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file2_pb2
 from lance_spark.storage.local import LocalSource
 from tests.file.sources import MemorySource

@@ -41,7 +41,7 @@ def _others() -> list[Transaction]:
 def run(data: bytes) -> None:
     """Parse a transaction, and ask which others it is in the way of."""
     found = decode(data, "t").operation
-    assert found.kind == "" or repr(found)
+    assert found.name == "" or repr(found)
     failed: Exception | None = None
     for one in _others():
         for mine, theirs in ((found, one.operation), (one.operation, found)):

@@ -24,7 +24,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.conflicts import KINDS, MATRIX, Conflict
+from lance_spark.table.operations.conflicts import MATRIX, OPERATION_NAMES, Conflict
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
 #: Answers of the conflict matrix, as the page writes them.
@@ -173,7 +173,7 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
 
 def by_kind() -> list[str]:
     """Return the section of the page with the conflict matrix."""
-    numbers = range(1, len(KINDS) + 1)
+    numbers = range(1, len(OPERATION_NAMES) + 1)
     lines = [
         "## Operations by kind",
         "",
@@ -183,11 +183,11 @@ def by_kind() -> list[str]:
         "matrix.",
         "",
         "| | " + " | ".join(map(str, numbers)) + " |",
-        "| --- |" + " --- |" * len(KINDS),
+        "| --- |" + " --- |" * len(OPERATION_NAMES),
     ]
-    for number, kind in enumerate(KINDS, 1):
-        cells = [_OUTCOMES[MATRIX[kind][before]] for before in KINDS]
-        lines.append(f"| `{kind}` ({number}) | " + " | ".join(cells) + " |")
+    for number, name in enumerate(OPERATION_NAMES, 1):
+        cells = [_OUTCOMES[MATRIX[name][before]] for before in OPERATION_NAMES]
+        lines.append(f"| `{name}` ({number}) | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 

@@ -131,12 +131,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
     monkeypatch.setattr(task_module, "read_ahead", partial(read_ahead, worth_ns=worth))
     (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
-    expected = pa.Table.from_batches(task.batches(ahead=False))
-    assert pa.Table.from_batches(task.batches(ahead=True)).equals(expected)
+    expected = pa.Table.from_batches(task.batches(prefetch=False))
+    assert pa.Table.from_batches(task.batches(prefetch=True)).equals(expected)
     closed = []
     close = FileReader.close
     monkeypatch.setattr(FileReader, "close", lambda self: closed.append(close(self)))
-    batches = task.batches(ahead=True)
+    batches = task.batches(prefetch=True)
     next(batches)
     batches.close()
     assert closed
@@ -158,5 +158,5 @@ def test_a_scan_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
     found: list[pa.RecordBatch] = []
     with pytest.raises(CorruptFileError, match="the third read"):
-        found.extend(task.batches(ahead=True))
+        found.extend(task.batches(prefetch=True))
     assert 0 < sum(batch.num_rows for batch in found) < 20_000

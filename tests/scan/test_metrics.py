@@ -123,7 +123,7 @@ def test_reads_at_once(path: Path, slow: type[SlowFileSystem], io_threads: int) 
     far = lance_spark.open_dataset(f"slow://{path}", storage_options=options)
     slow.most = 0
     (task,) = far.plan(["v"], target_rows=1 << 40, filter="r < 2000000000")
-    found = pa.Table.from_batches(task.batches(ahead=False))
+    found = pa.Table.from_batches(task.batches(prefetch=False))
     assert min(io_threads, 2) <= slow.most <= io_threads
     near = lance_spark.open_dataset(str(path)).to_table(["v"], filter="r < 2000000000")
     assert found.equals(near)

@@ -8,7 +8,7 @@ import pytest
 
 from lance_spark.errors import StorageError
 from lance_spark.storage.commit import handlers as commit
-from lance_spark.storage.commit.rename import rename_without_replace
+from lance_spark.storage.commit.handlers import rename_without_replace
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.store_suite import StoreSuite

@@ -76,7 +76,7 @@ def test_base_with_existing_name_path_or_id_is_refused(
     path = tmp_path / "t"
     new_table(path)
     made = open_dataset(str(path)).add_bases([given(0, "a", "/data/a")])
-    with pytest.raises(InvalidInputError, match="one of that name, path or id"):
+    with pytest.raises(InvalidInputError, match="one with the same name, path or id"):
         made.add_bases([second])
     assert made.latest_version == 2
 

@@ -18,7 +18,7 @@ from lance_spark.mutations.merge_schema import begin_merging_write
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.tree import Constant
 from lance_spark.table.commit import commit
-from lance_spark.table.commit.write_commit import commit_again, commit_or_clean_up
+from lance_spark.table.commit.write_commit import commit_on_newest, commit_or_clean_up
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
@@ -91,7 +91,7 @@ WRITES = [append, overwrite, append_with_new_columns, overwrite_of_a_part]
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("commit_write", [commit_or_clean_up, commit_again])
+@pytest.mark.parametrize("commit_write", [commit_or_clean_up, commit_on_newest])
 @pytest.mark.parametrize("write", WRITES)
 def test_rows_are_not_committed_to_recreated_table(
     uri: str, write: Planned, commit_write: Commit, late: bool

@@ -62,7 +62,7 @@ class DictionaryReader:
     def __init__(
         self, dtype: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
     ) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._positions = PlainReader(dtype.index_type, pages, bounds, size)
         self._num_values = int(values.lengths.sum())
         self._values = open_values(dtype.value_type, values, size)
@@ -81,7 +81,7 @@ class DictionaryReader:
                     "values"
                 )
         return pa.DictionaryArray.from_arrays(
-            positions, self._items, ordered=self._kind.ordered, safe=False
+            positions, self._items, ordered=self._dtype.ordered, safe=False
         )
 
 

@@ -95,11 +95,11 @@ def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[Fie
     if pat.is_null(dtype):
         return NullReader(), pages.lengths if counts is None else counts
     is_list = pat.is_list(dtype) or pat.is_large_list(dtype)
-    own = pages.lengths - 1 if is_list else pages.lengths
-    if counts is not None and not np.array_equal(own, counts):
-        batch = int(np.argmax(own != counts))
+    num_values = pages.lengths - 1 if is_list else pages.lengths
+    if counts is not None and not np.array_equal(num_values, counts):
+        batch = int(np.argmax(num_values != counts))
         raise CorruptFileError(
-            f"field {path!r} has {int(own[batch])} values in batch {batch} where "
+            f"field {path!r} has {int(num_values[batch])} values in batch {batch} where "
             f"{int(counts[batch])} are expected"
         )
     items = None
@@ -107,7 +107,7 @@ def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[Fie
         (child,) = node.children
         items = _open(child, f"{path}.{child.field.name}", None, size)
     try:
-        return _open_pages(node, pages, own, items, size), own
+        return _open_pages(node, pages, num_values, items, size), num_values
     except LanceError as error:
         raise type(error)(f"field {path!r}: {error}") from None
 

@@ -55,44 +55,44 @@ class ListReader:
         item_bounds: Numbers,
         size: int,
     ) -> None:
-        self._kind = dtype
-        self._dtype = np.int64 if pat.is_large_list(dtype) else np.int32
+        self._dtype = dtype
+        self._offset_dtype = np.int64 if pat.is_large_list(dtype) else np.int32
         self._pages = pages
         self._bounds = bounds
         self._items = items
         self._item_bounds = item_bounds
-        pages.check(np.dtype(self._dtype).itemsize * 8, size)
+        pages.check(np.dtype(self._offset_dtype).itemsize * 8, size)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         spans = spans_of(rows, self._bounds)
-        extents = yield from read_extents(self._pages, spans, self._dtype)
-        held = np.diff(self._item_bounds)[spans.batch]
-        if (extents.stops > held).any():
-            position = int(np.argmax(extents.stops > held))
+        extents = yield from read_extents(self._pages, spans, self._offset_dtype)
+        num_items = np.diff(self._item_bounds)[spans.batch]
+        if (extents.stops > num_items).any():
+            position = int(np.argmax(extents.stops > num_items))
             raise CorruptFileError(
                 f"batch {int(spans.batch[position])}: a list ends at item "
-                f"{int(extents.stops[position])} of {int(held[position])}"
+                f"{int(extents.stops[position])} of {int(num_items[position])}"
             )
         total = extents.num_items
-        if total > np.iinfo(self._dtype).max:
+        if total > np.iinfo(self._offset_dtype).max:
             raise InvalidInputError(
                 f"{len(rows)} rows have {total} items, which do not fit one array of type "
-                f"{self._kind}: "
+                f"{self._dtype}: "
                 "read fewer rows at a time"
             )
         items = yield from self._items.read(
             self._item_rows(spans.batch, extents.starts, extents.stops)
         )
-        buffers = [None, pa.py_buffer(extents.offsets(self._dtype))]
-        return pa.Array.from_buffers(self._kind, len(rows), buffers, children=[items])
+        buffers = [None, pa.py_buffer(extents.offsets(self._offset_dtype))]
+        return pa.Array.from_buffers(self._dtype, len(rows), buffers, children=[items])
 
     def _item_rows(self, batch: Numbers, starts: Numbers, stops: Numbers) -> Rows:
         starts, stops = starts + self._item_bounds[batch], stops + self._item_bounds[batch]
-        held = stops > starts
-        starts, stops = starts[held], stops[held]
+        non_empty = stops > starts
+        starts, stops = starts[non_empty], stops[non_empty]
         if not len(starts):
             return range(0)
-        if _has_no_bytes(self._kind.value_type):
+        if _has_no_bytes(self._dtype.value_type):
             # They have no bytes, and a corrupt page may claim any number: nothing may be made for
             # each.
             return range(int((stops - starts).sum()))

@@ -84,14 +84,14 @@ def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | N
         size = dtype.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
         result = first_change(items, dtype.value_field, path)
-        return None if result is None else _at(result, result.row // max(size, 1))
+        return None if result is None else _with_row(result, result.row // max(size, 1))
     if pat.is_list(dtype) or pat.is_large_list(dtype):
         offsets = array.offsets.to_numpy()
         start, stop = int(offsets[0]), int(offsets[-1])
         result = first_change(array.values.slice(start, stop - start), dtype.value_field, path)
         if result is not None:
             row = int(np.searchsorted(offsets, result.row + start, side="right")) - 1
-            return _at(result, row)
+            return _with_row(result, row)
     return None
 
 
@@ -151,5 +151,5 @@ def _first(changes: list[Change | None]) -> Change | None:
     )
 
 
-def _at(change: Change, row: int) -> Change:
+def _with_row(change: Change, row: int) -> Change:
     return Change(row, change.path, change.value, change.becomes)

@@ -168,9 +168,11 @@ def spans_of(rows: Rows, bounds: Numbers) -> Spans:
         batch = np.arange(first, last)
         start = np.maximum(rows.start - bounds[batch], 0)
         stop = np.minimum(bounds[batch + 1], rows.stop) - bounds[batch]
-        held = stop > start
+        non_empty = stop > start
         return (
-            Spans(batch, start, stop) if held.all() else Spans(batch[held], start[held], stop[held])
+            Spans(batch, start, stop)
+            if non_empty.all()
+            else Spans(batch[non_empty], start[non_empty], stop[non_empty])
         )
     holder = np.searchsorted(bounds[1:], rows, side="right")
     cut = (np.diff(rows) != 1) | (np.diff(holder) != 0)
@@ -206,9 +208,9 @@ def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
     """Plan the reading of ranges of bytes; the result is their bytes, joined, and begins at a
     multiple of 8 bytes.
     """
-    held = sizes > 0
-    if not held.all():
-        starts, sizes = starts[held], sizes[held]
+    non_empty = sizes > 0
+    if not non_empty.all():
+        starts, sizes = starts[non_empty], sizes[non_empty]
     if not len(starts):
         return np.zeros(0, np.uint8)
     # Pages that follow one another, as in files of one column, are one range.

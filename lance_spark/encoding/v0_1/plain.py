@@ -61,7 +61,7 @@ class PlainReader:
     """
 
     def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._pages = pages
         self._bounds = bounds
         self._bits = plain_bits(dtype)
@@ -72,12 +72,14 @@ class PlainReader:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         spans = spans_of(rows, self._bounds)
         if len(rows) * self._per_row > np.iinfo(np.int64).max // 256:
-            raise InvalidInputError(f"{len(rows)} values of type {self._kind} are too many to read")
+            raise InvalidInputError(
+                f"{len(rows)} values of type {self._dtype} are too many to read"
+            )
         if self._is_bits:
             data = yield from self._read_bits(spans)
         else:
             data = yield from read_values(self._pages, spans, self._bits // 8)
-        return _build(self._kind, len(rows), data)
+        return _build(self._dtype, len(rows), data)
 
     def _read_bits(self, spans: Spans) -> ReadPlan[Bytes]:
         first, last = spans.start * self._per_row, spans.stop * self._per_row

@@ -31,13 +31,13 @@ def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
     total = 0
     for child in node.children:
         total += yield from stored_bytes(child, size)
-    pages, kind = node.pages, node.field.type
-    if pages is None or not len(pages.lengths) or pat.is_null(kind):
+    pages, dtype = node.pages, node.field.type
+    if pages is None or not len(pages.lengths) or pat.is_null(dtype):
         return total
     values = int(np.clip(pages.lengths, 0, 8 * size).sum())
-    if is_variable(kind):
+    if is_variable(dtype):
         return total + 8 * values + (yield from _value_bytes(pages, values, size))
-    return total + int(values * _bits(kind)) // 8
+    return total + int(values * _bits(dtype)) // 8
 
 
 def _bits(dtype: pa.DataType) -> int:
@@ -53,13 +53,15 @@ def _bits(dtype: pa.DataType) -> int:
 def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
     # Writers put the bytes of a page right before its offsets, so that the first offset says how
     # many there are.
-    held = np.flatnonzero(
+    non_empty = np.flatnonzero(
         (pages.lengths > 0) & (pages.positions >= 0) & (pages.positions <= size - 8)
     )
-    if not len(held):
+    if not len(non_empty):
         return 0
-    sample = held[np.linspace(0, len(held) - 1, min(_SAMPLE, len(held))).astype(np.int64)]
+    sample = non_empty[
+        np.linspace(0, len(non_empty) - 1, min(_SAMPLE, len(non_empty))).astype(np.int64)
+    ]
     firsts = yield [ByteRange(int(position), 8) for position in pages.positions[sample]]
     begins = np.array([int.from_bytes(first.tobytes(), "little") for first in firsts], np.uint64)
-    result = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
-    return int(result.sum() / pages.lengths[sample].sum() * values)
+    sizes = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
+    return int(sizes.sum() / pages.lengths[sample].sum() * values)

@@ -19,9 +19,9 @@ class StructReader:
     """Reads structs: their children side by side."""
 
     def __init__(self, dtype: pa.DataType, children: Sequence[FieldReader]) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._children = children
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         arrays = yield from gather_plans([child.read(rows) for child in self._children])
-        return pa.Array.from_buffers(self._kind, len(rows), [None], children=arrays)
+        return pa.Array.from_buffers(self._dtype, len(rows), [None], children=arrays)

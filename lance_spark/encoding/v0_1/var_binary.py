@@ -65,7 +65,7 @@ class VarBinaryReader:
     def __init__(
         self, dtype: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
     ) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._nullable = nullable
         self._pages = pages
         self._bounds = bounds
@@ -82,12 +82,12 @@ class VarBinaryReader:
                 f"batch {int(spans.batch[position])}: a value ends at byte "
                 f"{int(extents.stops[position])} of a file of {self._size}"
             )
-        dtype = offset_type(self._kind)
+        dtype = offset_type(self._dtype)
         total = extents.num_items
         if total > np.iinfo(dtype).max:
             raise InvalidInputError(
                 f"{len(rows)} rows have {total} bytes, which do not fit one array of type "
-                f"{self._kind}: "
+                f"{self._dtype}: "
                 "read fewer rows at a time"
             )
         data = yield from read_ranges(extents.starts, extents.stops - extents.starts)
@@ -96,7 +96,7 @@ class VarBinaryReader:
             valid = extents.lengths != 0
             mask = None if valid.all() else bitmap(valid)
         buffers = [mask, pa.py_buffer(extents.offsets(dtype)), pa.py_buffer(data)]
-        return pa.Array.from_buffers(self._kind, len(rows), buffers)
+        return pa.Array.from_buffers(self._dtype, len(rows), buffers)
 
 
 def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
@@ -133,8 +133,8 @@ def _extents(array: pa.Array) -> tuple[Numbers, Bytes]:
     offsets = _offsets(array)
     if array.null_count:
         # The slot of a null may hold bytes, which would be read as a value.
-        gone = array.is_null().to_numpy(zero_copy_only=False)
-        if np.diff(offsets)[gone].any():
+        null = array.is_null().to_numpy(zero_copy_only=False)
+        if np.diff(offsets)[null].any():
             array = array.fill_null(b"" if _holds_bytes(array.type) else "")
             offsets = _offsets(array)
     buffer = array.buffers()[2]

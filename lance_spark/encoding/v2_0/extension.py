@@ -15,11 +15,11 @@ class Wrapped:
 
     def __init__(self, reader: FieldReader, dtype: pa.DataType) -> None:
         self._reader = reader
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         array = yield from self._reader.read(rows)
-        return wrap(array, self._kind)
+        return wrap(array, self._dtype)
 
 
 def storage_type(dtype: pa.DataType) -> pa.DataType:

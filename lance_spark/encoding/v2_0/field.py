@@ -97,40 +97,41 @@ def _open(
     # Returns the reader and how many rows it has.
     stored = storage_field(field)
     dtype = stored.type
-    place = PageLocation(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
+    location = PageLocation(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
     column, octets = next(columns)
     rows = total_rows(column.pages)
     if rows > _MOST_ROWS:
-        raise CorruptFileError(f"{file}, column {place.column!r}: the pages claim {rows} values")
+        raise CorruptFileError(f"{file}, column {location.column!r}: the pages claim {rows} values")
     reader: FieldReader
     if pat.is_map(dtype):
         raise UnsupportedTypeError(
-            f"{file}, column {place.column!r}: file version 2.0 cannot store maps; use 2.2 or later"
+            f"{file}, column {location.column!r}: file version 2.0 cannot store maps; use 2.2 or "
+            "later"
         )
     if is_leaf(stored):
         plain = storage_type(dtype)
         if is_blob(stored):
             from lance_spark.encoding.v2_0.codecs.blob import open_blob
 
-            reader = open_blob(plain, column, place)
+            reader = open_blob(plain, column, location)
         elif octets is not None:
             from lance_spark.encoding.v2_0.codecs.byte_lists import ByteLists
 
-            reader = ByteLists(plain, column, octets, place)
+            reader = ByteLists(plain, column, octets, location)
         else:
-            reader = ColumnReader(plain, column, place)
+            reader = ColumnReader(plain, column, location)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
-    opened = [_open(child, place.column, columns, file) for child in child_fields(stored)]
+    opened = [_open(child, location.column, columns, file) for child in child_fields(stored)]
     if pat.is_struct(dtype):
-        check_header(column, place)
+        check_header(column, location)
         for _, child_rows in opened:
             if child_rows != rows:
                 raise CorruptFileError(
-                    f"{file}, column {place.column!r}: {rows} structs, "
+                    f"{file}, column {location.column!r}: {rows} structs, "
                     f"but a child has {child_rows} values"
                 )
         reader = StructReader(dtype, [child for child, _ in opened])
     else:
         ((items, num_items),) = opened
-        reader = ListReader(dtype, column, items, num_items, place)
+        reader = ListReader(dtype, column, items, num_items, location)
     return (reader if stored is field else Wrapped(reader, field.type)), rows

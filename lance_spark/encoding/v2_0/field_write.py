@@ -79,8 +79,8 @@ def check_field(field: pa.Field) -> None:
 def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPage]) -> None:
     field, path = storage_field(field), _path(field, prefix)
     array = _storage(array)
-    kind, buffers = array.type, NewBuffers()
-    if pat.is_struct(kind):
+    dtype, buffers = array.type, NewBuffers()
+    if pat.is_struct(dtype):
         _refuse_nulls(array, path)
         if is_packed(field):
             _check(field, prefix)
@@ -90,7 +90,7 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
         for index, child in enumerate(child_fields(field)):
             _encode(array.field(index), child, path, pages)
         return
-    if pat.is_list(kind) or pat.is_large_list(kind):
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
         message, items = lists.encode(array, buffers)
         pages.append(buffers.page(len(array), message))
         _encode(items, child_fields(field)[0], path, pages)
@@ -106,13 +106,13 @@ def _hints(field: pa.Field) -> Hints:
 
     pylance does, too, so that tables hold them; from version 2.1 on it refuses them.
     """
-    known: dict[bytes, bytes] = {}
+    metadata: dict[bytes, bytes] = {}
     for key, value in (field.metadata or {}).items():
         if key in _KNOWN_HINTS:
             with suppress(InvalidInputError):
                 Hints.of(field.with_metadata({key: value}), field.name)
-                known[key] = value
-    return Hints.of(field.with_metadata(known), field.name)
+                metadata[key] = value
+    return Hints.of(field.with_metadata(metadata), field.name)
 
 
 def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
@@ -165,8 +165,10 @@ def _check_items(dtype: pa.DataType, path: str) -> None:
         _refuse(path, f"fixed-size lists of {dtype}", "use a list that is not of fixed size")
 
 
-def _refuse(path: str, what: str, way_out: str = "write data storage version 2.2") -> None:
-    raise UnsupportedTypeError(f"column {path!r}: file version 2.0 cannot store {what}; {way_out}")
+def _refuse(path: str, content: str, way_out: str = "write data storage version 2.2") -> None:
+    raise UnsupportedTypeError(
+        f"column {path!r}: file version 2.0 cannot store {content}; {way_out}"
+    )
 
 
 def _refuse_nulls(array: pa.Array, path: str) -> None:

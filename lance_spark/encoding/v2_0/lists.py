@@ -61,53 +61,52 @@ class ListReader:
         column: ColumnMeta,
         items: FieldReader,
         num_items: int,
-        place: PageLocation,
+        location: PageLocation,
     ) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._column = column
         self._items = items
-        self._place = place
+        self._location = location
         self._lengths = [page.num_rows for page in column.pages]
         self._messages: list[pb.List] = []
         for i in range(len(column.pages)):
-            with errors_at(replace(place, page=i)):
+            with errors_at(replace(location, page=i)):
                 self._messages.append(message_of(column, i, "list").list)
         counts = [message.num_items for message in self._messages]
         if sum(counts) != num_items:
             raise CorruptFileError(
-                f"{place.file}, column {place.column!r}: the lists have {sum(counts)} items, "
+                f"{location.file}, column {location.column!r}: the lists have {sum(counts)} items, "
                 f"but their column holds {num_items}"
             )
         self._first_items = np.cumsum([0, *counts[:-1]], dtype=np.int64)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
-        check_rows(pieces, rows, self._lengths, self._place)
-        result = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
-        extents = _joined(result)
+        check_rows(pieces, rows, self._lengths, self._location)
+        parts = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        extents = _joined(parts)
         edges = extents.edges
-        wanted: Rows
+        item_rows: Rows
         if edges is not None:
-            wanted = range(int(edges[0]), int(edges[-1]))
+            item_rows = range(int(edges[0]), int(edges[-1]))
         else:
-            wanted = ranges(extents.starts, extents.ends - extents.starts)
+            item_rows = ranges(extents.starts, extents.ends - extents.starts)
             edges = np.concatenate([[0], np.cumsum(extents.ends - extents.starts)])
-        dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
-        if len(wanted) > np.iinfo(dtype).max:
+        dtype = np.int64 if pat.is_large_list(self._dtype) else np.int32
+        if len(item_rows) > np.iinfo(dtype).max:
             raise InvalidInputError(
-                f"{self._place.file}, column {self._place.column!r}: {len(wanted)} items do not "
-                "fit "
-                f"one array of type {self._kind}: read fewer rows at a time"
+                f"{self._location.file}, column {self._location.column!r}: {len(item_rows)} items "
+                f"do not fit one array of type {self._dtype}: read fewer rows at a time"
             )
-        items = yield from self._items.read(wanted)
+        items = yield from self._items.read(item_rows)
         offsets = (edges - edges[0]).astype(dtype, copy=False)
         mask = None if extents.valid is None else bitmap(extents.valid)
         buffers = [mask, pa.py_buffer(offsets)]
-        return pa.Array.from_buffers(self._kind, len(edges) - 1, buffers, children=[items])
+        return pa.Array.from_buffers(self._dtype, len(edges) - 1, buffers, children=[items])
 
     def _read_page(self, page: int, rows: Rows) -> ReadPlan[Extents]:
         message = self._messages[page]
-        with errors_at(replace(self._place, page=page)):
+        with errors_at(replace(self._location, page=page)):
             buffers = PageBuffers(self._column.pages[page].buffers, self._column.buffers)
             count = self._column.pages[page].num_rows
             ends = open_encoding(message.offsets, pa.uint64(), count, buffers)

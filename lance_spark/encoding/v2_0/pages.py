@@ -44,12 +44,12 @@ def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
 
 
 def check_rows(
-    pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], place: PageLocation
+    pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], location: PageLocation
 ) -> None:
     """Check that the pages hold all of `rows`; CorruptFileError if they do not."""
     if sum(len(part) for _, part in pieces) != len(rows):
         raise CorruptFileError(
-            f"{place.file}, column {place.column!r}: row {int(rows[-1])} was asked for, "
+            f"{location.file}, column {location.column!r}: row {int(rows[-1])} was asked for, "
             f"but the pages hold {sum(lengths)} rows"
         )
 
@@ -61,41 +61,40 @@ class ColumnReader:
     decompressed bytes), so that a scan in batches does that work once for each page.
     """
 
-    def __init__(self, dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> None:
-        self._kind = dtype
+    def __init__(self, dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> None:
+        self._dtype = dtype
         self._column = column
-        self._place = place
+        self._location = location
         self._lengths = [page.num_rows for page in column.pages]
         self._decoders: dict[int, Decoder] = {}
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
-        check_rows(pieces, rows, self._lengths, self._place)
+        check_rows(pieces, rows, self._lengths, self._location)
         decoders = {page: self._decoders.get(page) or self._open(page) for page, _ in pieces}
         self._decoders = decoders
         plans = [self._read_page(page, decoders[page], part) for page, part in pieces]
         arrays = yield from gather_plans(plans)
         if not arrays:
-            return pa.nulls(0, self._kind)
+            return pa.nulls(0, self._dtype)
         if len(arrays) == 1:
             return arrays[0]
         try:
-            if pat.is_dictionary(self._kind):
+            if pat.is_dictionary(self._dtype):
                 arrays = pa.chunked_array(arrays).unify_dictionaries().chunks
             return pa.concat_arrays(arrays)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
-                f"{self._place.file}, column {self._place.column!r}: {len(rows)} rows do not fit "
-                "one "
-                f"array of type {self._kind}: read fewer rows at a time ({error})"
+                f"{self._location.file}, column {self._location.column!r}: {len(rows)} rows do "
+                f"not fit one array of type {self._dtype}: read fewer rows at a time ({error})"
             ) from None
 
     def _open(self, page: int) -> Decoder:
         meta = self._column.pages[page]
-        with errors_at(replace(self._place, page=page)):
+        with errors_at(replace(self._location, page=page)):
             buffers = PageBuffers(meta.buffers, self._column.buffers)
-            return open_encoding(parse(meta.encoding), self._kind, meta.num_rows, buffers)
+            return open_encoding(parse(meta.encoding), self._dtype, meta.num_rows, buffers)
 
     def _read_page(self, page: int, decoder: Decoder, rows: Rows) -> ReadPlan[pa.Array]:
-        with errors_at(replace(self._place, page=page)):
+        with errors_at(replace(self._location, page=page)):
             return (yield from decoder.read(rows))

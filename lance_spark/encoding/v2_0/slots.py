@@ -51,13 +51,13 @@ def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
     clusters = yield [
         _inside(buffer, first, last, width) for first, last in zip(firsts, lasts, strict=True)
     ]
-    result = np.empty((len(rows), width), np.uint8)
+    slots = np.empty((len(rows), width), np.uint8)
     for i, data in enumerate(clusters):
         first, last = firsts[i], lasts[i]
         piece = slice(bounds[i], bounds[i + 1])
         values = _padded(data, (last + 1 - first) * width).reshape(-1, width)
-        result[piece] = _pick(values, rows[piece] - first)
-    return result.reshape(-1)
+        slots[piece] = _pick(values, rows[piece] - first)
+    return slots.reshape(-1)
 
 
 def pick_slots(data: Bytes, width: int, rows: Rows) -> Bytes:

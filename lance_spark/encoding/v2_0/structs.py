@@ -24,18 +24,18 @@ class StructReader:
     """Reads structs: their children side by side."""
 
     def __init__(self, dtype: pa.DataType, children: Sequence[FieldReader]) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         self._children = children
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         arrays = yield from gather_plans([child.read(rows) for child in self._children])
-        return pa.Array.from_buffers(self._kind, len(rows), [None], children=arrays)
+        return pa.Array.from_buffers(self._dtype, len(rows), [None], children=arrays)
 
 
-def check_header(column: ColumnMeta, place: PageLocation) -> None:
+def check_header(column: ColumnMeta, location: PageLocation) -> None:
     """Check that a column is the header of a struct; CorruptFileError if it is not."""
     for page in range(len(column.pages)):
-        with errors_at(replace(place, page=page)):
+        with errors_at(replace(location, page=page)):
             message_of(column, page, "struct")
 
 

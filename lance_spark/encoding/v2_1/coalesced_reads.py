@@ -28,14 +28,14 @@ def fetch(base: int, starts: IndexArray, ends: IndexArray) -> ReadPlan[Fetched]:
     """Plan the reading of at least one range, ``base + starts[i]`` to ``base + ends[i]``; neither
     starts nor ends decrease.
     """
-    far = starts[1:] - ends[:-1] > NEAR
-    group = np.concatenate([[0], np.cumsum(far)])
-    heads = np.flatnonzero(np.append(True, far))
+    is_gap = starts[1:] - ends[:-1] > NEAR
+    group = np.concatenate([[0], np.cumsum(is_gap)])
+    heads = np.flatnonzero(np.append(True, is_gap))
     tails = np.append(heads[1:], len(starts)) - 1
     firsts, lasts = starts[heads], ends[tails]
     sizes = lasts - firsts
-    places = (firsts + base).tolist()
-    buffers = yield list(map(ByteRange, places, sizes.tolist()))
+    byte_offsets = (firsts + base).tolist()
+    buffers = yield list(map(ByteRange, byte_offsets, sizes.tolist()))
     shift = (np.cumsum(sizes) - sizes - firsts)[group]
     return Fetched(joined(buffers), starts + shift, ends + shift)
 

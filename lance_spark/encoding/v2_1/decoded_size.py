@@ -35,7 +35,7 @@ _BESIDE = 16
 Read = Callable[[ByteRange], Bytes]
 
 
-def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
+def max_decoded_bytes(page: PageMeta, read: Read | None = None) -> int | None:
     """Return at most how many bytes the values of a page of version 2.1 or 2.2 have; None if that
     is not known.
 
@@ -50,14 +50,14 @@ def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
         message = parse_layout(page.encoding)
     except DecodeError:
         return None
-    kind = message.WhichOneof("layout")
-    if kind == "mini_block_layout":
+    layout_name = message.WhichOneof("layout")
+    if layout_name == "mini_block_layout":
         return _mini_block(message.mini_block_layout, page, stored, read)
-    if kind == "full_zip_layout":
+    if layout_name == "full_zip_layout":
         zipped = message.full_zip_layout
         values = _values(zipped.value_compression, stored, zipped.num_items)
         return None if values is None else values + zipped.num_items * _BESIDE
-    if kind == "constant_layout":
+    if layout_name == "constant_layout":
         constant = message.constant_layout
         count = max(page.num_rows, constant.num_rep_values, constant.num_def_values)
         return int(count * (stored + _BESIDE))
@@ -115,23 +115,23 @@ def _dictionary(layout: pb.MiniBlockLayout, page: PageMeta, read: Read | None) -
 
 
 def _values(encoding: pb.CompressiveEncoding, stored: int, count: int) -> int | None:
-    kind = encoding.WhichOneof("compression")
-    if kind == "flat":
+    compression = encoding.WhichOneof("compression")
+    if compression == "flat":
         return None if encoding.flat.HasField("data") else stored
-    if kind == "variable":
+    if compression == "variable":
         return None if encoding.variable.HasField("values") else stored
-    if kind == "fsst":
+    if compression == "fsst":
         inner = _values(encoding.fsst.values, stored, count)
         return None if inner is None else inner * _FSST
-    if kind == "fixed_size_list":
-        several = encoding.fixed_size_list
-        return _values(several.values, stored, count * several.items_per_value)
-    if kind in ("inline_bitpacking", "out_of_line_bitpacking", "range", "delta"):
-        bits = getattr(encoding, kind).uncompressed_bits_per_value
+    if compression == "fixed_size_list":
+        vectors = encoding.fixed_size_list
+        return _values(vectors.values, stored, count * vectors.items_per_value)
+    if compression in ("inline_bitpacking", "out_of_line_bitpacking", "range", "delta"):
+        bits = getattr(encoding, compression).uncompressed_bits_per_value
         return int(count * bits // 8)
-    if kind == "rle":
+    if compression == "rle":
         bits = encoding.rle.values.flat.bits_per_value
         return int(count * bits // 8) if bits else None
-    if kind == "byte_stream_split":
+    if compression == "byte_stream_split":
         return stored
     return None

@@ -66,10 +66,10 @@ def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
     # Most columns differ within a few values.
     head = values.slice(0, 64)
     for part, mask in ((head, None if live is None else live[:64]), (values, live)):
-        same = _equals(part, scalar)
+        equal = _equals(part, scalar)
         if mask is not None:
-            same |= ~mask
-        if not same.all():
+            equal |= ~mask
+        if not equal.all():
             return None
     return scalar
 
@@ -80,8 +80,8 @@ def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
     if width in (8, 16, 32, 64):
         numbers = np.frombuffer(values.buffers()[1], f"<u{width // 8}")
         item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
-        same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
-        return same
+        equal: BoolArray = numbers[values.offset : values.offset + len(values)] == item
+        return equal
     dtype = word_type(values.type)
     values, scalar = retyped(values, dtype), retyped(scalar, dtype)
     return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
@@ -132,11 +132,11 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
         share = _compressed_share(block)
     # Building a dictionary costs more than all the rest, so that one which will not pay is not
     # built.
-    if not _saves(guess.places * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
+    if not _saves(guess.index_bytes * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
     if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE and not numbers:
         guess = _guess(array, _LARGE_SAMPLE)
-        if not _saves(guess.places * _SURER, guess.item_bytes * _SURER, cheap, share, hints):
+        if not _saves(guess.index_bytes * _SURER, guess.item_bytes * _SURER, cheap, share, hints):
             return None
     encoded = array.dictionary_encode()
     items = encoded.dictionary
@@ -145,13 +145,13 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     indices = to_block(encoded.indices)
     assert isinstance(indices, FixedWidthBlock)
     runs = rle.count_runs(indices) * (indices.bits_per_value // 8 + 1)
-    places = min(count * _index_bits(len(items)) / 8, runs)
-    if not _saves(places, items.nbytes, cheap, share, hints):
+    index_bytes = min(count * _index_bits(len(items)) / 8, runs)
+    if not _saves(index_bytes, items.nbytes, cheap, share, hints):
         return None
     return DictionaryBlock(indices, to_block(items))
 
 
-def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
+def _saves(index_bytes: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
     """Tell whether positions and items are smaller than `cheap`, the size without a dictionary.
 
     `share` is what a compressor leaves of strings. It is asked where the items are not next to
@@ -160,7 +160,7 @@ def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: 
     if item_bytes > cheap * _LARGE_DICTIONARY:
         item_bytes *= min(1.0, share * _LZ4_OVER_ZSTD)
         cheap *= share if share < _WORTH else 1.0
-    return places + item_bytes < cheap * hints.dict_size_ratio
+    return index_bytes + item_bytes < cheap * hints.dict_size_ratio
 
 
 def _index_bits(num_items: int) -> int:
@@ -173,7 +173,7 @@ class _Guess(NamedTuple):
     share_in_sample: float
     items: float
     item_bytes: float
-    places: float
+    index_bytes: float
 
 
 def _compressed_share(block: VariableWidthBlock) -> float:
@@ -202,15 +202,17 @@ def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
         sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
     encoded = sample.dictionary_encode()
     indices = encoded.indices.to_numpy()
-    seen, result = len(sample), len(encoded.dictionary)
+    num_sampled, result = len(sample), len(encoded.dictionary)
     once, twice = np.bincount(np.bincount(indices), minlength=3)[1:3].tolist()
     unseen = once * once / (2 * twice) if twice else once * (once - 1) / 2
     items = float(result)
     if unseen:
-        items += unseen * (1 - (1 - once / (seen * unseen + once)) ** (count - seen))
-    runs = count * (np.count_nonzero(np.diff(indices)) + 1) / seen
-    places = min(count * _index_bits(int(items)) / 8, runs * 5)
-    return _Guess(result / seen, items, items * encoded.dictionary.nbytes / result, places)
+        items += unseen * (1 - (1 - once / (num_sampled * unseen + once)) ** (count - num_sampled))
+    runs = count * (np.count_nonzero(np.diff(indices)) + 1) / num_sampled
+    index_bytes = min(count * _index_bits(int(items)) / 8, runs * 5)
+    return _Guess(
+        result / num_sampled, items, items * encoded.dictionary.nbytes / result, index_bytes
+    )
 
 
 def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
@@ -223,8 +225,8 @@ def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
     width = block.bits_per_value // 8
     if not width:
         return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(block.data)])
-    kind = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(block.data[: count * width])])
+    dtype = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
+    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(block.data[: count * width])])
 
 
 def _light_size(block: FixedWidthBlock | VariableWidthBlock) -> float:

@@ -1,6 +1,6 @@
-"""The door to file versions 2.1 and 2.2: fields in, pages out, and back.
+"""Entry point of file versions 2.1 and 2.2, for reading and writing fields.
 
-Reading and writing are kept apart, so that a reader never loads what only writers need.
+Both import their modules on demand, so that a reader never loads modules of the writer.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class StructuralField:
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of rows; the array has the field's type."""
-        result = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
-        array = _build(self._field, 0, iter(result))
+        leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
+        array = _build(self._field, 0, iter(leaves))
         if len(array) != len(rows):
             raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
         return array
@@ -108,22 +108,22 @@ class LeafReader:
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""
         slots = self._leaf.slots_per_row
-        wanted = rows
+        leaf_rows = rows
         if slots != 1:
-            wanted = (
+            leaf_rows = (
                 range(rows.start * slots, rows.stop * slots)
                 if isinstance(rows, range)
                 else (rows[:, None] * slots + np.arange(slots)).reshape(-1)
             )
-        pieces = split_rows(wanted, self._lengths)
-        if sum(len(piece) for _, piece in pieces) != len(wanted):
+        pieces = split_rows(leaf_rows, self._lengths)
+        if sum(len(piece) for _, piece in pieces) != len(leaf_rows):
             raise CorruptFileError(
                 f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} "
                 "rows, "
                 f"fewer than the file"
             )
         if not pieces:
-            return self._none()
+            return self._empty_rows()
         return _joined((yield from gather_plans(list(self._plans(pieces)))))
 
     def _plans(self, pieces: list[tuple[int, Rows]]) -> Iterator[ReadPlan[LeafRows]]:
@@ -151,9 +151,9 @@ class LeafReader:
             if constants:
                 yield self._constants(constants)
                 constants = []
-            whole = len(rows) == self._lengths[number]
+            whole_page = len(rows) == self._lengths[number]
             page = None
-            if whole:
+            if whole_page:
                 with errors_at(PageLocation(self._file, self._leaf.path, number)):
                     page = self._page(number)
             if group is not None and group.add(page):
@@ -161,7 +161,7 @@ class LeafReader:
                 continue
             if group is not None:
                 yield self._read_group(group, numbers)
-            numbers, group = [number], PageGroup(page) if whole else None
+            numbers, group = [number], PageGroup(page) if whole_page else None
             if group is None:
                 yield self._read_page(number, rows)
         if group is not None:
@@ -213,7 +213,7 @@ class LeafReader:
             self._pages[number] = reader
         return reader
 
-    def _none(self) -> LeafRows:
+    def _empty_rows(self) -> LeafRows:
         no_lengths = np.zeros(0, np.int64)
         slots = (
             LayerSlots(0, None, no_lengths if step.is_list else None) for step in self._leaf.steps
@@ -272,18 +272,18 @@ def _build_with(
     built = [_build_with(child, depth + 1, leaves) for child in child_fields(stored)]
     children = [child for child, _ in built]
     slots = built[0][1]
-    own = slots[len(slots) - 1 - depth]
-    mask = None if own.validity is None or own.validity.all() else bitmap(own.validity)
+    layer = slots[len(slots) - 1 - depth]
+    mask = None if layer.validity is None or layer.validity.all() else bitmap(layer.validity)
     if pat.is_struct(dtype):
-        if any(len(child) != own.count for child in children):
+        if any(len(child) != layer.count for child in children):
             raise CorruptFileError(
                 f"the children of struct {field.name!r} have different numbers of values"
             )
-        array = pa.Array.from_buffers(dtype, own.count, [mask], children=children)
+        array = pa.Array.from_buffers(dtype, layer.count, [mask], children=children)
     elif pat.is_fixed_size_list(dtype):
-        array = pa.Array.from_buffers(dtype, own.count, [mask], children=children)
+        array = pa.Array.from_buffers(dtype, layer.count, [mask], children=children)
     else:
-        array = _list_array(dtype, own, mask, children[0])
+        array = _list_array(dtype, layer, mask, children[0])
     return _wrapped(array, field.type), slots
 
 
@@ -295,10 +295,10 @@ def _leaf_array(leaf: LeafRows, dtype: pa.DataType) -> pa.Array:
 
 
 def _list_array(
-    dtype: pa.DataType, own: LayerSlots, mask: pa.Buffer | None, items: pa.Array
+    dtype: pa.DataType, layer: LayerSlots, mask: pa.Buffer | None, items: pa.Array
 ) -> pa.Array:
-    assert own.lengths is not None
-    offsets = bounds(own.lengths)
+    assert layer.lengths is not None
+    offsets = bounds(layer.lengths)
     if int(offsets[-1]) != len(items):
         raise CorruptFileError(
             f"lists of {int(offsets[-1])} items in all, but {len(items)} are there"
@@ -309,8 +309,8 @@ def _list_array(
                 f"{int(offsets[-1])} items are too many for a column of type {dtype}: read fewer "
                 "rows at once"
             )
-        return _list(dtype, own.count, mask, offsets.astype(np.int32), items)
-    return _list(dtype, own.count, mask, offsets, items)
+        return _list(dtype, layer.count, mask, offsets.astype(np.int32), items)
+    return _list(dtype, layer.count, mask, offsets, items)
 
 
 def _list(

@@ -106,7 +106,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 
 
 @contextmanager
-def errors_at(place: PageLocation) -> Iterator[None]:
+def errors_at(location: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
     Decoders check descriptions before they use them. What numpy or Arrow still refuses is a
@@ -115,9 +115,9 @@ def errors_at(place: PageLocation) -> Iterator[None]:
     try:
         yield
     except (CorruptFileError, UnsupportedEncodingError) as error:
-        raise type(error)(f"{place}: {error}") from error
+        raise type(error)(f"{location}: {error}") from error
     except (ValueError, IndexError, OverflowError, pa.ArrowException) as error:
-        raise CorruptFileError(f"{place}: cannot be decoded: {error}") from error
+        raise CorruptFileError(f"{location}: cannot be decoded: {error}") from error
 
 
 def runs_of(numbers: IndexArray) -> tuple[IndexArray, IndexArray]:

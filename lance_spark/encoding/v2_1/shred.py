@@ -125,8 +125,8 @@ def _shred(
         step = Step(dimension=size)
     else:
         offsets = array.offsets.to_numpy().astype(np.int64)
-        inner, kept = ravel.add_list(np.diff(offsets), validity)
-        items = _items(array.values, offsets, kept)
+        inner, lengths = ravel.add_list(np.diff(offsets), validity)
+        items = _items(array.values, offsets, lengths)
         step = Step(is_list=True)
     _shred(items, child, path, (step, *outer), in_vectors or is_vector, inner, columns)
 
@@ -142,10 +142,10 @@ def _has_list(dtype: pa.DataType) -> bool:
     return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
 
 
-def _items(values: pa.Array, offsets: IndexArray, kept: IndexArray) -> pa.Array:
-    total = int(kept.sum())
+def _items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Array:
+    total = int(lengths.sum())
     if total == offsets[-1] - offsets[0]:
         return values.slice(int(offsets[0]), total)
-    starts = np.cumsum(kept) - kept
-    positions = np.arange(total) + np.repeat(offsets[:-1] - starts, kept)
+    starts = np.cumsum(lengths) - lengths
+    positions = np.arange(total) + np.repeat(offsets[:-1] - starts, lengths)
     return values.take(pa.array(positions))

@@ -101,7 +101,7 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
-    kind, path = column.values.type, column.leaf.path
+    dtype, path = column.values.type, column.leaf.path
     live = column.live
     if not len(column.values) or (live is not None and not live.any()):
         return write_all_null(column, version)
@@ -115,7 +115,7 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         page = encode_small(values, column.levels, column.num_rows, version, constant=True)
         if page is not None:
             return page
-    if version >= (2, 2) and not pat.is_nested(kind) and not pat.is_dictionary(kind):
+    if version >= (2, 2) and not pat.is_nested(dtype) and not pat.is_dictionary(dtype):
         scalar = uniform_scalar(values, live)
         if scalar is not None:
             return write_scalar(column, scalar)
@@ -154,10 +154,10 @@ def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
         return masked.fill_null(_zero(values.type))
     dtype = values.type
     # Arrow's kernel does not know all types, and rescales decimals of negative scale.
-    same = word_type(dtype)
-    filled = pc.fill_null_forward(retyped(masked, same))
+    words = word_type(dtype)
+    filled = pc.fill_null_forward(retyped(masked, words))
     if filled.null_count:
-        filled = filled.fill_null(_zero(same))
+        filled = filled.fill_null(_zero(words))
     return retyped(filled, dtype)
 
 
@@ -187,8 +187,8 @@ def _limits(
 ) -> ChunkLimits:
     room = _LARGE_CHUNK_BYTES if large and version >= (2, 2) else _CHUNK_BYTES
     if hints.chunk_bytes is not None:
-        most = _CHUNK_BYTES if version < (2, 2) else 1 << 20
-        room = min(max(hints.chunk_bytes, least, _MIN_CHUNK_BYTES), most)
+        max_bytes = _CHUNK_BYTES if version < (2, 2) else 1 << 20
+        room = min(max(hints.chunk_bytes, least, _MIN_CHUNK_BYTES), max_bytes)
     return ChunkLimits(max_bytes=room, max_values=_values_per_chunk(column.levels))
 
 
@@ -240,19 +240,19 @@ def _fixed(
     bits = block.bits_per_value
 
     def full_zip() -> EncodedPage:
-        whole = block
+        byte_block = block
         if bits == 1:
             flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
-            whole = FixedWidthBlock(flags, 8, block.num_values)
-        return write_full_zip(column, *flat.encode_values(whole))
+            byte_block = FixedWidthBlock(flags, 8, block.num_values)
+        return write_full_zip(column, *flat.encode_values(byte_block))
 
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
     limits = _limits(column, hints, version, least=bits // 4)
-    result = dictionary_of(block, hints)
-    if result is not None:
-        return _dictionary(column, result, hints, version)
+    dictionary = dictionary_of(block, hints)
+    if dictionary is not None:
+        return _dictionary(column, dictionary, hints, version)
     return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
 
 
@@ -279,9 +279,9 @@ def _variable(
     long = mean >= _LONG_STRING or longest >= _LONGEST_IN_CHUNK
     if hints.structural == "fullzip":
         return full_zip()
-    result = dictionary_of(block, hints)
-    if result is not None:
-        return _dictionary(column, result, hints, version)
+    dictionary = dictionary_of(block, hints)
+    if dictionary is not None:
+        return _dictionary(column, dictionary, hints, version)
     if long and (hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK):
         return full_zip()
     two = 2 * longest + 4 * block.offsets.dtype.itemsize
@@ -297,9 +297,9 @@ def _vectors(
     def full_zip() -> EncodedPage:
         return write_full_zip(column, *fixed_size_list.encode_values(block))
 
-    whole = bits % 8 == 0
+    whole_bytes = bits % 8 == 0
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
-    if not bits or (whole and (wide or hints.structural == "fullzip")):
+    if not bits or (whole_bytes and (wide or hints.structural == "fullzip")):
         return full_zip()
     encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version, least=bits // 2))
     return _mini_block_or(column, compressed(encoded, hints), version, full_zip)
@@ -349,8 +349,8 @@ def _dictionary(
     indices = _filled(block.indices, column.live)
     # Of the hints, only a compressor is meant for positions too.
     squeeze = hints.compression if hints.compression in ("lz4", "zstd") else None
-    rest = Hints(compression=squeeze, compression_level=hints.compression_level, bss="off")
-    encoded = choose_fixed(indices, rest, _limits(column, hints, version), column)
+    index_hints = Hints(compression=squeeze, compression_level=hints.compression_level, bss="off")
+    encoded = choose_fixed(indices, index_hints, _limits(column, hints, version), column)
 
     def refuse() -> EncodedPage:
         plain = _look_up(block)
@@ -365,8 +365,8 @@ def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock
     """Replace the positions of null slots by the position before, so that runs continue."""
     if live is None:
         return indices
-    places = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))
-    positions = indices.data.view(f"<u{indices.bits_per_value // 8}")[places]
+    last_live = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))
+    positions = indices.data.view(f"<u{indices.bits_per_value // 8}")[last_live]
     return FixedWidthBlock(positions.view(np.uint8), indices.bits_per_value, len(positions))
 
 

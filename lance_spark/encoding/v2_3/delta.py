@@ -27,8 +27,8 @@ class DeltaCodec(Codec):
     name = "delta"
 
     def decode_block(self, encoding: pb.Delta, data: Bytes, num_values: int) -> FixedWidthBlock:
-        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, whole, np.array([num_values]))
+        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray

@@ -7,11 +7,11 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 def has_payload(encoding: pb.CompressiveEncoding) -> bool:
     """Whether an encoding of a sequence has a buffer."""
-    kind = encoding.WhichOneof("compression")
-    if kind == "delta":
+    compression = encoding.WhichOneof("compression")
+    if compression == "delta":
         return has_payload(encoding.delta.deltas)
-    if kind == "rle":
+    if compression == "rle":
         return has_payload(encoding.rle.values) or has_payload(encoding.rle.run_lengths)
-    if kind == "dictionary":
+    if compression == "dictionary":
         return has_payload(encoding.dictionary.indices) or has_payload(encoding.dictionary.items)
-    return kind not in ("constant", "range")
+    return compression not in ("constant", "range")

@@ -63,8 +63,8 @@ def _stepped(encoding: pb.Range, num_values: IndexArray) -> FixedWidthBlock:
     if longest > _MAX_VALUES or int(num_values.sum()) > _MAX_VALUES * 16:
         raise CorruptFileError(f"{int(num_values.sum())} numbers that are stored nowhere")
     require_range(encoding, longest)
-    kind = uint_type(int(encoding.uncompressed_bits_per_value))
-    places = ranges(np.zeros_like(num_values), num_values).astype(kind)
+    dtype = uint_type(int(encoding.uncompressed_bits_per_value))
+    indices = ranges(np.zeros_like(num_values), num_values).astype(dtype)
     # A single number may have any step.
-    step = kind.type(encoding.step if longest > 1 else 0)
-    return block_of(places * step + kind.type(encoding.start))
+    step = dtype.type(encoding.step if longest > 1 else 0)
+    return block_of(indices * step + dtype.type(encoding.start))

@@ -53,13 +53,13 @@ class Steps:
         ranks = np.clip(-((self.start - numbers) // max(self.step, 1)), 0, self.count)
         return ranks.astype(np.int64)
 
-    def at(self, places: IndexArray) -> IndexArray:
+    def values_at(self, indices: IndexArray) -> IndexArray:
         """Return the numbers at some places."""
-        return self.start + self.step * places
+        return self.start + self.step * indices
 
-    def total(self, places: IndexArray) -> IndexArray:
+    def total(self, indices: IndexArray) -> IndexArray:
         """Return the sums of all numbers before each place."""
-        return self.start * places + self.step * (places * (places - 1) // 2)
+        return self.start * indices + self.step * (indices * (indices - 1) // 2)
 
 
 class Stored:
@@ -79,15 +79,15 @@ class Stored:
         """Return how many of the sequence are below each number; for increasing sequences."""
         return np.searchsorted(self._values, numbers)
 
-    def at(self, places: IndexArray) -> IndexArray:
+    def values_at(self, indices: IndexArray) -> IndexArray:
         """Return the numbers at some places."""
-        return self._values[places]
+        return self._values[indices]
 
-    def total(self, places: IndexArray) -> IndexArray:
+    def total(self, indices: IndexArray) -> IndexArray:
         """Return the sums of all numbers before each place."""
         if self._totals is None:
             self._totals = bounds(self._values)
-        return self._totals[places]
+        return self._totals[indices]
 
 
 Sequence = Steps | Stored
@@ -133,22 +133,22 @@ def decode_sequence(
 
 
 def _as_steps(encoding: pb.CompressiveEncoding, count: int, bits: int) -> Steps | None:
-    kind = encoding.WhichOneof("compression")
-    if kind is None:
+    compression = encoding.WhichOneof("compression")
+    if compression is None:
         raise CorruptFileError("a sequence is missing, or encoded in an unknown way")
-    if kind == "constant":
+    if compression == "constant":
         value = _constant(encoding.constant, count, bits)
         return Steps(value, 0, count)
     if not count:
-        raise CorruptFileError(f"an empty sequence encoded as {kind!r}")
-    if kind == "range":
+        raise CorruptFileError(f"an empty sequence encoded as {compression!r}")
+    if compression == "range":
         if encoding.range.uncompressed_bits_per_value != bits:
             raise UnsupportedEncodingError(
                 f"a range of {encoding.range.uncompressed_bits_per_value} bits in place of {bits}"
             )
         require_range(encoding.range, count)
         return Steps(encoding.range.start, encoding.range.step, count)
-    if kind == "delta" and encoding.delta.deltas.WhichOneof("compression") == "constant":
+    if compression == "delta" and encoding.delta.deltas.WhichOneof("compression") == "constant":
         step = _constant(encoding.delta.deltas.constant, count - 1, bits)
         return Steps(encoding.delta.base, step, count)
     return None
@@ -164,7 +164,7 @@ def _constant(encoding: pb.Constant, count: int, bits: int) -> int:
     return int.from_bytes(encoding.value, "little")
 
 
-def check_increasing(sequence: Sequence, end: int, what: str) -> None:
+def check_increasing(sequence: Sequence, end: int, label: str) -> None:
     """Raise CorruptFileError unless the numbers increase strictly and stay below `end`."""
     count = sequence.count
     if not count:
@@ -173,12 +173,12 @@ def check_increasing(sequence: Sequence, end: int, what: str) -> None:
         increasing = sequence.step > 0 or count == 1
         last = sequence.last
     else:
-        places = np.arange(count)
-        numbers = sequence.at(places)
+        indices = np.arange(count)
+        numbers = sequence.values_at(indices)
         increasing = bool((numbers[1:] > numbers[:-1]).all())
         last = int(numbers[-1])
     if not increasing or last >= end:
-        raise CorruptFileError(f"{what} do not increase, or reach beyond {end}")
+        raise CorruptFileError(f"{label} do not increase, or reach beyond {end}")
 
 
 def sum_of(sequence: Sequence) -> int:
@@ -187,7 +187,7 @@ def sum_of(sequence: Sequence) -> int:
         count = sequence.count
         total = sequence.start * count + sequence.step * (count * (count - 1) // 2)
     else:
-        values = sequence.at(np.arange(sequence.count))
+        values = sequence.values_at(np.arange(sequence.count))
         # In floating point first, where sums cannot wrap around.
         rough = float(values.sum(dtype=np.float64))
         total = int(values.sum()) if rough < _LIMIT else _LIMIT
@@ -196,11 +196,9 @@ def sum_of(sequence: Sequence) -> int:
     return total
 
 
-def found_at(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
-    """Return which numbers an increasing sequence has, and the place of each (anything, if it does
-    not).
-    """
-    places = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
+def find_positions(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
+    """Return whether an increasing sequence has each number, and the index of those it has."""
+    positions = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
     if not sequence.count:
-        return np.zeros(len(numbers), np.bool_), places
-    return sequence.at(places) == numbers, places
+        return np.zeros(len(numbers), np.bool_), positions
+    return sequence.values_at(positions) == numbers, positions

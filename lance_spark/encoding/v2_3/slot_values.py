@@ -40,14 +40,14 @@ from lance_spark.storage.source import ReadPlan
 
 def num_buffers(values: pb.ValuePlane) -> int:
     """Return how many of a page's buffers belong to its values."""
-    kind = values.WhichOneof("codec")
-    if kind == "chunked":
+    codec = values.WhichOneof("codec")
+    if codec == "chunked":
         return 2 + values.chunked.HasField("dictionary")
-    if kind == "zipped":
+    if codec == "zipped":
         return _zipped_buffers(values.zipped)
-    if kind == "indexed":
+    if codec == "indexed":
         return 1 + _zipped_buffers(values.indexed.items)
-    if kind in ("constant", "no_values"):
+    if codec in ("constant", "no_values"):
         return 0
     raise UnsupportedEncodingError("values stored in a way that this release does not know")
 
@@ -91,21 +91,21 @@ class PlainValues:
         self._type = leaf.field.type
         self._page = _open_items(values, meta, leaf, self.count)
 
-    def read(self, places: Rows) -> ReadPlan[pa.Array]:
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of some of the stored values."""
-        if not len(places):
+        if not len(rows):
             return pa.array([], self._type)
-        return (yield from self._page.read(places)).values
+        return (yield from self._page.read(rows)).values
 
 
 def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -> PageReader:
     """Return the reader of a page of `count` items without nulls, or with nothing else."""
-    kind = values.WhichOneof("codec")
+    codec = values.WhichOneof("codec")
     if values.chunked.HasField("levels") or values.zipped.HasField("levels"):
         raise CorruptFileError("values with levels below a sparse structure")
-    layer = Layer.NULLABLE_ITEM if kind == "no_values" else Layer.ALL_VALID_ITEM
+    layer = Layer.NULLABLE_ITEM if codec == "no_values" else Layer.ALL_VALID_ITEM
     layout = as_layout(values, [layer])
-    if kind == "chunked":
+    if codec == "chunked":
         if values.chunked.num_items not in (0, count):
             raise CorruptFileError(f"{values.chunked.num_items} values for {count} slots")
         layout.mini_block_layout.num_items = count
@@ -131,11 +131,11 @@ class IndexedValues:
         self._type = leaf.field.type
         self._slots = slots
         self._num_items = values.items.num_items
-        kind = item_type(self._type)
+        dtype = item_type(self._type)
         self._items = _open_items(
             pb.ValuePlane(zipped=values.items),
             replace(meta, buffers=meta.buffers[1:]),
-            leaf._replace(field=leaf.field.with_type(kind)),
+            leaf._replace(field=leaf.field.with_type(dtype)),
             self._num_items,
         )
         self._indices: Sequence | None = None
@@ -144,13 +144,13 @@ class IndexedValues:
         """Plan the reading of the values of some slots; those that are not live get any."""
         if self._indices is None:
             self._indices = yield from self._load()
-        places = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
-        wanted, result = np.unique(self._indices.at(places[live]), return_inverse=True)
-        if not len(wanted):
+        slot_rows = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
+        item_rows, result = np.unique(self._indices.values_at(slot_rows[live]), return_inverse=True)
+        if not len(item_rows):
             return pa.nulls(len(slots), self._type)
-        if int(wanted[-1]) >= self._num_items:
-            raise CorruptFileError(f"index {int(wanted[-1])} among {self._num_items} values")
-        items = (yield from self._items.read(wanted)).values
+        if int(item_rows[-1]) >= self._num_items:
+            raise CorruptFileError(f"index {int(item_rows[-1])} among {self._num_items} values")
+        items = (yield from self._items.read(item_rows)).values
         if not pat.is_dictionary(self._type):
             return spread(items.take(pa.array(result)), live)
         positions = np.zeros(len(slots), np.int64)

@@ -37,7 +37,7 @@ from lance_spark.encoding.v2_3.sequence import (
 from lance_spark.encoding.v2_3.sequence import (
     check_increasing,
     decode_sequence,
-    found_at,
+    find_positions,
     sum_of,
 )
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
@@ -147,19 +147,21 @@ def parse_layers(
 
 
 def _shape(layer: pb.SparseStructuralLayer, slots: int, step: Step) -> LayerShape:
-    kind = layer.WhichOneof("layer")
-    if kind is None:
+    layer_type = layer.WhichOneof("layer")
+    if layer_type is None:
         raise UnsupportedEncodingError("a sparse layer of a kind that this release does not know")
-    if (kind == "list") != step.is_list or (kind == "validity" and step.dimension != 1):
-        raise CorruptFileError(f"a sparse layer of kind {kind!r} is not one of the column's type")
-    if kind == "list":
+    if (layer_type == "list") != step.is_list or (layer_type == "validity" and step.dimension != 1):
+        raise CorruptFileError(
+            f"a sparse layer of kind {layer_type!r} is not one of the column's type"
+        )
+    if layer_type == "list":
         message = layer.list
         if message.num_non_empty_positions > slots:
             raise CorruptFileError(
                 f"{message.num_non_empty_positions} lists with items among {slots} lists"
             )
         shape = LayerShape(message, slots, message.num_child_slots)
-    elif kind == "fixed_size_list":
+    elif layer_type == "fixed_size_list":
         if layer.fixed_size_list.dimension != step.dimension:
             raise CorruptFileError(
                 f"fixed-size lists of {layer.fixed_size_list.dimension} in a column of lists of "
@@ -262,9 +264,9 @@ def _validity(layer: _Layer, slots: Rows) -> BoolArray | None:
     if isinstance(slots, range):
         first, last = layer.positions.rank(np.array([slots.start, slots.stop])).tolist()
         listed = np.zeros(len(slots), np.bool_)
-        listed[layer.positions.at(np.arange(first, last)) - slots.start] = True
+        listed[layer.positions.values_at(np.arange(first, last)) - slots.start] = True
     else:
-        listed, _ = found_at(layer.positions, slots)
+        listed, _ = find_positions(layer.positions, slots)
     validity: BoolArray = ~listed if layer.nulls else listed
     return validity
 
@@ -274,16 +276,16 @@ def _children(non_empty: Numbers, counts: Numbers, slots: Rows) -> tuple[IndexAr
     lengths = np.zeros(len(slots), np.int64)
     if isinstance(slots, range):
         bounds = non_empty.rank(np.array([slots.start, slots.stop]))
-        places = np.arange(bounds[0], bounds[1])
-        lengths[non_empty.at(places) - slots.start] = counts.at(places)
+        indices = np.arange(bounds[0], bounds[1])
+        lengths[non_empty.values_at(indices) - slots.start] = counts.values_at(indices)
         start, stop = counts.total(bounds).tolist()
         _require_readable(stop - start)
         return lengths, range(start, stop)
-    listed, places = found_at(non_empty, slots)
-    places = places[listed]
-    lengths[listed] = counts.at(places)
+    listed, indices = find_positions(non_empty, slots)
+    indices = indices[listed]
+    lengths[listed] = counts.values_at(indices)
     _require_readable(int(lengths.sum()))
-    return lengths, ranges(counts.total(places), counts.at(places))
+    return lengths, ranges(counts.total(indices), counts.values_at(indices))
 
 
 def _require_readable(slots: int) -> None:

@@ -69,7 +69,7 @@ class SparsePage:
             )
         self._payloads = meta.buffers[of_values:]
         slots = self._shapes[-1].child_slots
-        own = replace(meta, buffers=meta.buffers[:of_values])
+        value_meta = replace(meta, buffers=meta.buffers[:of_values])
         self._plain: PlainValues | None = None
         self._indexed: IndexedValues | None = None
         codec = layout.values.WhichOneof("codec")
@@ -77,18 +77,18 @@ class SparsePage:
         # there are.
         self._at_once = codec in ("chunked", "zipped")
         if codec == "indexed":
-            self._indexed = IndexedValues(layout.values.indexed, own, leaf, slots)
+            self._indexed = IndexedValues(layout.values.indexed, value_meta, leaf, slots)
         else:
-            self._plain = PlainValues(layout.values, own, leaf, slots)
+            self._plain = PlainValues(layout.values, value_meta, leaf, slots)
         self._slots: SparseSlots | None = None
         self._live_before: IndexArray | None = None
 
     def read(self, rows: Rows) -> ReadPlan[SlotRows]:
         """Plan the reading of some rows."""
-        rows = self._own(rows)
+        rows = self._slots_to_rows(rows)
         plain = self._plain
-        whole = len(rows) == self._num_rows
-        if self._slots is None and plain is not None and self._at_once and whole:
+        whole_page = len(rows) == self._num_rows
+        if self._slots is None and plain is not None and self._at_once and whole_page:
             # What a whole page needs is known before its structure is.
             plans = [self._open(), plain.read(range(plain.count))]
             _, values = yield from gather_plans(plans)
@@ -103,7 +103,7 @@ class SparsePage:
         values = yield from self._indexed.read(selected.leaf, selected.live)
         return SlotRows(values, selected.slots)
 
-    def _own(self, rows: Rows) -> Rows:
+    def _slots_to_rows(self, rows: Rows) -> Rows:
         """Return numbers of rows for numbers of slots, of which each row has several."""
         if self._scale == 1:
             return rows

@@ -53,17 +53,17 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     UnsupportedEncodingError
         The encoding is not one of numbers.
     """
-    kind = encoding.WhichOneof("compression")
-    if kind not in _OF_NUMBERS:
-        raise UnsupportedEncodingError(f"string offsets encoded as {kind!r}")
+    compression = encoding.WhichOneof("compression")
+    if compression not in _OF_NUMBERS:
+        raise UnsupportedEncodingError(f"string offsets encoded as {compression!r}")
     stored = has_payload(encoding)
     if len(chunks.buffers) != 1 + stored:
         raise CorruptFileError(f"strings in {len(chunks.buffers)} buffers per chunk")
     text = chunks.buffers[-1]
-    nothing = np.zeros_like(text.starts)
-    payload = chunks.buffers[0] if stored else ChunkBuffer(text.data, nothing, nothing)
+    zeros = np.zeros_like(text.starts)
+    payload = chunks.buffers[0] if stored else ChunkBuffer(text.data, zeros, zeros)
     counts = chunks.num_values
-    if kind == "delta":
+    if compression == "delta":
         return _by_lengths(encoding.delta, payload, text, counts)
     block = decode_blocks(encoding, payload, counts + 1)
     if block.bits_per_value not in (32, 64):

@@ -28,21 +28,21 @@ def as_layout(values: pb.ValuePlane, layers: Iterable[Layer]) -> pb21.PageLayout
         The plane has no such layout.
     """
     numbers = layer_numbers(layers)
-    kind = values.WhichOneof("codec")
-    if kind == "chunked":
+    codec = values.WhichOneof("codec")
+    if codec == "chunked":
         mini_block = _mini_block(values.chunked)
         mini_block.layers.extend(numbers)
         return pb21.PageLayout(mini_block_layout=mini_block)
-    if kind == "zipped":
+    if codec == "zipped":
         full_zip = _full_zip(values.zipped)
         full_zip.layers.extend(numbers)
         return pb21.PageLayout(full_zip_layout=full_zip)
-    if kind == "constant":
+    if codec == "constant":
         constant = pb21.ConstantLayout(layers=numbers, inline_value=values.constant.scalar)
         return pb21.PageLayout(constant_layout=constant)
-    if kind == "no_values":
+    if codec == "no_values":
         return pb21.PageLayout(constant_layout=pb21.ConstantLayout(layers=numbers))
-    raise UnsupportedEncodingError(f"values stored as {kind or 'something unknown'!r}")
+    raise UnsupportedEncodingError(f"values stored as {codec or 'something unknown'!r}")
 
 
 def _mini_block(values: pb.ChunkedValues) -> pb21.MiniBlockLayout:

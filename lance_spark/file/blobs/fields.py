@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.schema.field import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME, is_leaf_type, storage_type
-from lance_spark.file.schema.schema import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field, Schema
+from lance_spark.file.schema.schema import Schema
 
 #: What the pages of versions 2.0 and 2.1 hold for each blob.
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
@@ -119,13 +120,13 @@ def stored(field: Field, version: tuple[int, int]) -> Field:
     if field.is_blob:
         if version < FIRST_V2:
             return field
-        kept = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
+        metadata = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
         flags = {BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
         return replace(
             field,
             logical_type="struct",
             children=_anonymous(BLOB_DESCRIPTOR),
-            metadata={**kept, **flags},
+            metadata={**metadata, **flags},
             carried=b"",
         )
     if not has_blobs(field):
@@ -138,8 +139,10 @@ def paged(field: Field, version: tuple[int, int]) -> Field:
     if version >= FIRST_V2:
         return stored(field, version)
     if field.is_blob:
-        place = described(field)
-        return replace(place, metadata={**place.metadata, "lance-encoding:packed": b"true"})
+        descriptor = described(field)
+        return replace(
+            descriptor, metadata={**descriptor.metadata, "lance-encoding:packed": b"true"}
+        )
     if not has_blobs(field):
         return field
     return replace(field, children=tuple(paged(child, version) for child in field.children))
@@ -187,7 +190,7 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
         schema = nullable_items(schema)
     old = list(schema)
     fields = [_for_version(field, version, field.name) for field in old]
-    if all(new is given for new, given in zip(fields, old, strict=True)):
+    if all(new is old_field for new, old_field in zip(fields, old, strict=True)):
         return schema
     return pa.schema(fields, schema.metadata)
 
@@ -228,15 +231,15 @@ def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -
     return replace(result, fields=tuple(fields))
 
 
-def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
+def with_blobs_as_in(schema: pa.Schema, data_schema: pa.Schema) -> pa.Schema:
     """Return the schema of a writer with blobs as they are given: as bytes, or with the children
     that there are.
 
     Parameters
     ----------
-    wanted : pyarrow.Schema
+    schema : pyarrow.Schema
         As `input_schema` returns it.
-    given : pyarrow.Schema
+    data_schema : pyarrow.Schema
         Fields are matched by their names.
 
     Raises
@@ -245,10 +248,12 @@ def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
         What is given for a blob only says where it was.
     """
     fields = []
-    for field in wanted:
-        index = given.get_field_index(field.name)
-        fields.append(field if index < 0 else _given_as(field, given.field(index).type))
-    return pa.schema(fields, wanted.metadata)
+    for field in schema:
+        index = data_schema.get_field_index(field.name)
+        fields.append(
+            field if index < 0 else _with_blob_as_in(field, data_schema.field(index).type)
+        )
+    return pa.schema(fields, schema.metadata)
 
 
 def advice(dtype: pa.DataType) -> str:
@@ -290,15 +295,17 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
             return None
         if version < (2, 0) and field.logical_type not in ("binary", "large_binary"):
             # Writers of 0.1 ignore the mark, so that columns of other types can have it.
-            kept = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
-            return replace(field, metadata=kept)
+            metadata = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
+            return replace(field, metadata=metadata)
         if handling is Handling.BINARY or version < (2, 0):
-            kept = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
+            metadata = {
+                k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")
+            }
             return replace(
                 field,
                 logical_type="large_binary",
                 children=(),
-                metadata={**kept, BLOB_KEY: b"true"},
+                metadata={**metadata, BLOB_KEY: b"true"},
             )
         return described(field)
     if not has_blobs(field):
@@ -309,8 +316,8 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
     return replace(field, children=children) if children else None
 
 
-def _anonymous(kind: pa.StructType) -> tuple[Field, ...]:
-    return tuple(replace(Field.from_arrow(child, -1), id=-1) for child in kind)
+def _anonymous(dtype: pa.StructType) -> tuple[Field, ...]:
+    return tuple(replace(Field.from_arrow(child, -1), id=-1) for child in dtype)
 
 
 def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Field:
@@ -333,9 +340,9 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
             )
         if version < FIRST_V2:
             return field.with_type(pa.large_binary())
-        kept = {k: v for k, v in field.metadata.items() if k != BLOB_KEY.encode()}
+        metadata = {k: v for k, v in field.metadata.items() if k != BLOB_KEY.encode()}
         parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
-        tags = {**kept, EXTENSION_NAME.encode(): BLOB_V2}
+        tags = {**metadata, EXTENSION_NAME.encode(): BLOB_V2}
         return pa.field(field.name, pa.struct(parts), field.nullable, tags)
     dtype = field.type
     if pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype):
@@ -356,11 +363,11 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
     return field
 
 
-def _with_marked_lists(field: Field, given: pa.Field) -> Field:
+def _with_marked_lists(field: Field, arrow_field: pa.Field) -> Field:
     """Return a field with the logical type ``list`` for lists of blobs marked by metadata."""
     if field.is_blob or not has_blobs(field):
         return field
-    dtype = given.type
+    dtype = arrow_field.type
     given_children = [dtype.field(index) for index in range(dtype.num_fields)]
     children = tuple(map(_with_marked_lists, field.children, given_children))
     name = field.logical_type
@@ -369,37 +376,39 @@ def _with_marked_lists(field: Field, given: pa.Field) -> Field:
     return replace(field, children=children, logical_type=name)
 
 
-def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
-    dtype = wanted.type
-    if is_v2(wanted):
-        if pat.is_binary(given) or pat.is_large_binary(given):
-            return pa.field(wanted.name, pa.large_binary(), wanted.nullable)
-        if pat.is_struct(given):
-            _check_bytes(wanted, given)
-            names = {given.field(position).name for position in range(given.num_fields)}
+def _with_blob_as_in(field: pa.Field, data_type: pa.DataType) -> pa.Field:
+    dtype = field.type
+    if is_v2(field):
+        if pat.is_binary(data_type) or pat.is_large_binary(data_type):
+            return pa.field(field.name, pa.large_binary(), field.nullable)
+        if pat.is_struct(data_type):
+            _check_bytes(field, data_type)
+            names = {data_type.field(position).name for position in range(data_type.num_fields)}
             present = [child for child in dtype if child.name in names]
-            return wanted.with_type(pa.struct(present))
-        return wanted
-    if is_v1(wanted):
-        _check_bytes(wanted, given)
-    if pat.is_struct(dtype) and pat.is_struct(given):
+            return field.with_type(pa.struct(present))
+        return field
+    if is_v1(field):
+        _check_bytes(field, data_type)
+    if pat.is_struct(dtype) and pat.is_struct(data_type):
         children = []
         for child in dtype:
-            index = given.get_field_index(child.name)
-            children.append(child if index < 0 else _given_as(child, given.field(index).type))
-        return wanted.with_type(pa.struct(children))
+            index = data_type.get_field_index(child.name)
+            children.append(
+                child if index < 0 else _with_blob_as_in(child, data_type.field(index).type)
+            )
+        return field.with_type(pa.struct(children))
     lists = (pat.is_list, pat.is_large_list)
-    if any(is_list(dtype) for is_list in lists) and any(is_list(given) for is_list in lists):
-        return wanted.with_type(
-            _with_children(dtype, [_given_as(dtype.value_field, given.value_type)])
+    if any(is_list(dtype) for is_list in lists) and any(is_list(data_type) for is_list in lists):
+        return field.with_type(
+            _with_children(dtype, [_with_blob_as_in(dtype.value_field, data_type.value_type)])
         )
-    return wanted
+    return field
 
 
-def _check_bytes(wanted: pa.Field, given: pa.DataType) -> None:
-    if advised := advice(given):
+def _check_bytes(field: pa.Field, data_type: pa.DataType) -> None:
+    if advised := advice(data_type):
         raise SchemaMismatchError(
-            f"column {wanted.name!r} is a blob, but the data has {given}{advised}"
+            f"column {field.name!r} is a blob, but the data has {data_type}{advised}"
         )
 
 

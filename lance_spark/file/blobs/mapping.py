@@ -11,7 +11,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.file.blobs.fields import has_blobs
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 Lengths = npt.NDArray[np.int64]
 

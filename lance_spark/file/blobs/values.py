@@ -111,21 +111,21 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
         For each URI the id of the base path, 0 if there is none, and the path below it, or the URI
         as it is.
     """
-    result = np.zeros(len(uris), np.int64)
+    base_ids = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):
-        return result, uris
+        return base_ids, uris
     plain = _plain(uris)
-    kept = uris
+    relative_uris = uris
     # A base path below another one comes first.
     for number in sorted(bases, key=lambda number: len(bases[number]), reverse=True):
         prefix = bases[number].rstrip("/") + "/"
-        hit = np.asarray(pc.starts_with(plain, prefix)) & (result == 0)
+        hit = np.asarray(pc.starts_with(plain, prefix)) & (base_ids == 0)
         if hit.any():
-            rest = pc.utf8_slice_codeunits(plain, len(prefix))
-            hit &= np.asarray(pc.not_equal(rest, ""))
-            result[hit] = number
-            kept = pc.if_else(pa.array(hit), rest, kept)
-    return result, kept
+            relative = pc.utf8_slice_codeunits(plain, len(prefix))
+            hit &= np.asarray(pc.not_equal(relative, ""))
+            base_ids[hit] = number
+            relative_uris = pc.if_else(pa.array(hit), relative, relative_uris)
+    return base_ids, relative_uris
 
 
 def not_absolute(uris: pa.Array) -> Lengths:
@@ -149,14 +149,14 @@ def _ranges(
     has_uri: npt.NDArray[np.bool_],
     name: str,
 ) -> tuple[Lengths, Lengths]:
-    given = [parts.get(part) for part in ("position", "size")]
+    range_parts = [parts.get(part) for part in ("position", "size")]
     none = np.zeros(len(live), np.bool_)
-    has = [none if part is None else _valid(part) & live for part in given]
+    has = [none if part is None else _valid(part) & live for part in range_parts]
     _refuse(has[0] != has[1], name, "has a position or a size; give both, or neither")
     _refuse(has[0] & ~has_uri, name, "has position and size, but no URI that they are of")
     numbers = [
         np.zeros(len(live), np.uint64) if part is None else part.fill_null(0).to_numpy()
-        for part in given
+        for part in range_parts
     ]
     _refuse(has[1] & (numbers[1] == 0), name, "is a range of no bytes; give b'' instead")
     _refuse(
@@ -165,7 +165,8 @@ def _ranges(
         "is a range that no file can have",
     )
     starts, lengths = (
-        np.where(there, part, 0).astype(np.int64) for there, part in zip(has, numbers, strict=True)
+        np.where(is_set, part, 0).astype(np.int64)
+        for is_set, part in zip(has, numbers, strict=True)
     )
     return starts, lengths
 
@@ -185,20 +186,20 @@ def _plain(uris: pa.Array) -> pa.Array:
 
 def _spelt(uri: str) -> str:
     try:
-        place = parse_uri(uri)
+        parsed = parse_uri(uri)
     except InvalidInputError:
         return ""
-    if place.is_local:
-        return place.uri
-    path = unquote(place.uri)
+    if parsed.is_local:
+        return parsed.uri
+    path = unquote(parsed.uri)
     # A path with ".." is not below any base path.
     return "" if any(step in (".", "..") for step in path.split("/")) else path
 
 
-def _refuse(wrong: npt.NDArray[np.bool_], name: str, what: str) -> None:
-    places = np.flatnonzero(wrong)
-    if len(places):
-        raise InvalidInputError(f"column {name!r}: value {int(places[0])} of a batch {what}")
+def _refuse(wrong: npt.NDArray[np.bool_], name: str, problem: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        raise InvalidInputError(f"column {name!r}: value {int(rows[0])} of a batch {problem}")
 
 
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -36,7 +36,7 @@ from lance_spark.file.blobs.fields import FIRST_V2, PLACE
 from lance_spark.file.blobs.mapping import Lengths, replace_blobs
 from lance_spark.file.blobs.values import BlobValues, below_bases, binary_parts, not_absolute
 from lance_spark.file.footer import align_output
-from lance_spark.file.schema.schema import BLOB_DESCRIPTOR, Field
+from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.write.output import OutputFile
 
@@ -97,8 +97,8 @@ def blob_options(
                 "external_blob_mode='ingest' leave it out"
             )
         return BlobOptions("ingest", pack_file_bytes)
-    kept = "reference" if allow_external_blob_outside_bases else "refuse"
-    return BlobOptions(kept, pack_file_bytes)
+    outside_bases = "reference" if allow_external_blob_outside_bases else "refuse"
+    return BlobOptions(outside_bases, pack_file_bytes)
 
 
 class BlobWriter:
@@ -169,18 +169,18 @@ class BlobWriter:
         if self._version < FIRST_V2:
             return self._store_v1(array)
         values = BlobValues.of(array, column.name)
-        result = _Descriptions(len(array))
+        descriptions = _Descriptions(len(array))
         limits = _Limits.of(column, self._options)
-        self._store_bytes(values, limits, result)
+        self._store_bytes(values, limits, descriptions)
         named = values.named()
         if not len(named):
-            return result.array(values.live)
+            return descriptions.array(values.live)
         if self._options.external == "ingest":
             for position in named.tolist():
-                self._ingest(values, position, limits, result)
+                self._ingest(values, position, limits, descriptions)
         else:
-            self._refer(values, named, column.name, result)
-        return result.array(values.live)
+            self._refer(values, named, column.name, descriptions)
+        return descriptions.array(values.live)
 
     def _store_v1(self, array: pa.Array) -> pa.Array:
         live = array.is_valid().to_numpy(zero_copy_only=False)
@@ -197,40 +197,42 @@ class BlobWriter:
         columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]
         return _struct(columns, PLACE, live)
 
-    def _store_bytes(self, values: BlobValues, limits: _Limits, found: _Descriptions) -> None:
+    def _store_bytes(
+        self, values: BlobValues, limits: _Limits, descriptions: _Descriptions
+    ) -> None:
         offsets, data, sizes = values.offsets, values.data, values.sizes
-        found.sizes[:] = sizes
+        descriptions.sizes[:] = sizes
         stored = np.flatnonzero(sizes)
         if not len(stored):
             return
-        kinds = np.where(sizes[stored] <= limits.inline, _INLINE, _PACKED)
-        kinds[sizes[stored] > limits.packed] = _DEDICATED
-        found.kinds[stored] = kinds
-        alone = np.flatnonzero(kinds == _DEDICATED)
+        storage_modes = np.where(sizes[stored] <= limits.inline, _INLINE, _PACKED)
+        storage_modes[sizes[stored] > limits.packed] = _DEDICATED
+        descriptions.kinds[stored] = storage_modes
+        alone = np.flatnonzero(storage_modes == _DEDICATED)
         for segment in np.split(np.arange(len(stored)), alone):
             # All but the first begin with a value that gets a file of its own, which keeps ids in
             # the order of the rows.
-            for kind in (_DEDICATED, _INLINE, _PACKED):
-                run = stored[segment[kinds[segment] == kind]]
-                for part, edges, content in _together(run, offsets, data):
-                    self._store_run(kind, part, edges, content, limits, found)
+            for storage_mode in (_DEDICATED, _INLINE, _PACKED):
+                run = stored[segment[storage_modes[segment] == storage_mode]]
+                for part, edges, content in _contiguous_parts(run, offsets, data):
+                    self._store_run(storage_mode, part, edges, content, limits, descriptions)
 
     def _store_run(
         self,
-        kind: int,
+        storage_mode: int,
         run: Lengths,
         edges: Lengths,
         data: npt.NDArray[np.uint8],
         limits: _Limits,
-        found: _Descriptions,
+        descriptions: _Descriptions,
     ) -> None:
-        if kind == _PACKED:
-            self._store_packed(run, edges, data, limits, found)
-        elif kind == _INLINE:
-            found.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
+        if storage_mode == _PACKED:
+            self._store_packed(run, edges, data, limits, descriptions)
+        elif storage_mode == _INLINE:
+            descriptions.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
             self._output.write(data[int(edges[0]) : int(edges[-1])])
         else:
-            found.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
+            descriptions.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
 
     def _store_packed(
         self,
@@ -238,7 +240,7 @@ class BlobWriter:
         edges: Lengths,
         data: npt.NDArray[np.uint8],
         limits: _Limits,
-        found: _Descriptions,
+        descriptions: _Descriptions,
     ) -> None:
         position = 0
         while position < len(run):
@@ -256,8 +258,8 @@ class BlobWriter:
                     continue
                 # A value that is larger than a packed file may be has one for itself.
                 stop = position + 1
-            found.positions[run[position:stop]] = pack.tell() + edges[position:stop] - begin
-            found.blob_ids[run[position:stop]] = self._pack_id
+            descriptions.positions[run[position:stop]] = pack.tell() + edges[position:stop] - begin
+            descriptions.blob_ids[run[position:stop]] = self._pack_id
             pack.write(data[begin : int(edges[stop])])
             position = stop
 
@@ -272,7 +274,9 @@ class BlobWriter:
         file.close()
         return self._last_id
 
-    def _refer(self, values: BlobValues, named: Lengths, name: str, found: _Descriptions) -> None:
+    def _refer(
+        self, values: BlobValues, named: Lengths, name: str, descriptions: _Descriptions
+    ) -> None:
         assert values.uris is not None
         bases, uris = below_bases(values.uris.take(pa.array(named)), self._options.bases)
         outside = np.flatnonzero(bases == 0)
@@ -293,27 +297,29 @@ class BlobWriter:
                     f"column {name!r}: {uri!r} cannot be kept as a reference; give an absolute "
                     "URI, such as file:///data/x.bin"
                 )
-        found.kinds[named] = _EXTERNAL
-        found.positions[named] = values.starts[named]
-        found.sizes[named] = values.lengths[named]
-        found.blob_ids[named] = bases
-        found.refer(named, uris)
+        descriptions.kinds[named] = _EXTERNAL
+        descriptions.positions[named] = values.starts[named]
+        descriptions.sizes[named] = values.lengths[named]
+        descriptions.blob_ids[named] = bases
+        descriptions.refer(named, uris)
 
-    def _ingest(self, values: BlobValues, at: int, limits: _Limits, found: _Descriptions) -> None:
+    def _ingest(
+        self, values: BlobValues, row: int, limits: _Limits, descriptions: _Descriptions
+    ) -> None:
         assert values.uris is not None
-        source = self._open_external(values.uris[at].as_py())
+        source = self._open_external(values.uris[row].as_py())
         try:
-            start = int(values.starts[at])
-            size = int(values.lengths[at]) or source.size
+            start = int(values.starts[row])
+            size = int(values.lengths[row]) or source.size
             (data,) = source.read([ByteRange(start, size)])
         finally:
             source.close()
         single = _Descriptions(1)
         ends = np.array([0, size], np.int64)
-        one = BlobValues(np.ones(1, np.bool_), ends, data, ends[1:])
-        self._store_bytes(one, limits, single)
+        value = BlobValues(np.ones(1, np.bool_), ends, data, ends[1:])
+        self._store_bytes(value, limits, single)
         for name in ("kinds", "positions", "sizes", "blob_ids"):
-            getattr(found, name)[at] = getattr(single, name)[0]
+            getattr(descriptions, name)[row] = getattr(single, name)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,13 +349,12 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
     return int(value)
 
 
-def _together(
+def _contiguous_parts(
     run: Lengths, offsets: Lengths, data: npt.NDArray[np.uint8]
 ) -> Iterator[tuple[Lengths, Lengths, npt.NDArray[np.uint8]]]:
-    """Yield values in parts that are contiguous: where they are, if the parts are large; else
-    copied into one.
+    """Yield values in contiguous parts: slices of `data` if these are large, else one copy.
 
-    A part is its values, the edges between them, and the bytes that the edges count in.
+    A part has the rows of its values, the edges between values, and the bytes.
     """
     if not len(run):
         return
@@ -357,15 +362,15 @@ def _together(
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     if len(breaks) and int((ends - starts).sum()) < _WORTH_A_WRITE * (len(breaks) + 1):
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        whole = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-        yield run, *binary_parts(whole.take(pa.array(run)))
+        values_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+        yield run, *binary_parts(values_and_gaps.take(pa.array(run)))
         return
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(run)], strict=True):
         yield run[first:last], np.append(starts[first:last], ends[last - 1]), data
 
 
 class _Descriptions:
-    """What is known of the values of a column of the second kind, while they are written."""
+    """The descriptors of the values of a blob column of version 2.2, while they are written."""
 
     def __init__(self, count: int) -> None:
         self.kinds = np.zeros(count, np.uint8)
@@ -376,9 +381,9 @@ class _Descriptions:
 
     def refer(self, named: Lengths, uris: pa.Array) -> None:
         """Set the URIs of some values."""
-        places = np.full(len(self.kinds), len(uris), np.int64)
-        places[named] = np.arange(len(uris))
-        self._uris = pa.concat_arrays([uris, pa.array([""], uris.type)]).take(pa.array(places))
+        positions = np.full(len(self.kinds), len(uris), np.int64)
+        positions[named] = np.arange(len(uris))
+        self._uris = pa.concat_arrays([uris, pa.array([""], uris.type)]).take(pa.array(positions))
 
     def array(self, live: npt.NDArray[np.bool_]) -> pa.Array:
         """Return what the pages hold."""
@@ -396,6 +401,6 @@ class _Descriptions:
         return _struct(columns, BLOB_DESCRIPTOR, live)
 
 
-def _struct(columns: list[pa.Array], kind: pa.StructType, live: npt.NDArray[np.bool_]) -> pa.Array:
+def _struct(columns: list[pa.Array], dtype: pa.StructType, live: npt.NDArray[np.bool_]) -> pa.Array:
     mask = None if live.all() else bitmap(live)
-    return pa.Array.from_buffers(kind, len(live), [mask], children=columns)
+    return pa.Array.from_buffers(dtype, len(live), [mask], children=columns)

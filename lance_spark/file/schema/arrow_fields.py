@@ -116,11 +116,11 @@ _ArrowSchema._fields_ = [
 ]
 
 
-def _extension_parameters(kind: pa.BaseExtensionType) -> bytes:
-    if isinstance(kind, pa.ExtensionType):
-        return bytes(kind.__arrow_ext_serialize__())
+def _extension_parameters(dtype: pa.BaseExtensionType) -> bytes:
+    if isinstance(dtype, pa.ExtensionType):
+        return bytes(dtype.__arrow_ext_serialize__())
     exported = _ArrowSchema()
-    kind._export_to_c(ctypes.addressof(exported))
+    dtype._export_to_c(ctypes.addressof(exported))
     try:
         return _parse_metadata(exported.metadata).get(EXTENSION_METADATA.encode(), b"")
     finally:

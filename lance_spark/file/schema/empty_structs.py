@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 _ADVICE = "or write data storage version 2.0"
 

@@ -25,7 +25,7 @@ from lance_spark.encoding import jsonb
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.file.blobs.mapping import list_lengths
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 _Convert = Callable[[pa.Array], pa.Array]
 
@@ -166,5 +166,5 @@ def _fixed_items(array: pa.FixedSizeListArray) -> pa.Array:
     items = array.values.slice(array.offset * size, len(array) * size)
     if not array.null_count:
         return items
-    gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), size)
-    return items.take(pa.array(np.arange(len(items)), mask=gone))
+    null = np.repeat(array.is_null().to_numpy(zero_copy_only=False), size)
+    return items.take(pa.array(np.arange(len(items)), mask=null))

@@ -181,9 +181,9 @@ def _arrow_type(logical: str, children: Sequence[pa.Field], name: str, depth: in
         if nested is not None:
             return nested(children)
         if depth < _MAX_NESTING:
-            kind = _parameterised(logical, children, name, depth)
-            if kind is not None:
-                return kind
+            dtype = _parameterised(logical, children, name, depth)
+            if dtype is not None:
+                return dtype
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UnsupportedTypeError(
             f"field {name!r}: logical type {logical!r} cannot be read: {error}"
@@ -194,26 +194,26 @@ def _arrow_type(logical: str, children: Sequence[pa.Field], name: str, depth: in
 def _parameterised(
     logical: str, children: Sequence[pa.Field], name: str, depth: int
 ) -> pa.DataType | None:
-    kind, _, rest = logical.partition(":")
-    if kind == "timestamp":
-        unit, _, zone = rest.partition(":")
+    base, _, parameters = logical.partition(":")
+    if base == "timestamp":
+        unit, _, zone = parameters.partition(":")
         if unit in _UNITS and zone:
             return pa.timestamp(unit, None if zone == "-" else zone)
-    elif kind == "decimal":
-        parts = rest.split(":")
+    elif base == "decimal":
+        parts = parameters.split(":")
         if len(parts) == 3 and _COUNT.fullmatch(parts[1]) and _SIGNED.fullmatch(parts[2]):
             make = {"128": pa.decimal128, "256": pa.decimal256}.get(parts[0])
             return make(int(parts[1]), int(parts[2])) if make else None
-    elif kind == "fixed_size_binary":
+    elif base == "fixed_size_binary":
         # pa.binary(-1) would be the variable-width type.
-        if _COUNT.fullmatch(rest):
-            return pa.binary(int(rest))
-    elif kind == "fixed_size_list":
-        item, _, size = rest.rpartition(":")
+        if _COUNT.fullmatch(parameters):
+            return pa.binary(int(parameters))
+    elif base == "fixed_size_list":
+        item, _, size = parameters.rpartition(":")
         if item and _COUNT.fullmatch(size) and int(size) > 0:
             return pa.list_(_item(item, children, name, depth), int(size))
-    elif kind == "dict":
-        value_index, _, ordered = rest.rpartition(":")
+    elif base == "dict":
+        value_index, _, ordered = parameters.rpartition(":")
         value, _, index = value_index.rpartition(":")
         if value and index and ordered in ("true", "false"):
             return pa.dictionary(
@@ -256,18 +256,18 @@ _NESTED: dict[str, Callable[[Sequence[pa.Field]], pa.DataType]] = {
 }
 
 
-def _fixed_size_list_name(kind: pa.FixedSizeListType, name: str) -> str:
-    item = kind.value_field
+def _fixed_size_list_name(dtype: pa.FixedSizeListType, name: str) -> str:
+    item = dtype.value_field
     if _extension_of(item) == BFLOAT16:
-        return f"fixed_size_list:{BFLOAT16}:{kind.list_size}"
+        return f"fixed_size_list:{BFLOAT16}:{dtype.list_size}"
     inner = storage_type(item.type)
-    if kind.list_size < 1:
-        raise _unsupported(name, kind, "fixed-size lists need at least one item")
+    if dtype.list_size < 1:
+        raise _unsupported(name, dtype, "fixed-size lists need at least one item")
     if pat.is_list(inner) or pat.is_large_list(inner) or pat.is_map(inner):
-        raise _unsupported(name, kind, "use a list around lists or maps, not a fixed-size list")
+        raise _unsupported(name, dtype, "use a list around lists or maps, not a fixed-size list")
     if pat.is_fixed_size_list(inner) and pat.is_struct(_innermost(inner)):
-        raise _unsupported(name, kind, "structs can be in one fixed-size list, not in two")
-    return f"fixed_size_list:{logical_type(inner, name)}:{kind.list_size}"
+        raise _unsupported(name, dtype, "structs can be in one fixed-size list, not in two")
+    return f"fixed_size_list:{logical_type(inner, name)}:{dtype.list_size}"
 
 
 def _innermost(dtype: pa.DataType) -> pa.DataType:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 
 def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:

@@ -27,7 +27,8 @@ import pyarrow.types as pat
 from lance_spark.encoding.v0_1.dictionary import encode_values, open_values
 from lance_spark.encoding.v0_1.pages import Pages
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file_pb2
 from lance_spark.storage.source import ByteRange, Bytes, run_plans
 from lance_spark.storage.write.output import OutputFile
@@ -118,8 +119,12 @@ class FileDictionaries:
     @classmethod
     def of(cls, schema: Schema, name: str) -> FileDictionaries:
         """Return those that a table has already."""
-        known = {node.id: read_dictionary(node) for node in schema.walk() if _is_dictionary(node)}
-        return cls({number: item for number, item in known.items() if item is not None}, name)
+        dictionaries = {
+            node.id: read_dictionary(node) for node in schema.walk() if _is_dictionary(node)
+        }
+        return cls(
+            {number: item for number, item in dictionaries.items() if item is not None}, name
+        )
 
     def fit(self, array: pa.Array, field: Field, first_row: int) -> pa.Array:
         """Return rows of a field with every dictionary in it replaced by that of the file.
@@ -151,8 +156,8 @@ class FileDictionaries:
         offsets = array.offsets.to_numpy()
         start, stop = int(offsets[0]), int(offsets[-1])
         items = self.fit(array.values.slice(start, stop - start), field.children[0], first_row)
-        own = [None, pa.py_buffer(offsets - offsets.dtype.type(start))]
-        return pa.Array.from_buffers(dtype, len(array), own, children=[items])
+        buffers = [None, pa.py_buffer(offsets - offsets.dtype.type(start))]
+        return pa.Array.from_buffers(dtype, len(array), buffers, children=[items])
 
     def _mapped(self, array: pa.DictionaryArray, field: Field, first_row: int) -> pa.Array:
         values = self.values.setdefault(field.id, array.dictionary)
@@ -160,8 +165,8 @@ class FileDictionaries:
             return pa.DictionaryArray.from_arrays(
                 array.indices, values, ordered=array.type.ordered, safe=False
             )
-        places = pc.index_in(array.dictionary, value_set=values)
-        indices = places.take(array.indices)
+        positions = pc.index_in(array.dictionary, value_set=values)
+        indices = positions.take(array.indices)
         if indices.null_count:
             row = int(np.argmax(indices.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidInputError(

@@ -36,7 +36,8 @@ from google.protobuf.message import DecodeError, Message
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.storage.source import ByteRange
 
@@ -120,9 +121,14 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
         Ids of the fields in the file, as the manifest has them. Without them, and where some are
         negative because another file replaced the column, the schema in the file tells.
     """
-    held = [id_ for id_ in field_ids if id_ >= 0]
-    own = [node.id for node in footer.schema.walk()] if footer.schema else []
-    first = min(held if held and (len(held) == len(field_ids) or not own) else own, default=0)
+    valid_ids = [id_ for id_ in field_ids if id_ >= 0]
+    schema_ids = [node.id for node in footer.schema.walk()] if footer.schema else []
+    first = min(
+        valid_ids
+        if valid_ids and (len(valid_ids) == len(field_ids) or not schema_ids)
+        else schema_ids,
+        default=0,
+    )
     if first <= 0 or footer.minor_version > _LAST_FROM_ZERO:
         return max(first, 0)
     return first if _has_entries(tail, footer, first) or not _has_entries(tail, footer, 0) else 0
@@ -171,10 +177,10 @@ def read_pages(
     CorruptFileError
         The entries would lie outside the file, or a field before the first one.
     """
-    wanted = list(dict.fromkeys(ids))
+    unique_ids = list(dict.fromkeys(ids))
     width = num_batches * _ENTRY
-    ranges = [ByteRange(table + (id_ - first_id) * width, width) for id_ in wanted]
-    for id_, (offset, length) in zip(wanted, ranges, strict=True):
+    ranges = [ByteRange(table + (id_ - first_id) * width, width) for id_ in unique_ids]
+    for id_, (offset, length) in zip(unique_ids, ranges, strict=True):
         if id_ < first_id or offset + length > tail.size - _FOOTER.size:
             raise CorruptFileError(
                 f"{tail.name}: the page table (from byte {table} on, {num_batches} batches, first "
@@ -183,17 +189,17 @@ def read_pages(
                 "corrupt"
             )
     result = {}
-    for id_, raw in zip(wanted, tail.read(ranges), strict=True):
+    for id_, raw in zip(unique_ids, tail.read(ranges), strict=True):
         # Tables are not aligned, but wider views need alignment.
         entries = raw.copy().view("<i8").reshape(num_batches, 2)
         result[id_] = Pages(entries[:, 0], entries[:, 1])
     return result
 
 
-def _parse(tail: Tail, what: str, position: int, end: int, message: Message) -> None:
+def _parse(tail: Tail, label: str, position: int, end: int, message: Message) -> None:
     if position > end - _LENGTH.size:
         raise CorruptFileError(
-            f"{tail.name}: its {what} would begin at byte {position} of {tail.size}; it is "
+            f"{tail.name}: its {label} would begin at byte {position} of {tail.size}; it is "
             "truncated or corrupt"
         )
     (raw,) = tail.read([ByteRange(position, _LENGTH.size)])
@@ -201,11 +207,11 @@ def _parse(tail: Tail, what: str, position: int, end: int, message: Message) -> 
     start = position + _LENGTH.size
     if length > end - start:
         raise CorruptFileError(
-            f"{tail.name}: its {what} would end at byte {start + length} of {tail.size}; it is "
+            f"{tail.name}: its {label} would end at byte {start + length} of {tail.size}; it is "
             "truncated or corrupt"
         )
     (data,) = tail.read([ByteRange(start, length)])
     try:
         message.ParseFromString(data.tobytes())
     except DecodeError as error:
-        raise CorruptFileError(f"{tail.name}: its {what} is damaged: {error}") from None
+        raise CorruptFileError(f"{tail.name}: its {label} is damaged: {error}") from None

@@ -37,8 +37,9 @@ from lance_spark.encoding.v0_1.sizes import stored_bytes
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.read_checks import check_rows, named
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, read_json
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.footer import (
     LegacyFooter,
     first_field_id,
@@ -199,8 +200,8 @@ class LegacyFileReader:
         CorruptFileError
             The statistics are damaged.
         """
-        own = self.schema.field_by_id(field_id)
-        if own is not None and own.logical_type == "json":
+        file_field = self.schema.field_by_id(field_id)
+        if file_field is not None and file_field.logical_type == "json":
             # They compare the bytes of JSONB.
             return None
         return read_statistics(self._source, self._tail, self._footer, field_id)
@@ -237,17 +238,17 @@ class LegacyFileReader:
 
     def _load(self, fields: Sequence[Field]) -> None:
         """Read the entries of fields, and of all below them, in the page table."""
-        wanted = [
+        missing = [
             node.id
             for field in fields
             for node in field.walk()
             if node.id not in self._pages and has_pages(node.arrow_field.type)
         ]
-        if wanted:
+        if missing:
             footer = self._footer
             self._pages.update(
                 read_pages(
-                    self._tail, footer.page_table, self._first_id, footer.num_batches, wanted
+                    self._tail, footer.page_table, self._first_id, footer.num_batches, missing
                 )
             )
 
@@ -276,10 +277,10 @@ class LegacyFileReader:
         return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
 
     def _dictionary(self, field: Field) -> Pages | None:
-        own = self.schema.field_by_id(field.id)
-        if own is None:
+        file_field = self.schema.field_by_id(field.id)
+        if file_field is None:
             return None
-        message = file_pb2.Field.FromString(own.carried)
+        message = file_pb2.Field.FromString(file_field.carried)
         if not message.HasField("dictionary"):
             return None
         position = message.dictionary

@@ -49,7 +49,8 @@ from lance_spark.encoding.v0_1.field import Node, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
 from lance_spark.file.footer import Tail
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.footer import LegacyFooter, read_pages
 from lance_spark.storage.source import ByteSource, run_plans
 
@@ -129,7 +130,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     InvalidInputError
         The operator is unknown.
     """
-    keep = _kept(statistics, op, value)
+    keep = _may_match(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
     return runs_of(statistics.bounds, keep)
 
@@ -167,7 +168,7 @@ def _read(
     )
 
 
-def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
+def _may_match(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     dtype = statistics.minimum.type
     with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
     everything = np.ones(len(with_nulls), np.bool_)
@@ -179,22 +180,24 @@ def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
         return everything
     if op not in ("==", "!=", "<", "<=", ">", ">="):
         raise InvalidInputError(f"operator {op!r} is not supported by page statistics")
-    wanted = _values(value, dtype)
-    if wanted is None or (pat.is_floating(dtype) and op in ("!=", ">", ">=")):
+    bounds = _values(value, dtype)
+    if bounds is None or (pat.is_floating(dtype) and op in ("!=", ">", ">=")):
         # A NaN may be there, and may be greater than all.
         return everything
     low, high = statistics.minimum, statistics.maximum
-    least, greatest = wanted
-    result = everything
+    least, greatest = bounds
+    may_match = everything
     if op in ("==", "<=", "<"):
-        result = result & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
+        may_match = may_match & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
     if op in ("==", ">=", ">"):
-        result = result & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+        may_match = may_match & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
     if op == "!=":
-        same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
-        result = ~same if not is_variable(dtype) or len(least.as_py()) < _CUT // 4 else everything
+        all_equal = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
+        may_match = (
+            ~all_equal if not is_variable(dtype) or len(least.as_py()) < _CUT // 4 else everything
+        )
     # The value that readers return for a null of the writer is unknown.
-    return result | with_nulls
+    return may_match | with_nulls
 
 
 def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
@@ -209,8 +212,8 @@ def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | Non
     if not pat.is_floating(dtype):
         return exact, exact
     # Whoever compares may do so in either precision.
-    near = scalar.cast(pa.float64())
-    pair = sorted([near.as_py(), exact.cast(pa.float64()).as_py()])
+    as_float = scalar.cast(pa.float64())
+    pair = sorted([as_float.as_py(), exact.cast(pa.float64()).as_py()])
     if np.isnan(pair).any():
         return None
     return pa.scalar(pair[0], pa.float64()), pa.scalar(pair[1], pa.float64())

@@ -33,7 +33,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import flags_of, is_variable
 from lance_spark.encoding.v0_1.pages import Numbers
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 #: Bytes of a string or byte string that a bound has at most.
 MAX_BYTES = 64
@@ -160,22 +160,22 @@ def _is_compared(dtype: pa.DataType) -> bool:
 
 
 def _of_numbers(array: pa.Array, cuts: Numbers) -> tuple[pa.Array, pa.Array]:
-    kind, starts = array.type, cuts[:-1]
+    dtype, starts = array.type, cuts[:-1]
     data = np.frombuffer(array.buffers()[1], np.uint8)
-    if pat.is_boolean(kind):
+    if pat.is_boolean(dtype):
         flags = flags_of(data, array.offset, len(array))
         bounds = (np.logical_and.reduceat(flags, starts), np.logical_or.reduceat(flags, starts))
         return pa.array(bounds[0]), pa.array(bounds[1])
-    width = kind.bit_width // 8
+    width = dtype.bit_width // 8
     data = data[array.offset * width : (array.offset + len(array)) * width]
-    if pat.is_decimal128(kind):
-        return _of_decimals(data, kind, cuts)
-    if pat.is_floating(kind):
-        return _of_floats(data.view(f"<f{width}"), kind, starts)
-    values = data.view(f"<{'u' if pat.is_unsigned_integer(kind) else 'i'}{width}")
+    if pat.is_decimal128(dtype):
+        return _of_decimals(data, dtype, cuts)
+    if pat.is_floating(dtype):
+        return _of_floats(data.view(f"<f{width}"), dtype, starts)
+    values = data.view(f"<{'u' if pat.is_unsigned_integer(dtype) else 'i'}{width}")
     return (
-        _from_numpy(np.minimum.reduceat(values, starts), kind),
-        _from_numpy(np.maximum.reduceat(values, starts), kind),
+        _from_numpy(np.minimum.reduceat(values, starts), dtype),
+        _from_numpy(np.maximum.reduceat(values, starts), dtype),
     )
 
 

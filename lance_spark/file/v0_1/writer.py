@@ -23,8 +23,9 @@ from lance_spark.encoding.v0_1.lossless import first_change
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import (
     FileDictionaries,
     encode_dictionaries,
@@ -151,21 +152,25 @@ class LegacyFileWriter:
 
     def _flush(self, *, everything: bool = False) -> None:
         """Write the batches that are full; the rows that are left wait."""
-        rest: pa.StructArray | None = None
+        remaining: pa.StructArray | None = None
         for part in self._pending.take():
-            rows = pa.concat_arrays([rest, part]) if rest is not None and len(rest) else part
+            rows = (
+                pa.concat_arrays([remaining, part])
+                if remaining is not None and len(remaining)
+                else part
+            )
             full = len(rows) - len(rows) % BATCH_ROWS
             if full:
                 self._write_batches(rows.slice(0, full))
             elif rows.nbytes >= self._page_bytes:
                 full = len(rows)
                 self._write_batches(rows)
-            rest = rows.slice(full)
-        if rest is not None and len(rest):
+            remaining = rows.slice(full)
+        if remaining is not None and len(remaining):
             if everything:
-                self._write_batches(rest)
+                self._write_batches(remaining)
             else:
-                self._pending.add(rest)
+                self._pending.add(remaining)
 
     def _write_batches(self, rows: pa.StructArray) -> None:
         cuts = np.append(np.arange(0, len(rows), BATCH_ROWS), len(rows)).astype(np.int64)
@@ -200,12 +205,12 @@ class LegacyFileWriter:
             self._output.write(entries)
 
     def _write_statistics(self, metadata: file_pb2.Metadata) -> None:
-        result = self._statistics.to_arrow()
-        if result is None:
+        statistics = self._statistics.to_arrow()
+        if statistics is None:
             return
-        schema = Schema.from_arrow(result[0])
+        schema = Schema.from_arrow(statistics[0])
         pages: dict[int, list[Pages]] = {}
-        for field, column in zip(schema.fields, result[1], strict=True):
+        for field, column in zip(schema.fields, statistics[1], strict=True):
             cuts = np.array([0, len(column)], np.int64)
             self._write_pages(column, field, cuts, pages)
         ids = [field.id for field in schema.walk()]

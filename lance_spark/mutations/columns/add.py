@@ -11,7 +11,8 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled, new_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation

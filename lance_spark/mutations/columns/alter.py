@@ -18,8 +18,9 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.arrow_fields import field_parts
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.commits import change_schema

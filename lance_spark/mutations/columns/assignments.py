@@ -11,8 +11,9 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blobs.fields import input_field
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import storage_type
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.child_values import (
     ChildValues,
     Path,

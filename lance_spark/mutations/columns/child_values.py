@@ -15,7 +15,8 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 #: Names of the fields of a path, from the top-level column down.

@@ -14,7 +14,8 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import input_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.row_reader import RowBatch, RowReader, splice
 from lance_spark.table.align import align
 from lance_spark.table.fragments.row_counts import counted_fragments

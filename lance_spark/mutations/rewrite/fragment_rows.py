@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.file.blobs.fields import Handling, handled
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.row_reader import BATCH_ROWS, RowReader
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID

@@ -20,7 +20,8 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blobs.mapping import replace_blobs
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blobs.loader import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID, UPDATED_AT
@@ -194,7 +195,7 @@ class RowReader:
             descriptors = [
                 BlobDescriptors.of(leaf, name) for leaf in _leaves(described.column(name), field)
             ]
-            if any((blobs.kinds[blobs.live] == EXTERNAL).any() for blobs in descriptors):
+            if any((blobs.storage_modes[blobs.live] == EXTERNAL).any() for blobs in descriptors):
                 column = self._with_uris(values.column(name), field, descriptors)
                 values = values.set_column(values.schema.get_field_index(name), name, column)
         return values
@@ -211,7 +212,7 @@ class RowReader:
 
     def _input(self, data: pa.Array, blobs: BlobDescriptors) -> pa.Array:
         """Return blobs as bytes, and references to external objects as URIs and ranges."""
-        external = blobs.live & (blobs.kinds == EXTERNAL)
+        external = blobs.live & (blobs.storage_modes == EXTERNAL)
         ranged = external & (blobs.sizes != 0)
         keep = pa.array(
             np.where(blobs.live & ~external, np.arange(len(data)), 0), mask=~blobs.live | external

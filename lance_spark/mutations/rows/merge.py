@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from lance_spark.errors import LanceError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rows.delete import run_delete, union_rows

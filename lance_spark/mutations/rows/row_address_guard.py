@@ -85,7 +85,7 @@ class RowAddressGuard:
         read = 0
         for manifest, transaction in manifests_with_transactions(table.store, located):
             operation = None if transaction is None else transaction.operation
-            name = "" if operation is None else operation.kind
+            name = "" if operation is None else operation.name
             self._record(operation, f"version {manifest.version} ({name or 'unknown operation'})")
             read += 1
         if read != table.version - self._seen:
@@ -128,9 +128,9 @@ class RowAddressGuard:
     def _record(self, operation: Operation | None, cause: str) -> None:
         for number in _vacated_by(operation, self._fragments):
             self.vacated.setdefault(number, cause)
-        if operation is None or operation.kind not in _ROW_CHANGES or self._shifted is not None:
+        if operation is None or operation.name not in _ROW_CHANGES or self._shifted is not None:
             return
-        if operation.kind == "delete" or operation.moves_rows:
+        if operation.name == "delete" or operation.moves_rows:
             self._shifted = cause if operation.touched_fragments & self._fragments else None
 
 
@@ -160,4 +160,4 @@ def _vacated_by(operation: Operation | None, fragments: frozenset[int]) -> Colle
         return fragments & operation.touched_fragments if moves else ()
     if isinstance(operation, Merge):
         return fragments - {fragment.id for fragment in operation.fragments}
-    return () if operation is not None and operation.kind in _KEEPS_ADDRESSES else fragments
+    return () if operation is not None and operation.name in _KEEPS_ADDRESSES else fragments

@@ -12,7 +12,8 @@ from pyroaring import BitMap
 
 from lance_spark.errors import StorageError
 from lance_spark.file.blobs.fields import input_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids
 from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
 from lance_spark.mutations.rewrite.row_reader import (

@@ -28,7 +28,7 @@ from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.blobs.mapping import Lengths, replace_blobs, sum_blobs
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.paths import TablePaths
@@ -54,7 +54,7 @@ class BlobDescriptors:
         What errors call the data file.
     live : bool array
         False for nulls.
-    kinds : uint8 array
+    storage_modes : uint8 array
     positions, sizes : int64 arrays
     blob_ids : int64 array
     uris : pa.Array of string, or None
@@ -62,7 +62,7 @@ class BlobDescriptors:
 
     name: str
     live: npt.NDArray[np.bool_]
-    kinds: npt.NDArray[np.uint8]
+    storage_modes: npt.NDArray[np.uint8]
     positions: Lengths
     sizes: Lengths
     blob_ids: Lengths
@@ -85,15 +85,15 @@ class BlobDescriptors:
             live = live & ~((sizes == 0) & (positions == 1))
             zeros = np.zeros(count, np.int64)
             return cls(name, live, zeros.astype(np.uint8), positions, sizes, zeros, None)
-        kinds = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
-        if int(kinds.max(initial=0)) > EXTERNAL:
+        storage_modes = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
+        if int(storage_modes.max(initial=0)) > EXTERNAL:
             raise CorruptFileError(
-                f"{name}: a blob has kind {int(kinds.max())}; kinds are 0 to {EXTERNAL}"
+                f"{name}: a blob has kind {int(storage_modes.max())}; kinds are 0 to {EXTERNAL}"
             )
         positions, sizes, blob_ids = (_unsigned(field, live, name) for field in fields[1:4])
-        if ((kinds == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
+        if ((storage_modes == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
             raise CorruptFileError(f"{name}: a blob is an empty range of another object")
-        return cls(name, live, kinds, positions, sizes, blob_ids, fields[4])
+        return cls(name, live, storage_modes, positions, sizes, blob_ids, fields[4])
 
     def uri(self, index: int) -> str:
         """Return the URI of one value.
@@ -176,15 +176,15 @@ class BlobLoader:
         int, int
             Position and size of the blob in it.
         """
-        kind, size = int(blobs.kinds[index]), int(blobs.sizes[index])
-        if kind == EXTERNAL:
+        storage_mode, size = int(blobs.storage_modes[index]), int(blobs.sizes[index])
+        if storage_mode == EXTERNAL:
             source = self._paths.open_external(blobs.uri(index), int(blobs.blob_ids[index]))
-        elif kind == INLINE:
+        elif storage_mode == INLINE:
             source = self._paths.open_data_file(self._file)
         else:
             source = self._paths.open_sidecar(self._file, int(blobs.blob_ids[index]))
         position = int(blobs.positions[index])
-        is_whole = kind == EXTERNAL and size == 0
+        is_whole = storage_mode == EXTERNAL and size == 0
         return source, position, source.size if is_whole else size
 
     def _sizes(self, array: pa.Array) -> Lengths:
@@ -196,12 +196,14 @@ class BlobLoader:
     def _sizes_to_load(self, blobs: BlobDescriptors) -> Lengths:
         """Return the bytes to load of each blob, 0 for nulls. Look up sizes of whole objects."""
         if not self._load_external:
-            return np.where(blobs.kinds == EXTERNAL, 0, blobs.sizes)
-        whole = np.flatnonzero(blobs.live & (blobs.kinds == EXTERNAL) & (blobs.sizes == 0))
-        if not len(whole):
+            return np.where(blobs.storage_modes == EXTERNAL, 0, blobs.sizes)
+        whole_objects = np.flatnonzero(
+            blobs.live & (blobs.storage_modes == EXTERNAL) & (blobs.sizes == 0)
+        )
+        if not len(whole_objects):
             return blobs.sizes
         sizes = blobs.sizes.copy()
-        for index in whole.tolist():
+        for index in whole_objects.tolist():
             key = blobs.uri(index), int(blobs.blob_ids[index])
             if key not in self._object_sizes:
                 source, _, self._object_sizes[key] = self.open(blobs, index)
@@ -240,10 +242,15 @@ class BlobLoader:
         for members in np.split(by_file, np.flatnonzero(np.diff(file_of[by_file])) + 1):
             first = int(stored[members[0]])
             begins = members[runs.begins[runs.run_of[members]] == members]
-            source = self._source if blobs.kinds[first] == INLINE else self.open(blobs, first)[0]
+            source = (
+                self._source if blobs.storage_modes[first] == INLINE else self.open(blobs, first)[0]
+            )
             try:
                 self._check(
-                    int(blobs.kinds[first]), runs.first[members], runs.length[members], source
+                    int(blobs.storage_modes[first]),
+                    runs.first[members],
+                    runs.length[members],
+                    source,
                 )
                 numbers = runs.run_of[begins]
                 ranges = map(ByteRange, runs.first[begins].tolist(), runs.spans[numbers].tolist())
@@ -256,7 +263,9 @@ class BlobLoader:
         data = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _Gathered(data, stored, runs.starts(), runs.length)
 
-    def _check(self, kind: int, first: Lengths, length: Lengths, source: ByteSource) -> None:
+    def _check(
+        self, storage_mode: int, first: Lengths, length: Lengths, source: ByteSource
+    ) -> None:
         """Refuse blobs that the file cannot hold, before memory is allocated for them."""
         outside = np.flatnonzero(first + length > source.size)
         if len(outside):
@@ -267,7 +276,7 @@ class BlobLoader:
             )
         # References may name one object many times, but a writer stores its own bytes for one
         # value.
-        if kind != EXTERNAL and float(np.sum(length, dtype=np.float64)) > source.size:
+        if storage_mode != EXTERNAL and float(np.sum(length, dtype=np.float64)) > source.size:
             raise CorruptFileError(f"{self.name}: blobs overlap one another in {source.name}")
 
 
@@ -296,8 +305,8 @@ class _Runs:
     @classmethod
     def of(cls, first: Lengths, length: Lengths, file_of: Lengths) -> _Runs:
         gap = first[1:] - (first[:-1] + length[:-1])
-        near = (gap > 0) & (gap < _PADDING) & (np.maximum(length[1:], length[:-1]) <= _SMALL)
-        joined = (file_of[1:] == file_of[:-1]) & ((gap == 0) | near)
+        is_near = (gap > 0) & (gap < _PADDING) & (np.maximum(length[1:], length[:-1]) <= _SMALL)
+        joined = (file_of[1:] == file_of[:-1]) & ((gap == 0) | is_near)
         begins = np.flatnonzero(np.append(True, ~joined))
         ends = np.append(begins[1:], len(first)) - 1
         spans = first[ends] + length[ends] - first[begins]
@@ -339,13 +348,13 @@ class _Gathered:
 
 def _file_numbers(blobs: BlobDescriptors, stored: Lengths) -> Lengths:
     """Return for each value a number from 0 on. Values in one file have the same number."""
-    kinds = blobs.kinds[stored].astype(np.int64)
-    if not kinds.any():
-        return kinds
+    storage_modes = blobs.storage_modes[stored].astype(np.int64)
+    if not storage_modes.any():
+        return storage_modes
     # The kind is part of the key, because a damaged file can use blob id 0 for a sidecar file.
-    keys = np.where(kinds == INLINE, 0, (blobs.blob_ids[stored] << 2) | kinds)
+    keys = np.where(storage_modes == INLINE, 0, (blobs.blob_ids[stored] << 2) | storage_modes)
     _, numbers = np.unique(keys, return_inverse=True)
-    is_external = kinds == EXTERNAL
+    is_external = storage_modes == EXTERNAL
     if blobs.uris is not None and is_external.any():
         uris = blobs.uris.take(pa.array(stored)).fill_null("").dictionary_encode().indices
         keys = numbers * (len(uris) + 1) + np.where(is_external, uris.to_numpy() + 1, 0)

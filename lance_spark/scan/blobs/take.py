@@ -50,9 +50,9 @@ def take_blobs(
     finder : RowFinder
         Of the same version.
     """
-    given = [name for name, value in rows.items() if value is not None]
-    if len(given) != 1:
-        raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
+    keys = [name for name, value in rows.items() if value is not None]
+    if len(keys) != 1:
+        raise InvalidInputError(f"give one of ids, addresses and indices, not {len(keys)}")
     if buffer_size < 0:
         raise InvalidInputError(f"buffer_size must not be negative, but is {buffer_size}")
     schema = table.schema.select([column])
@@ -69,10 +69,10 @@ def take_blobs(
             "the column instead"
         )
     schema = handled(schema, Handling.DESCRIPTIONS, version)
-    numbers = _parse_rows(table, fragments, given[0], rows[given[0]], finder)
+    numbers = _parse_rows(table, fragments, keys[0], rows[keys[0]], finder)
     unique, inverse = np.unique(numbers, return_inverse=True)
     blobs: list[tuple[BlobLoader, BlobDescriptors, int]] = []
-    for fragment, offsets in _offsets(table, fragments, given[0], unique):
+    for fragment, offsets in _offsets(table, fragments, keys[0], unique):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
             loader, descriptors = reader.blob_descriptors(offsets)
@@ -88,26 +88,26 @@ def _file(
     if not descriptors.live[index]:
         return None
     size = int(descriptors.sizes[index])
-    is_whole_object = descriptors.kinds[index] == EXTERNAL and not size
+    is_whole_object = descriptors.storage_modes[index] == EXTERNAL and not size
     return BlobFile(
         partial(loader.open, descriptors, index), None if is_whole_object else size, buffer_size
     )
 
 
 def _parse_rows(
-    table: OpenTable, fragments: Sequence[Fragment], key: str, given: Any, finder: RowFinder
+    table: OpenTable, fragments: Sequence[Fragment], key: str, numbers: Any, finder: RowFinder
 ) -> Numbers:
     """Return positions for the key "indices", and addresses for the other keys."""
     if key == "indices":
-        return parse_positions(given, sum(fragment.num_rows for fragment in fragments))
+        return parse_positions(numbers, sum(fragment.num_rows for fragment in fragments))
     if key == "ids" and table.manifest.flags.stable_row_ids:
-        ids = parse_row_ids(given)
+        ids = parse_row_ids(numbers)
         exists, addresses = finder.find(ids)
         if not exists.all():
             missing = int(ids[~exists][0])
             raise InvalidInputError(f"{table.store.display}: no row has the id {missing}")
         return addresses.astype(np.int64)
-    return parse_numbers(given, key)
+    return parse_numbers(numbers, key)
 
 
 def _offsets(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.row_size import nulls
 from lance_spark.table.fragments.fragment import Fragment
 
@@ -136,9 +136,9 @@ def _leaves(field: Field) -> list[Field]:
 def _prune(field: Field, file: int, file_of: Mapping[int, int]) -> Field | None:
     if not field.children:
         return field if file_of.get(field.id) == file else None
-    kept = tuple(c for c in (_prune(c, file, file_of) for c in field.children) if c is not None)
-    if kept:
-        return field if kept == field.children else replace(field, children=kept)
+    children = tuple(c for c in (_prune(c, file, file_of) for c in field.children) if c is not None)
+    if children:
+        return field if children == field.children else replace(field, children=children)
     # A packed struct or a blob is one column: its children have no entries of their own.
     return field if file_of.get(field.id) == file else None
 
@@ -147,24 +147,24 @@ def _merge(field: Field, sources: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
     first, array = sources[0]
     if len(sources) == 1 and first == field:
         return array
-    wanted = field.to_arrow().type
-    if pa.types.is_struct(wanted):
+    dtype = field.to_arrow().type
+    if pa.types.is_struct(dtype):
         children = [_merge_child(child, sources, len(array)) for child in field.children]
         mask = _null_in_all([source for _, source in sources])
-        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     # Every source of a list has the same lengths; only the items differ.
     child = field.children[0]
     items = [(f.children[0], _items(a)) for f, a in sources]
     merged = _merge(child, items)
     offsets, mask = _offsets(array)
-    if pa.types.is_map(wanted):
+    if pa.types.is_map(dtype):
         keys, values = merged.flatten()
-        return pa.MapArray.from_arrays(offsets, keys, values, type=wanted, mask=mask)
-    if pa.types.is_fixed_size_list(wanted):
-        return pa.FixedSizeListArray.from_arrays(merged, type=wanted, mask=mask)
-    array_class = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
-    return array_class.from_arrays(offsets, merged, type=wanted, mask=mask)
+        return pa.MapArray.from_arrays(offsets, keys, values, type=dtype, mask=mask)
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.FixedSizeListArray.from_arrays(merged, type=dtype, mask=mask)
+    array_class = pa.LargeListArray if pa.types.is_large_list(dtype) else pa.ListArray
+    return array_class.from_arrays(offsets, merged, type=dtype, mask=mask)
 
 
 def _merge_child(

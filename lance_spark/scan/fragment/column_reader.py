@@ -18,7 +18,8 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.reader import PAGE_BYTES, FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blobs.loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
@@ -194,12 +195,12 @@ class ColumnReader:
         if self._window_rows is None:
             row_bytes = estimate_row_bytes(self.arrow, self.stored_row_bytes())
             rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_of_full_pages())
-            most = MAX_WINDOW_ROWS
+            max_rows = MAX_WINDOW_ROWS
             if not self._files.paths.store.is_local:
-                rows, most = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
+                rows, max_rows = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
             if rows >= ALIGNMENT * 2:
                 rows -= rows % ALIGNMENT
-            self._window_rows = min(max(rows, 1), most)
+            self._window_rows = min(max(rows, 1), max_rows)
         return self._window_rows
 
     def stored_row_bytes(self) -> Sequence[float | None]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.errors import EvaluationError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.selection import FilterResult
@@ -89,27 +90,27 @@ class FilterReader:
                 return self._apply_to_live(rows, live)
         result = FilterResult(rows, self.columns.read(rows))
         try:
-            met = matching(self._filters, result.batch)
+            matches = matching(self._filters, result.batch)
         except EvaluationError:
             if live is None:
                 raise
             # A deleted row may have caused the error.
-            met = np.zeros(len(rows), np.bool_)
-            met[live] = matching(self._filters, result.batch.filter(pa.array(live)))
+            matches = np.zeros(len(rows), np.bool_)
+            matches[live] = matching(self._filters, result.batch.filter(pa.array(live)))
         if live is not None:
-            met &= live
-        count = int(np.count_nonzero(met))
+            matches &= live
+        count = int(np.count_nonzero(matches))
         self._metrics.rows_filtered += num_live - count
-        return (None if count == len(rows) else met), result
+        return (None if count == len(rows) else matches), result
 
     def _apply_to_live(self, rows: range, live: BoolArray) -> tuple[BoolArray, FilterResult]:
         indices = np.flatnonzero(live)
         result = FilterResult(indices + rows.start, self.columns.read(indices + rows.start))
-        met = matching(self._filters, result.batch)
-        self._metrics.rows_filtered += len(indices) - int(np.count_nonzero(met))
-        kept = np.zeros(len(rows), np.bool_)
-        kept[indices] = met
-        return kept, result
+        matches = matching(self._filters, result.batch)
+        self._metrics.rows_filtered += len(indices) - int(np.count_nonzero(matches))
+        selected = np.zeros(len(rows), np.bool_)
+        selected[indices] = matches
+        return selected, result
 
     def _candidate_ranges(self, field: Field, op: str, value: Any) -> list[range] | None:
         number, overlays = self._files.file_of.get(field.id), self._files.overlays

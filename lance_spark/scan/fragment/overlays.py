@@ -24,7 +24,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader, open_file
-from lance_spark.file.schema.schema import Field, alone
+from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.table.fragments.files import Overlay
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -147,7 +147,7 @@ class Overlays:
     def _read(self, path: tuple[Field, ...], number: int, rows: RowNumbers) -> pa.Array:
         file = self._overlays[number].data_file
         columns = dict(zip(file.fields, file.column_indices, strict=False))
-        (array,) = self._reader(number).read([alone(path)], rows, columns)
+        (array,) = self._reader(number).read([reduced_to_path(path)], rows, columns)
         for _ in path[1:]:
             # `flatten` makes a cell null where a struct around it is null.
             (array,) = array.flatten()

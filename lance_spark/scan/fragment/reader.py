@@ -89,7 +89,7 @@ class SelectiveReader:
             self._filter.columns.close()
         self._files.close(self._metrics)
 
-    def live(self, rows: range, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+    def live(self, rows: range, *, prefetch: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows` that meet the filters, in order.
 
         A batch has the rows that were read at once; `batches_of` cuts it.
@@ -97,7 +97,7 @@ class SelectiveReader:
         Parameters
         ----------
         rows : range
-        ahead : bool
+        prefetch : bool
             Whether to fetch the bytes of the next windows meanwhile, if the store is remote. Not
             worth it for a caller that stops early.
         """
@@ -105,7 +105,7 @@ class SelectiveReader:
         self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
         windows: Iterator[range] = (window for part in parts for window in self._windows(part))
         first_read = self._first_read()
-        if ahead and not self._files.paths.store.is_local and not first_read.has_blobs:
+        if prefetch and not self._files.paths.store.is_local and not first_read.has_blobs:
             windows = prefetched(windows, first_read.stored_fields(), self.deleted())
         for window in windows:
             yield from self._read_window(window, self._live)
@@ -135,19 +135,19 @@ class SelectiveReader:
         return cut(rows, self._first_read().window_rows())
 
     def _matching(self, rows: range) -> Iterator[RowNumbers]:
-        kept, _ = self._select(rows)
-        yield rows.start + (np.arange(len(rows)) if kept is None else np.flatnonzero(kept))
+        selected, _ = self._select(rows)
+        yield rows.start + (np.arange(len(rows)) if selected is None else np.flatnonzero(selected))
 
     def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
-        kept, result = self._select(rows)
-        count = len(rows) if kept is None else int(np.count_nonzero(kept))
+        selected, result = self._select(rows)
+        count = len(rows) if selected is None else int(np.count_nonzero(selected))
         self._metrics.windows += 1
         if not count:
             self._metrics.windows_skipped += 1
         elif not self._columns.fields:
             yield rows_without_columns(count)
         else:
-            yield from self._selected(rows, kept, result)
+            yield from self._selected(rows, selected, result)
 
     def _select(self, rows: range) -> tuple[BoolArray | None, FilterResult | None]:
         """Return which rows are live and meet the filters; None if all do. See `FilterReader`."""
@@ -160,21 +160,21 @@ class SelectiveReader:
         return (live, None) if self._filter is None else self._filter.apply(rows, live)
 
     def _selected(
-        self, rows: range, kept: BoolArray | None, result: FilterResult | None
+        self, rows: range, selected: BoolArray | None, result: FilterResult | None
     ) -> Iterator[pa.RecordBatch]:
         """Read the rows of a window that `_select` has left."""
-        for part in plan_ranges(rows, kept, self.window_rows(), self._read_costs()):
+        for part in plan_ranges(rows, selected, self.window_rows(), self._read_costs()):
             yield from self._read_part(part, result)
 
     def _read_part(self, part: ReadRange, result: FilterResult | None) -> Iterator[pa.RecordBatch]:
-        rows, kept = part
+        rows, row_indices = part
         shared = {} if result is None else self._shared
         window = self._columns.window(rows, shared)
-        if kept is not None:
-            indices = pa.array(kept)
+        if row_indices is not None:
+            indices = pa.array(row_indices)
             window = {key: array.take(indices) for key, array in window.items()}
         if result is not None and shared:
-            where = result.indices_of(rows, kept)
+            where = result.indices_of(rows, row_indices)
             for position, number in shared.items():
                 column = result.batch.column(number)
                 window[-1 - position] = (
@@ -182,14 +182,16 @@ class SelectiveReader:
                     if isinstance(where, slice)
                     else column.take(pa.array(where))
                 )
-        yield from self._columns.batches(window, len(rows) if kept is None else len(kept))
+        yield from self._columns.batches(
+            window, len(rows) if row_indices is None else len(row_indices)
+        )
 
     def _read_costs(self) -> Costs:
         if self._costs is None:
             types = [field.type for field in self._columns.arrow]
             columns = list(zip(types, self._columns.stored_row_bytes(), strict=True))
             self._costs = Costs.of(
-                [column for at, column in enumerate(columns) if at not in self._shared]
+                [column for index, column in enumerate(columns) if index not in self._shared]
             )
         return self._costs
 

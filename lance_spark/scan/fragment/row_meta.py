@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.assemble import FieldPart
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
@@ -82,7 +83,9 @@ def select(
     InvalidInputError
         A column is not found, or is selected twice.
     """
-    flags = [f for f, wanted in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if wanted]
+    flags = [
+        f for f, included in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if included
+    ]
     existing = set(schema.names)
     for field in flags:
         if field.name in existing:
@@ -116,8 +119,8 @@ def select(
 def with_all(schema: Schema) -> Schema:
     """Return a table's schema with all row metadata columns, to look up names in."""
     existing = set(schema.names)
-    more = tuple(field for field in META_FIELDS.values() if field.name not in existing)
-    return replace(schema, fields=schema.fields + more)
+    added = tuple(field for field in META_FIELDS.values() if field.name not in existing)
+    return replace(schema, fields=schema.fields + added)
 
 
 def of_take(schema: Schema) -> Schema:
@@ -165,9 +168,9 @@ def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
     )
 
 
-def needs(fields: Sequence[Field], wanted: Field) -> bool:
+def needs(fields: Sequence[Field], field_needed: Field) -> bool:
     """Return whether a row metadata column is among some fields."""
-    return any(field.id == wanted.id for field in fields)
+    return any(field.id == field_needed.id for field in fields)
 
 
 def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
@@ -206,8 +209,8 @@ def light(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Sequence[Fr
 
     These sequences can be long, and tasks would carry them to executors.
     """
-    wanted = {field.id for field in fields}
-    unused = [lineage for lineage in Lineage if lineage.field_id not in wanted]
+    field_ids = {field.id for field in fields}
+    unused = [lineage for lineage in Lineage if lineage.field_id not in field_ids]
     return [fragment.without_lineage(unused) for fragment in fragments] if unused else fragments
 
 

@@ -82,7 +82,7 @@ class ReadRange(NamedTuple):
     """Rows to read, and the indices of those to keep among them; None keeps all."""
 
     rows: Rows
-    kept: RowNumbers | None
+    indices: RowNumbers | None
 
 
 class FilterResult(NamedTuple):
@@ -91,27 +91,27 @@ class FilterResult(NamedTuple):
     rows: Rows
     batch: pa.RecordBatch
 
-    def compacted(self, kept: BoolArray) -> FilterResult:
+    def compacted(self, selected: BoolArray) -> FilterResult:
         """Return the result for some rows, numbered as if the other rows did not exist.
 
         Parameters
         ----------
-        kept : bool array
+        selected : bool array
             An entry for each row from row 0 on.
         """
         rows = np.asarray(self.rows)
-        mask = kept[rows]
-        numbers = (np.cumsum(kept) - 1)[rows[mask]]
+        mask = selected[rows]
+        numbers = (np.cumsum(selected) - 1)[rows[mask]]
         return FilterResult(numbers, self.batch.filter(pa.array(mask)))
 
-    def indices_of(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:
+    def indices_of(self, rows: Rows, indices: RowNumbers | None) -> slice | RowNumbers:
         """Return the indices in the batch of the rows of a `ReadRange`."""
         if isinstance(rows, range) and isinstance(self.rows, range):
             first = rows.start - self.rows.start
-            return slice(first, first + len(rows)) if kept is None else kept + first
+            return slice(first, first + len(rows)) if indices is None else indices + first
         numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        if kept is not None:
-            numbers = numbers[kept]
+        if indices is not None:
+            numbers = numbers[indices]
         if isinstance(self.rows, range):
             return numbers - self.rows.start
         return np.searchsorted(self.rows, numbers)
@@ -152,9 +152,9 @@ def plan_ranges(
 
 def _segments(selected: BoolArray, gap: int) -> list[tuple[int, int]]:
     """Return ranges of chunks with selected rows, more than `gap` chunks apart."""
-    whole = len(selected) // _CHUNK * _CHUNK
-    has_rows = selected[:whole].reshape(-1, _CHUNK).any(axis=1)
-    chunks = np.flatnonzero(np.append(has_rows, selected[whole:].any()))
+    full = len(selected) // _CHUNK * _CHUNK
+    has_rows = selected[:full].reshape(-1, _CHUNK).any(axis=1)
+    chunks = np.flatnonzero(np.append(has_rows, selected[full:].any()))
     if not len(chunks):
         return []
     breaks = np.flatnonzero(np.diff(chunks) > gap + 1)
@@ -172,17 +172,17 @@ def _takes(rows: range, selected: BoolArray, part: range, max_rows: int) -> Iter
 def _scans(rows: range, selected: BoolArray, part: range, max_rows: int) -> Iterator[ReadRange]:
     start = rows.start
     for piece in cut(range(start + part.start, start + part.stop), max_rows):
-        kept = np.flatnonzero(selected[piece.start - start : piece.stop - start])
-        if len(kept) == len(piece):
+        indices = np.flatnonzero(selected[piece.start - start : piece.stop - start])
+        if len(indices) == len(piece):
             yield ReadRange(piece, None)
-        elif len(kept):
+        elif len(indices):
             # Deletions mostly come in runs, so the range is cut to the selected rows.
-            first = int(kept[0])
-            tight = range(piece.start + first, piece.start + int(kept[-1]) + 1)
-            if len(kept) == len(tight):
+            first = int(indices[0])
+            tight = range(piece.start + first, piece.start + int(indices[-1]) + 1)
+            if len(indices) == len(tight):
                 yield ReadRange(tight, None)
             else:
-                yield ReadRange(tight, kept - first if first else kept)
+                yield ReadRange(tight, indices - first if first else indices)
 
 
 def cut(rows: range, max_rows: int) -> Iterator[range]:

@@ -24,10 +24,11 @@ from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
-from lance_spark.file.multi_file import JoinedReader, alike, can_join, most_bytes
+from lance_spark.file.multi_file import JoinedReader, can_join, can_read_together, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.assemble import FieldPart, files_of, locate
 from lance_spark.scan.fragment.column_reader import MAX_WINDOW_ROWS, WINDOW_BYTES
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
@@ -68,7 +69,7 @@ class Whole(NamedTuple):
 class Opened(NamedTuple):
     """A fragment, and its open data files that hold columns to read, by their number."""
 
-    whole: Whole
+    source: Whole
     files: dict[int, FileReader]
 
 
@@ -127,18 +128,18 @@ class SmallFragmentScan:
             for lineage in Lineage
         )
 
-    def add(self, whole: Whole) -> Iterator[pa.RecordBatch]:
+    def add(self, source: Whole) -> Iterator[pa.RecordBatch]:
         """Add a fragment that fits. Yield the rows of the run before it, if it starts a new run."""
-        rows, size = whole.fragment.physical_rows, whole.fragment.size_bytes
+        rows, size = source.fragment.physical_rows, source.fragment.size_bytes
         if self._waiting and (
             len(self._waiting) >= self._limit
             or self._rows + rows > MAX_WINDOW_ROWS
             or (self._rows + rows) * self._fixed_bytes > WINDOW_BYTES
             or self._bytes + size > _MAX_STORED
-            or not _same_columns(self._waiting[0].fragment, whole.fragment)
+            or not _same_columns(self._waiting[0].fragment, source.fragment)
         ):
             yield from self.flush()
-        self._waiting.append(whole)
+        self._waiting.append(source)
         self._rows += rows
         self._bytes += size
 
@@ -173,11 +174,11 @@ class SmallFragmentScan:
         at_once = self._paths.store.reads_at_once
         try:
             if at_once == 1:
-                for whole in fragments:
-                    opened.append(self._open(whole, numbers))
+                for source in fragments:
+                    opened.append(self._open(source, numbers))
             else:
                 with ThreadPoolExecutor(min(at_once, len(fragments))) as pool:
-                    futures = [pool.submit(self._open, whole, numbers) for whole in fragments]
+                    futures = [pool.submit(self._open, source, numbers) for source in fragments]
                 # All that were opened are collected first, so that an error closes them.
                 for future in futures:
                     if future.exception() is None:
@@ -192,10 +193,10 @@ class SmallFragmentScan:
             raise
         return opened
 
-    def _open(self, whole: Whole, numbers: Sequence[int]) -> Opened:
+    def _open(self, source: Whole, numbers: Sequence[int]) -> Opened:
         files: dict[int, FileReader] = {}
-        opened = Opened(whole, files)
-        fragment = whole.fragment
+        opened = Opened(source, files)
+        fragment = source.fragment
         try:
             for number in numbers:
                 file = fragment.files[number]
@@ -216,13 +217,16 @@ class SmallFragmentScan:
             size += self._max_decoded_bytes(candidate)
             if count and (
                 size > WINDOW_BYTES
-                or not all(alike(opened[0].files[n], file) for n, file in candidate.files.items())
+                or not all(
+                    can_read_together(opened[0].files[n], file)
+                    for n, file in candidate.files.items()
+                )
             ):
                 return count
         return len(opened)
 
     def _max_decoded_bytes(self, opened: Opened) -> int:
-        fragment = opened.whole.fragment
+        fragment = opened.source.fragment
         total = int(fragment.physical_rows * self._fixed_bytes)
         if not self._variable:
             return total
@@ -230,23 +234,23 @@ class SmallFragmentScan:
             file = fragment.files[number]
             columns = dict(zip(file.fields, file.column_indices, strict=False))
             try:
-                total += most_bytes(reader, self._variable, columns)
+                total += max_column_bytes(reader, self._variable, columns)
             except LanceError:
                 # Too large for a run, so that it is read alone and the error names the file.
                 return WINDOW_BYTES + 1
         return total
 
     def _read_run(self, opened: list[Opened]) -> Iterator[pa.RecordBatch]:
-        wholes = [member.whole for member in opened]
+        wholes = [member.source for member in opened]
         if len(opened) == 1:
             _close(opened)
             yield from self._read_one_by_one(wholes)
             return
         reader = RunReader(self._paths, opened, self._schema, self._filters, self._metrics)
-        done = 0
+        num_done = 0
         try:
             for piece in reader.live(range(reader.num_rows)):
-                done += piece.num_rows
+                num_done += piece.num_rows
                 yield piece
         except LanceError:
             pass
@@ -259,11 +263,11 @@ class SmallFragmentScan:
         # Read the fragments one by one, so that the error names the file. Rows that were yielded
         # already are skipped.
         for piece in self._read_one_by_one(wholes):
-            if done >= piece.num_rows:
-                done -= piece.num_rows
+            if num_done >= piece.num_rows:
+                num_done -= piece.num_rows
                 continue
-            yield piece.slice(done)
-            done = 0
+            yield piece.slice(num_done)
+            num_done = 0
 
     def _read_one_by_one(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
         for fragment, first_position in fragments:
@@ -302,15 +306,15 @@ class RunFiles(FragmentFiles):
     """
 
     def __init__(self, paths: TablePaths, opened: Sequence[Opened]) -> None:
-        super().__init__(paths, opened[0].whole.fragment)
+        super().__init__(paths, opened[0].source.fragment)
         self._opened = opened
-        self.bounds = bounds([member.whole.fragment.physical_rows for member in opened])
+        self.bounds = bounds([member.source.fragment.physical_rows for member in opened])
         self.physical_rows = int(self.bounds[-1])
         self.meta = _RunMeta(self._meta_of, self.bounds)
 
-    def only(self, kept: BoolArray) -> RunFiles:
+    def only(self, selected: BoolArray) -> RunFiles:
         """Return the files of some of the fragments."""
-        numbers = np.flatnonzero(kept).tolist()
+        numbers = np.flatnonzero(selected).tolist()
         return RunFiles(self.paths, [self._opened[number] for number in numbers])
 
     def _open(self, number: int) -> DataFileReader:
@@ -321,17 +325,17 @@ class RunFiles(FragmentFiles):
         deleted = [
             self._deleted_of(number) + start
             for number, start in enumerate(self.bounds[:-1].tolist())
-            if self._opened[number].whole.fragment.deletion_file is not None
+            if self._opened[number].source.fragment.deletion_file is not None
         ]
         return np.concatenate([np.empty(0, np.int64), *deleted])
 
     def _deleted_of(self, number: int) -> RowNumbers:
-        return read_deletions(self.paths, self._opened[number].whole.fragment)
+        return read_deletions(self.paths, self._opened[number].source.fragment)
 
     def _meta_of(self, number: int) -> RowMeta:
-        whole = self._opened[number].whole
+        source = self._opened[number].source
         deleted = partial(self._deleted_of, number)
-        return RowMeta(whole.fragment, whole.first_position, deleted, self.paths)
+        return RowMeta(source.fragment, source.first_position, deleted, self.paths)
 
 
 class RunReader(SelectiveReader):
@@ -372,13 +376,13 @@ class RunReader(SelectiveReader):
         yield rows
 
     def _selected(
-        self, rows: range, kept: BoolArray | None, result: FilterResult | None
+        self, rows: range, selected: BoolArray | None, result: FilterResult | None
     ) -> Iterator[pa.RecordBatch]:
         has_rows = None
-        if kept is not None and len(rows) == self.num_rows:
-            has_rows = np.logical_or.reduceat(kept, self._files.bounds[:-1])
-        if kept is None or has_rows is None or has_rows.all():
-            yield from super()._selected(rows, kept, result)
+        if selected is not None and len(rows) == self.num_rows:
+            has_rows = np.logical_or.reduceat(selected, self._files.bounds[:-1])
+        if selected is None or has_rows is None or has_rows.all():
+            yield from super()._selected(rows, selected, result)
             return
         # Not even the page descriptors of a fragment without selected rows are read.
         in_part = np.repeat(has_rows, np.diff(self._files.bounds))
@@ -386,7 +390,7 @@ class RunReader(SelectiveReader):
         try:
             yield from part._selected(
                 range(part.num_rows),
-                kept[in_part],
+                selected[in_part],
                 None if result is None else result.compacted(in_part),
             )
         finally:

@@ -11,7 +11,7 @@ import numpy as np
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 #: Bytes that are prefetched beyond the window in work, and one window more: as many requests as run
 #: at the same time, of their usual length.
@@ -44,16 +44,19 @@ def prefetched(
     """
     files = [(fields.file, fields) for fields in stored if isinstance(fields.file, FileReader)]
     waiting: deque[tuple[range, int]] = deque()
-    ahead = 0
+    prefetched_bytes = 0
     for window in windows:
         num_deleted = int(np.diff(np.searchsorted(deleted, [window.start, window.stop]))[0])
         rows = window if num_deleted <= len(window) * _MAX_DELETED else range(0)
-        size = sum(file.expect(held.fields, rows, held.columns) for file, held in files)
-        ahead += size if waiting else 0
+        size = sum(
+            file.expect(file_columns.fields, rows, file_columns.columns)
+            for file, file_columns in files
+        )
+        prefetched_bytes += size if waiting else 0
         waiting.append((window, size))
-        while ahead >= AHEAD_BYTES:
+        while prefetched_bytes >= AHEAD_BYTES:
             yield waiting.popleft()[0]
-            ahead -= waiting[0][1]
+            prefetched_bytes -= waiting[0][1]
             for file, _ in files:
                 file.finish()
     for window, _ in waiting:

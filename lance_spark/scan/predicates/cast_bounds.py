@@ -33,34 +33,34 @@ _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Order(ABC):
-    """The values of a type, numbered in their order. A *place* is the number of a value.
+    """The values of a type, numbered in their order. An *ordinal* is the number of a value.
 
     Attributes
     ----------
     dtype : pa.DataType
         Of the scalars: the type of the values of a `Column`.
     low, high : int
-        The first and the last place.
+        The first and the last ordinal.
     """
 
     def __init__(self, dtype: pa.DataType, low: int, high: int) -> None:
         self.dtype, self.low, self.high = dtype, low, high
 
     @abstractmethod
-    def number(self, place: int) -> Any:
-        """Return the value at a place: a number; for dates days, for other times microseconds."""
+    def number(self, ordinal: int) -> Any:
+        """Return the value at an ordinal: a number; days of dates, microseconds of times."""
 
     @abstractmethod
-    def scalar(self, place: int) -> pa.Scalar:
-        """Return the value at a place as a scalar of Arrow."""
+    def scalar(self, ordinal: int) -> pa.Scalar:
+        """Return the value at an ordinal as a scalar of Arrow."""
 
-    def places(self, value: Any) -> tuple[int, int]:
-        """Return the first place that is not below a value, and the first place above it."""
-        first = self.first(lambda place: self.number(place) >= value)
-        return first, self.first(lambda place: self.number(place) > value)
+    def ordinals(self, value: Any) -> tuple[int, int]:
+        """Return the first ordinal that is not below a value, and the first ordinal above it."""
+        first = self.first(lambda ordinal: self.number(ordinal) >= value)
+        return first, self.first(lambda ordinal: self.number(ordinal) > value)
 
     def first(self, holds: Callable[[int], bool]) -> int:
-        """Return the first place from which on a condition holds; `high` + 1 if it never holds."""
+        """Return the first ordinal from which a condition holds; `high` + 1 if it never holds."""
         low, high = self.low, self.high + 1
         while low < high:
             middle = (low + high) // 2
@@ -78,25 +78,25 @@ class _Steps(Order):
         super().__init__(dtype, low, high)
         self._step = step
 
-    def number(self, place: int) -> Fraction:
-        return place * self._step
+    def number(self, ordinal: int) -> Fraction:
+        return ordinal * self._step
 
-    def places(self, value: Any) -> tuple[int, int]:
+    def ordinals(self, value: Any) -> tuple[int, int]:
         steps = Fraction(value) / self._step
         first, after = math.ceil(steps), math.floor(steps) + 1
         return self._within(first), self._within(after)
 
-    def _within(self, place: int) -> int:
-        return min(max(place, self.low), self.high + 1)
+    def _within(self, ordinal: int) -> int:
+        return min(max(ordinal, self.low), self.high + 1)
 
-    def scalar(self, place: int) -> pa.Scalar:
+    def scalar(self, ordinal: int) -> pa.Scalar:
         if pat.is_decimal(self.dtype):
-            return pa.scalar(decimal_of(place, self.dtype.scale), self.dtype)
-        return pa.scalar(place, self.dtype)
+            return pa.scalar(decimal_of(ordinal, self.dtype.scale), self.dtype)
+        return pa.scalar(ordinal, self.dtype)
 
 
 class _Floats(Order):
-    """Floats of 32 or 64 bits. Bits of positive floats are in order. Both zeros have one place."""
+    """Floats of 32 or 64 bits. Bits of positive floats are ordered. Both zeros share an ordinal."""
 
     def __init__(self, dtype: pa.DataType) -> None:
         single = pat.is_float32(dtype)
@@ -104,20 +104,20 @@ class _Floats(Order):
         last = 0x7F800000 if single else 0x7FF0000000000000
         super().__init__(dtype, -last, last)
 
-    def number(self, place: int) -> float:
-        size = float(struct.unpack(self._codes[0], struct.pack(self._codes[1], abs(place)))[0])
-        return -size if place < 0 else size
+    def number(self, ordinal: int) -> float:
+        size = float(struct.unpack(self._codes[0], struct.pack(self._codes[1], abs(ordinal)))[0])
+        return -size if ordinal < 0 else size
 
-    def places(self, value: Any) -> tuple[int, int]:
+    def ordinals(self, value: Any) -> tuple[int, int]:
         # The nearest float is on either side of the value.
         nearest = (to_float32 if self._codes[0] == "<f" else to_float64)(value)
         (bits,) = struct.unpack(self._codes[1], struct.pack(self._codes[0], abs(nearest)))
-        place = -bits if nearest < 0 else bits
-        first = place if nearest >= value else place + 1
+        ordinal = -bits if nearest < 0 else bits
+        first = ordinal if nearest >= value else ordinal + 1
         return first, first + (nearest == value)
 
-    def scalar(self, place: int) -> pa.Scalar:
-        return pa.scalar(self.number(place) if place <= self.high else math.nan, self.dtype)
+    def scalar(self, ordinal: int) -> pa.Scalar:
+        return pa.scalar(self.number(ordinal) if ordinal <= self.high else math.nan, self.dtype)
 
 
 def order_of(dtype: pa.DataType) -> Order | None:
@@ -175,13 +175,13 @@ def bounded(
     ValueError, OverflowError
         The cast does not keep the order.
     """
-    return _compared(column, order, op, *places(order, shown, literal, settings))
+    return _compared(column, order, op, *ordinals(order, shown, literal, settings))
 
 
-def places(
+def ordinals(
     order: Order, shown: pa.DataType, literal: Typed, settings: SqlSettings
 ) -> tuple[int, int]:
-    """Return the first place whose cast value is not below a literal, and the first above it.
+    """Return the first ordinal whose cast value is not below a literal, and the first above it.
 
     Parameters and errors are those of `bounded`.
     """
@@ -204,8 +204,8 @@ def places(
             first, after = (
                 times.first_local(value, settings.time_zone, after=later) for later in (False, True)
             )
-            return order.places(first)[0], order.places(after)[0]
-    return order.places(value)
+            return order.ordinals(first)[0], order.ordinals(after)[0]
+    return order.ordinals(value)
 
 
 def _check_digits(shown: pa.DataType, common: pa.DataType) -> None:
@@ -215,8 +215,8 @@ def _check_digits(shown: pa.DataType, common: pa.DataType) -> None:
 
 
 def _rounded(order: Order, cast: Callable[[Any], Any], value: Any) -> tuple[int, int]:
-    first = order.first(lambda place: bool(cast(order.number(place)) >= value))
-    return first, order.first(lambda place: bool(cast(order.number(place)) > value))
+    first = order.first(lambda ordinal: bool(cast(order.number(ordinal)) >= value))
+    return first, order.first(lambda ordinal: bool(cast(order.number(ordinal)) > value))
 
 
 def _days(order: Order, common: pa.DataType, value: int, zone: str | None) -> tuple[int, int]:
@@ -227,7 +227,7 @@ def _days(order: Order, common: pa.DataType, value: int, zone: str | None) -> tu
         day, remainder = divmod(value, _DAY)
         is_start = not remainder
     first, after = day if is_start else day + 1, day + 1
-    return order.places(first)[0], order.places(after)[0]
+    return order.ordinals(first)[0], order.ordinals(after)[0]
 
 
 def _compared(column: Column, order: Order, op: Op, first: int, after: int) -> Predicate:
@@ -235,20 +235,20 @@ def _compared(column: Column, order: Order, op: Op, first: int, after: int) -> P
     if op in ("==", "!="):
         equal = _equal(column, order, first, after)
         return equal if op == "==" else equal.negated()
-    place = first if op in ("<", ">=") else after
+    ordinal = first if op in ("<", ">=") else after
     if isinstance(order, _Floats):
-        # NaN has the place after the last place.
-        if place > order.high + 1:
+        # NaN has the ordinal after the last ordinal.
+        if ordinal > order.high + 1:
             return Constant(op in ("<", "<="), column)
         below: Op = "<" if op in ("<", "<=") else ">="
-        if op in ("<=", ">") and order.low < place <= order.high + 1:
-            return Compare(column, op, order.scalar(place - 1))
-        return Compare(column, below, order.scalar(place))
-    if place <= order.low or place > order.high:
-        return Constant((op in ("<", "<=")) == (place > order.high), column)
+        if op in ("<=", ">") and order.low < ordinal <= order.high + 1:
+            return Compare(column, op, order.scalar(ordinal - 1))
+        return Compare(column, below, order.scalar(ordinal))
+    if ordinal <= order.low or ordinal > order.high:
+        return Constant((op in ("<", "<=")) == (ordinal > order.high), column)
     if op in ("<=", ">"):
-        return Compare(column, op, order.scalar(place - 1))
-    return Compare(column, op, order.scalar(place))
+        return Compare(column, op, order.scalar(ordinal - 1))
+    return Compare(column, op, order.scalar(ordinal))
 
 
 def _equal(column: Column, order: Order, first: int, after: int) -> Predicate:

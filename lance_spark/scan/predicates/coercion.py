@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
-from lance_spark.scan.predicates.cast_bounds import bounded, order_of, places
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.cast_bounds import bounded, order_of, ordinals
 from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
 from lance_spark.scan.predicates.common_types import (
     NoCommonTypeError,
@@ -141,7 +142,7 @@ def _compare_integers(
     column: Column, shown: pa.DataType, op: Op, value: Decimal, settings: SqlSettings
 ) -> Predicate:
     """Return the comparison of integers with a decimal literal, which Spark rounds first."""
-    unsigned = pat.is_uint64(kind_of(column.field))
+    unsigned = pat.is_uint64(dtype_of(column.field))
     above = value > _INT64.stop - 1
     # Spark decides this while it plans, so that the result is the same for null.
     holds = above == (op in ("<", "<="))
@@ -255,7 +256,7 @@ def match(column: Column, how: str, text: Any) -> Predicate:
     InvalidInputError
         The column has another type, or the pattern is not valid.
     """
-    dtype = kind_of(column.field)
+    dtype = dtype_of(column.field)
     if text is None:
         return Constant(None)
     if is_text(dtype):
@@ -291,7 +292,7 @@ def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
     return Match(column, how, text)
 
 
-def kind_of(field: Field) -> pa.DataType:
+def dtype_of(field: Field) -> pa.DataType:
     """Return the type of a field's values, without dictionary and extension type."""
     dtype = field.arrow_field.type
     if isinstance(dtype, pa.BaseExtensionType):
@@ -336,7 +337,7 @@ def _compare_as(
 ) -> Predicate:
     value = _cast(column, shown, literal, common, settings)
     uncast = Column(column.path)
-    spark_type, order = type_of(uncast), order_of(_kernel_type(kind_of(column.field)))
+    spark_type, order = type_of(uncast), order_of(_kernel_type(dtype_of(column.field)))
     if order is None:
         scalar = _scalar_of_column(uncast, value)
         if scalar is not None:
@@ -359,7 +360,7 @@ def _in_parts(
 
     Several values of a column can be equal to a literal after the cast to the common type.
     """
-    uncast, dtype = Column(column.path), _kernel_type(kind_of(column.field))
+    uncast, dtype = Column(column.path), _kernel_type(dtype_of(column.field))
     valid = [literal for literal in literals if literal.value is not None]
     spark_type, order = type_of(uncast), order_of(dtype)
     values: list[pa.Scalar] = []
@@ -372,7 +373,7 @@ def _in_parts(
             values += [] if scalar is None else [scalar]
             continue
         try:
-            first, after = places(order, spark_type, value, settings)
+            first, after = ordinals(order, spark_type, value, settings)
         except (ValueError, OverflowError) as error:
             raise _not_compared(column, literal, str(error)) from None
         if after == first + 1:
@@ -407,7 +408,7 @@ def _cast(
 
 def _scalar_of_column(column: Column, literal: Typed) -> pa.Scalar | None:
     """Return a string, bytes or bool in the column's type; None for bytes of another length."""
-    dtype = kind_of(column.field)
+    dtype = dtype_of(column.field)
     if pat.is_fixed_size_binary(dtype) and len(literal.value) != dtype.byte_width:
         return None
     try:
@@ -417,7 +418,7 @@ def _scalar_of_column(column: Column, literal: Typed) -> pa.Scalar | None:
 
 
 def _compare_columns_as(left: Column, op: Op, right: Column, common: pa.DataType) -> Predicate:
-    dtypes = kind_of(left.field), kind_of(right.field)
+    dtypes = dtype_of(left.field), dtype_of(right.field)
     if dtypes[0].equals(dtypes[1]) and shown_type(dtypes[0]) == common:
         return CompareColumns(Column(left.path), op, Column(right.path))
     cast_type = _cast_type([type_of(left), type_of(right)], dtypes, common)
@@ -482,7 +483,7 @@ def _not_compared(column: Column, literal: Typed, reason: str) -> InvalidInputEr
     text = value if isinstance(value, str) and not is_text(literal.dtype) else repr(value)
     text = text if len(text) <= 100 else f"{text[:100]}..."
     return InvalidInputError(
-        f"filter on {str(column)!r}: {kind_of(column.field)} is not compared with {text}: {reason}"
+        f"filter on {str(column)!r}: {dtype_of(column.field)} is not compared with {text}: {reason}"
     )
 
 

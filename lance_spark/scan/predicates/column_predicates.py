@@ -160,8 +160,8 @@ class Match(Predicate):
         array = self.column.values(batch)
         if pat.is_fixed_size_binary(array.type):
             array = array.cast(pa.binary())
-        met = text_matches(array, self.how, self.text)
-        return pc.invert(met) if self.inverted else met
+        matches = text_matches(array, self.how, self.text)
+        return pc.invert(matches) if self.inverted else matches
 
     def columns(self) -> Iterator[Column]:
         yield self.column

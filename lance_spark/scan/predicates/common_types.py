@@ -97,9 +97,11 @@ def list_type(
     """
     dtypes = list(types)
     if not settings.ansi:
-        others = {dtype for dtype in dtypes if not (pat.is_null(dtype) or is_text(dtype))}
-        if others and any(map(is_text, dtypes)):
-            if strings and not any(is_bytes(dtype) or pat.is_boolean(dtype) for dtype in others):
+        other_dtypes = {dtype for dtype in dtypes if not (pat.is_null(dtype) or is_text(dtype))}
+        if other_dtypes and any(map(is_text, dtypes)):
+            if strings and not any(
+                is_bytes(dtype) or pat.is_boolean(dtype) for dtype in other_dtypes
+            ):
                 return pa.string()
             raise NoCommonTypeError(
                 "without ANSI mode Spark compares strings and other types in IN as strings, "

@@ -68,16 +68,16 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
 
     if pat.is_fixed_size_binary(left.type):
         left, right = left.cast(pa.binary()), right.cast(pa.binary())
-    met = pc.call_function(KERNELS[op], [left, right])
+    result = pc.call_function(KERNELS[op], [left, right])
     if not pat.is_floating(left.type):
-        return met
+        return result
     if isinstance(right, pa.Scalar) and not is_nan(right):
         # NaN is greater than a number, and not equal to it.
-        return pc.or_(met, pc.is_nan(left)) if op in (">", ">=") else met
+        return pc.or_(result, pc.is_nan(left)) if op in (">", ">=") else result
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     if op in ("==", "!="):
-        both = pc.and_(left_nan, right_nan)
-        return pc.or_(met, both) if op == "==" else pc.and_(met, pc.invert(both))
+        both_nan = pc.and_(left_nan, right_nan)
+        return pc.or_(result, both_nan) if op == "==" else pc.and_(result, pc.invert(both_nan))
     if op in (">", "<="):
         greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
         return greater if op == ">" else pc.invert(greater)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import flags_of
 from lance_spark.file.open import DataFileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 
 #: Returns the rows for which a comparison ``(field, op, value)`` can hold, in order; None if
 #: unknown.
@@ -37,7 +37,7 @@ class Condition(Protocol):
 
 def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Return which rows of a batch meet all conditions."""
-    met: npt.NDArray[np.bool_] | None = None
+    matches: npt.NDArray[np.bool_] | None = None
     for condition in conditions:
         holds = condition.holds(batch)
         if not holds.true_count:
@@ -45,8 +45,8 @@ def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDAr
         # Several times as fast as `to_numpy`.
         bits = np.frombuffer(holds.buffers()[1], np.uint8)
         flags = flags_of(bits, holds.offset, len(holds))
-        met = flags if met is None else met & flags
-    return np.ones(batch.num_rows, np.bool_) if met is None else met
+        matches = flags if matches is None else matches & flags
+    return np.ones(batch.num_rows, np.bool_) if matches is None else matches
 
 
 def top_fields(conditions: Iterable[Condition]) -> list[Field]:

@@ -180,12 +180,12 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
             raise FailedCastError("write it as 2024-01-31 12:30:15")
         return times.parse_micros(text, dtype.tz is not None, settings.time_zone)
     if pat.is_integer(dtype):
-        whole = _WHOLE.fullmatch(text)
-        if whole is None or (settings.ansi and whole[2]):
+        integer = _WHOLE.fullmatch(text)
+        if integer is None or (settings.ansi and integer[2]):
             if not settings.ansi and _POINT_ONLY.fullmatch(text):
                 raise CastError("")
             raise FailedCastError("it is not an integer")
-        return _to_number(Decimal(whole[1]), dtype)
+        return _to_number(Decimal(integer[1]), dtype)
     if named := _NAMED.fullmatch(text):
         if not pat.is_floating(dtype) or (named[1] and named[2].lower() == "nan"):
             raise FailedCastError("it is not a number")

@@ -26,9 +26,13 @@ def to_float32(number: Decimal | Fraction | int | float) -> float:
         guess = np.float32(float(exact))
     if np.isinf(guess):
         guess = np.copysign(np.finfo(np.float32).max, guess)
-    near = [guess, np.nextafter(guess, np.float32("-inf")), np.nextafter(guess, np.float32("inf"))]
+    candidates = [
+        guess,
+        np.nextafter(guess, np.float32("-inf")),
+        np.nextafter(guess, np.float32("inf")),
+    ]
     best = min(
-        (value for value in near if np.isfinite(value)),
+        (value for value in candidates if np.isfinite(value)),
         key=lambda value: (abs(Fraction(float(value)) - exact), int(value.view(np.uint32)) & 1),
     )
     if best == 0 and isinstance(number, Decimal) and number.is_signed():
@@ -48,8 +52,8 @@ def to_float64(number: Decimal | Fraction | int) -> float:
 def half_up(number: Fraction, scale: int) -> int:
     """Return a number in units of 10 ** -scale, halves rounded away from zero."""
     units = abs(number) * Fraction(10) ** scale
-    whole = (2 * units.numerator + units.denominator) // (2 * units.denominator)
-    return whole if number >= 0 else -whole
+    rounded = (2 * units.numerator + units.denominator) // (2 * units.denominator)
+    return rounded if number >= 0 else -rounded
 
 
 def decimal_of(units: int, scale: int) -> Decimal:

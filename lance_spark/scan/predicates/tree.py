@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import EvaluationError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.comparison import column_at, widened
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.pruning.ranges import in_all, in_any
@@ -144,11 +144,11 @@ class And(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        met = self.parts[0].evaluate(batch)
+        result = self.parts[0].evaluate(batch)
         for part in self.parts[1:]:
             # Spark does not evaluate the next part for rows that are false already.
-            met = pc.and_kleene(met, evaluated_where(part.evaluate, batch, met, null=True))
-        return met
+            result = pc.and_kleene(result, evaluated_where(part.evaluate, batch, result, null=True))
+        return result
 
     def columns(self) -> Iterator[Column]:
         for part in self.parts:
@@ -170,12 +170,12 @@ class Or(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        met = self.parts[0].evaluate(batch)
+        result = self.parts[0].evaluate(batch)
         for part in self.parts[1:]:
             # Spark does not evaluate the next part for rows that are true already.
-            needed = pc.invert(met)
-            met = pc.or_kleene(met, evaluated_where(part.evaluate, batch, needed, null=True))
-        return met
+            needed = pc.invert(result)
+            result = pc.or_kleene(result, evaluated_where(part.evaluate, batch, needed, null=True))
+        return result
 
     def columns(self) -> Iterator[Column]:
         for part in self.parts:
@@ -204,10 +204,10 @@ class SameTruth(Predicate):
 
         left, right = self.left.evaluate(batch), self.right.evaluate(batch)
         both_null = pc.and_(left.is_null(), right.is_null())
-        same = pc.if_else(
+        equal = pc.if_else(
             pc.and_(left.is_valid(), right.is_valid()), pc.equal(left, right), both_null
         )
-        return pc.invert(same) if self.inverted else same
+        return pc.invert(equal) if self.inverted else equal
 
     def columns(self) -> Iterator[Column]:
         yield from self.left.columns()
@@ -218,7 +218,7 @@ class SameTruth(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Predicate):
+class IsTrue(Predicate):
     """Whether a predicate is true; if `inverted`, whether it is false or null. Never null."""
 
     part: Predicate
@@ -227,14 +227,14 @@ class Known(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        met = self.part.evaluate(batch).fill_null(False)
-        return pc.invert(met) if self.inverted else met
+        result = self.part.evaluate(batch).fill_null(False)
+        return pc.invert(result) if self.inverted else result
 
     def columns(self) -> Iterator[Column]:
         yield from self.part.columns()
 
-    def negated(self) -> Known:
-        return Known(self.part, not self.inverted)
+    def negated(self) -> IsTrue:
+        return IsTrue(self.part, not self.inverted)
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
         return None if self.inverted else self.part.candidates(statistics)

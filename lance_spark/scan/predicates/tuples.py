@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.comparison import KERNELS, column_at
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.literals import to_array, to_scalar
@@ -73,8 +74,8 @@ class Comparison:
 
         array, value = _comparable(array), _comparable(self.value)
         if self.op in ("in", "not in"):
-            met = pc.is_in(array, value_set=value)
-            return met if self.op == "in" else pc.and_(pc.invert(met), array.is_valid())
+            result = pc.is_in(array, value_set=value)
+            return result if self.op == "in" else pc.and_(pc.invert(result), array.is_valid())
         return pc.call_function(KERNELS[self.op], [array, value]).fill_null(False)
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
@@ -157,7 +158,7 @@ def _is_between_floats(value: Any, dtype: pa.DataType) -> bool:
     """Return whether a value is an integer that no float of a type equals."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
-    first, after = _order_of_floats(dtype).places(value)
+    first, after = _order_of_floats(dtype).ordinals(value)
     return first == after
 
 
@@ -168,7 +169,7 @@ def _between_floats(path: tuple[Field, ...], op: str, value: int, dtype: pa.Data
     if op == "!=":
         return Comparison(path, "is_not_null", None)
     order = _order_of_floats(dtype)
-    first, _ = order.places(value)
+    first, _ = order.ordinals(value)
     # An integer always has a float below and above, because infinities are floats.
     if op in ("<", "<="):
         return Comparison(path, "<=", order.scalar(first - 1))

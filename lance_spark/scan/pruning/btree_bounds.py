@@ -155,10 +155,10 @@ def _bounds(
         start = int(first[index])
         (array,) = data.read([values], range(start, start + int(rows[index])))
         arrays.append(array)
-    result = min_max(pa.chunked_array(arrays, dtype))
-    if result is None:
+    bounds = min_max(pa.chunked_array(arrays, dtype))
+    if bounds is None:
         return None
-    return BTreeBounds(data.num_rows, int(nulls.sum()), *result)
+    return BTreeBounds(data.num_rows, int(nulls.sum()), *bounds)
 
 
 def _is_negative_nan(values: pa.Array) -> npt.NDArray[np.bool_]:

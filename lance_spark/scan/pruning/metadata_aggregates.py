@@ -28,7 +28,8 @@ import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.file.schema.schema import Field, Schema, alone
+from lance_spark.file.schema.field import Field, reduced_to_path
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.pruning import zone_maps
@@ -184,7 +185,7 @@ class _ColumnStatistics:
         used = np.zeros(0, np.bool_)
         if zones is not None:
             fragment_of = of_trees.fragments_of(zones)
-            used = zones.known & np.isin(fragment_of, list(unknown))
+            used = zones.has_bounds & np.isin(fragment_of, list(unknown))
             unknown -= set(fragment_of[used].tolist())
         if not all(_is_all_null(fragments[index], path) for index in unknown):
             return None
@@ -260,7 +261,7 @@ class _ZoneReader:
         self._fragments = fragments
         self._column = column
         self._depth = len(column.path) - 1
-        self._schema = Schema((alone(column.path),))
+        self._schema = Schema((reduced_to_path(column.path),))
         self._readers: dict[int, FragmentReader] = {}
         self._results: dict[int, MinMax] = {}
 
@@ -306,9 +307,9 @@ class _ZoneReader:
             for _ in range(self._depth):
                 # `flatten` makes the children of a null struct null.
                 (array,) = array.flatten()
-            result = min_max(pa.chunked_array([array]))
-            assert result is not None
-            ends += result
+            bounds = min_max(pa.chunked_array([array]))
+            assert bounds is not None
+            ends += bounds
         return _min_max_of(ends, self._column.dtype)
 
 

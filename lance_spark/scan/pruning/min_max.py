@@ -40,12 +40,12 @@ def min_max(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar] | None:
     if not is_ordered(dtype):
         return None
     # The kernel skips NaN if there are other values.
-    result = pc.min_max(values)
-    low, high = result["min"], result["max"]
+    bounds = pc.min_max(values)
+    low, high = bounds["min"], bounds["max"]
     if pat.is_floating(dtype) and pc.any(pc.is_nan(values)).as_py():
         high = pa.scalar(math.nan, dtype)
-        rest = values.filter(pc.invert(pc.is_nan(values)))
-        low = pc.min_max(rest)["min"]
+        numbers = values.filter(pc.invert(pc.is_nan(values)))
+        low = pc.min_max(numbers)["min"]
         if not low.is_valid:
             low = high
     return low, high

@@ -22,7 +22,7 @@ from lance_spark.encoding.meta import PageMeta
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, alone
+from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.proto import encodings_v2_1_pb2, encodings_v2_3_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.pruning.zone_maps import is_overlaid
@@ -64,7 +64,7 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
         return 0, task
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
     all_valid: dict[int, bool] = {}
-    count, rest = 0, []
+    count, remaining = 0, []
     for piece in task.slices:
         fragment = piece.fragment
         if fragment.id not in all_valid:
@@ -76,8 +76,8 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
         if all_valid[fragment.id]:
             count += _live_rows(paths, piece)
         else:
-            rest.append(piece)
-    return count, replace(task, slices=tuple(rest))
+            remaining.append(piece)
+    return count, replace(task, slices=tuple(remaining))
 
 
 def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...]) -> bool:
@@ -96,7 +96,7 @@ def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...])
     """
     if is_overlaid(fragment, {node.id for field in path for node in field.walk()}):
         return False
-    parts = locate(alone(path), files_of(fragment))
+    parts = locate(reduced_to_path(path), files_of(fragment))
     if len(parts) != 1:
         return False
     file = fragment.files[parts[0].file]

@@ -46,9 +46,9 @@ def in_all(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
 
 def in_any(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
     """Return the rows that are in any of several lists; None if one of them is unknown."""
-    known: list[Sequence[range]] = []
+    range_lists: list[Sequence[range]] = []
     for rows in lists:
         if rows is None:
             return None
-        known.append(rows)
-    return union(known)
+        range_lists.append(rows)
+    return union(range_lists)

@@ -46,7 +46,7 @@ from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.rows import RowNumbers, runs_of
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.pruning.index_cache import all_rows, cached
@@ -79,7 +79,7 @@ class Zones:
     ----------
     bounds : int64 array
         First row of each zone, and the number of all rows.
-    known : bool array
+    has_bounds : bool array
         Whether the zone has statistics.
     minimum, maximum : pa.Array
         Of the column's type. Null if unknown.
@@ -93,7 +93,7 @@ class Zones:
     """
 
     bounds: RowNumbers
-    known: _Flags
+    has_bounds: _Flags
     minimum: pa.Array
     maximum: pa.Array
     comparable: _Flags
@@ -107,7 +107,7 @@ class Zones:
         possible = self._possible(op, value)
         if possible is None:
             return None
-        return runs_of(self.bounds, possible | ~self.known)
+        return runs_of(self.bounds, possible | ~self.has_bounds)
 
     def _possible(self, op: str, value: Any) -> _Flags | None:
         import pyarrow.compute as pc
@@ -121,7 +121,7 @@ class Zones:
         if scalar is None or not scalar.is_valid or scalar.type != dtype:
             return None
         low, high = self.minimum, self.maximum
-        possible = np.ones(len(self.known), np.bool_)
+        possible = np.ones(len(self.has_bounds), np.bool_)
         if op in ("==", "<", "<="):
             possible &= _flags((pc.less if op == "<" else pc.less_equal)(low, scalar))
         if op in ("==", ">", ">="):
@@ -129,8 +129,8 @@ class Zones:
         if op == "!=":
             if is_variable(dtype):
                 return None
-            same = pc.and_(pc.equal(low, scalar), pc.equal(high, scalar))
-            possible = ~_flags(same, unknown=False)
+            all_equal = pc.and_(pc.equal(low, scalar), pc.equal(high, scalar))
+            possible = ~_flags(all_equal, unknown=False)
         elif op not in ("==", "<", "<=", ">", ">="):
             return None
         possible &= self.comparable
@@ -260,16 +260,16 @@ def narrowed(
     current: list[FragmentSlice] = []
     size = 0
     for group in groups:
-        kept = [
+        remaining = [
             piece._replace(start=part.start, stop=part.stop)
             for piece in group
             for part in intersection([range(piece.start, piece.stop)], rows[piece.fragment.id])
         ]
-        count = sum(piece.num_rows for piece in kept)
+        count = sum(piece.num_rows for piece in remaining)
         if current and size + count > target_rows:
             result.append(tuple(current))
             current, size = [], 0
-        current += kept
+        current += remaining
         size += count
     if current:
         result.append(tuple(current))
@@ -304,15 +304,15 @@ class _ZoneReader:
             bitmap = indexes.fragment_bitmap(segment)
             # A bitmap of few bytes can have millions of ids, most of which no fragment has.
             named = BitMap() if bitmap is None else bitmap & self._fragment_ids
-            wanted = {
+            positions = {
                 self._index_of[fragment_id]
                 for fragment_id in named
                 if not is_overlaid(self._fragments[self._index_of[fragment_id]], self._field_ids)
             } - covered
-            table = self._read(segment) if wanted else None
+            table = self._read(segment) if positions else None
             if table is None:
                 continue
-            table = self._usable(table, wanted)
+            table = self._usable(table, positions)
             covered |= set(table["fragment_index"].to_numpy().tolist())
             tables.append(table)
         if not covered:
@@ -328,7 +328,7 @@ class _ZoneReader:
             return None
         return table
 
-    def _usable(self, table: pa.Table, wanted: set[int]) -> pa.Table:
+    def _usable(self, table: pa.Table, positions: set[int]) -> pa.Table:
         """Return the zones of wanted fragments that have all their live rows in zones.
 
         The zones are in the table's order. The column `fragment_index` is added.
@@ -338,7 +338,7 @@ class _ZoneReader:
         start = table["zone_start"].to_numpy().astype(np.int64)
         stop = start + table["zone_length"].to_numpy().astype(np.int64)
         order = np.lexsort([start, fragment])
-        order = order[np.isin(fragment[order], list(wanted))]
+        order = order[np.isin(fragment[order], list(positions))]
         order = order[self._has_all_live(fragment[order], start[order], stop[order])]
         return table.take(pa.array(order)).append_column(
             "fragment_index", pa.array(fragment[order])
@@ -391,22 +391,24 @@ class _ZoneReader:
         heads = np.flatnonzero(np.diff(fragment, prepend=-1))
         first[heads] = self._starts[fragment[heads]]
         # Each fragment without statistics becomes a zone.
-        others = np.array(sorted(set(range(len(self._fragments))) - covered), np.int64)
-        first = np.concatenate([first, self._starts[others]])
+        uncovered = np.array(sorted(set(range(len(self._fragments))) - covered), np.int64)
+        first = np.concatenate([first, self._starts[uncovered]])
         order = np.argsort(first, kind="stable")
         count = len(table)
         columns = {
-            name: pa.concat_arrays([*table[name].chunks, pa.nulls(len(others), table[name].type)])
+            name: pa.concat_arrays(
+                [*table[name].chunks, pa.nulls(len(uncovered), table[name].type)]
+            )
             for name in _COLUMNS
         }
         numbers = {
-            name: np.concatenate([table[name].to_numpy(), np.zeros(len(others))]).astype(np.int64)[
-                order
-            ]
+            name: np.concatenate([table[name].to_numpy(), np.zeros(len(uncovered))]).astype(
+                np.int64
+            )[order]
             for name in ("null_count", "nan_count", "zone_length")
         }
         nulls, nans, length = (numbers[name] for name in ("null_count", "nan_count", "zone_length"))
-        counted = np.concatenate([table["counted"].to_numpy(), np.zeros(len(others), np.bool_)])
+        counted = np.concatenate([table["counted"].to_numpy(), np.zeros(len(uncovered), np.bool_)])
         low, high = (_bound(columns[name]).take(pa.array(order)) for name in ("min", "max"))
         return Zones(
             np.append(first[order], self._starts[-1]),

@@ -209,7 +209,7 @@ class _TreeParser:
             raise refused("a filter is malformed", tree)
         column = self._column(args[0])
         items = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
-        dtype = coercion.kind_of(column.field)
+        dtype = coercion.dtype_of(column.field)
         literals = [item for item in items if isinstance(item, Typed) and item.dtype.equals(dtype)]
         if len(literals) == len(items):
             # Without coercion of each item: lists of thousands of values are common.
@@ -219,7 +219,7 @@ class _TreeParser:
 
     def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         column = self._column(_one(tree, args))
-        if not pat.is_floating(coercion.kind_of(column.field)):
+        if not pat.is_floating(coercion.dtype_of(column.field)):
             raise refused("is_nan is only for floating-point numbers", tree)
         return IsNan(column)
 

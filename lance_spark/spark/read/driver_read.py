@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_spark.errors import LanceError
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 

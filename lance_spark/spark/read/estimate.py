@@ -20,7 +20,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.row_size import INFLATION
 from lance_spark.table.fragments.fragment import Fragment
 

@@ -235,7 +235,7 @@ class Scan:
         with naming(display(self.task.uri)):
             if residual is None:
                 convert = BatchConverter(self.task.schema, output, reading=True)
-                for batch in self.task.batches(self.metrics, ahead=self.ahead):
+                for batch in self.task.batches(self.metrics, prefetch=self.ahead):
                     yield from convert(batch) if len(output) else (batch.select([]),)
                 return
             converted = batch_schema(residual.schema)

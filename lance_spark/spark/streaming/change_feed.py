@@ -172,7 +172,7 @@ def tasks_of(
     options: ReadOptions,
     schema: StructType,
     *,
-    same_life: bool = True,
+    same_field_ids: bool = True,
 ) -> list[ChangeTask]:
     """Split changes into tasks that return the columns of a Spark schema.
 
@@ -184,7 +184,7 @@ def tasks_of(
         Manifest of the last version, or of a later one.
     options : ReadOptions
     schema : StructType
-    same_life : bool
+    same_field_ids : bool
         Whether field ids mean the same columns in all versions; see `plan_changes`.
 
     Raises
@@ -212,7 +212,7 @@ def tasks_of(
         columns,
         options.storage_options,
         target_rows=options.target_rows or TARGET_ROWS,
-        same_life=same_life,
+        same_field_ids=same_field_ids,
     )
 
 

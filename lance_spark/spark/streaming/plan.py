@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lance_spark.change_feed.diff import (
-    NO_ROWS,
+    NO_ROW_CHANGES,
     ChangedRows,
     VersionChanges,
     changes_between,
 )
-from lance_spark.change_feed.tasks import starts_life
+from lance_spark.change_feed.tasks import resets_field_ids
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
 from lance_spark.spark.streaming.offsets import Position, seen
 from lance_spark.table.commit.transaction import read_transaction
@@ -41,7 +41,7 @@ from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.update import Update, UpdateMode
 
 #: Operations without new rows: they remove only rows that the stream has already returned.
-_NOTHING_NEW = NO_ROWS | {"delete"}
+_NOTHING_NEW = NO_ROW_CHANGES | {"delete"}
 #: Bounds of the cache: manifests, and fragments in all of them.
 _KEPT_PARTS = 64
 _KEPT_FRAGMENTS = 200_000
@@ -203,7 +203,7 @@ class StreamPlan:
         """Drop cached manifests before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
 
-    def same_life(self, version: int, newest: int) -> bool:
+    def same_field_ids(self, version: int, newest: int) -> bool:
         """Return whether field ids mean the same columns in two versions.
 
         That is false after an overwrite or a restore in between, or if versions were removed.
@@ -215,9 +215,9 @@ class StreamPlan:
                 except VersionNotFoundError:
                     return False
                 self._operations[number] = (
-                    None if transaction is None else transaction.operation.kind
+                    None if transaction is None else transaction.operation.name
                 )
-            if starts_life(self._operations[number]):
+            if resets_field_ids(self._operations[number]):
                 return False
         return True
 
@@ -284,7 +284,7 @@ class StreamPlan:
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
         operation = None if transaction is None else transaction.operation
-        kind = "" if operation is None else operation.kind
+        kind = "" if operation is None else operation.name
         # The first version of a branch has no new rows.
         if kind in _NOTHING_NEW or (kind == "clone" and manifest.branch is not None):
             return Part(manifest)
@@ -383,7 +383,7 @@ def _share(changed: ChangedRows) -> int:
 def _only_adds(operation: Operation | None) -> bool:
     if isinstance(operation, Update):
         return not operation.touched_fragments
-    return operation is not None and operation.kind == "merge"
+    return operation is not None and operation.name == "merge"
 
 
 def _only_deletes(operation: Operation | None) -> bool:

@@ -265,9 +265,14 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name not in existing and name not in META_FIELDS for name in self.spark_schema.names
         ):
             manifest = last
-        same_life = plan.same_life(last.version, manifest.version)
+        same_field_ids = plan.same_field_ids(last.version, manifest.version)
         return tasks_of(
-            plan.table, changes, manifest, self.options, self.spark_schema, same_life=same_life
+            plan.table,
+            changes,
+            manifest,
+            self.options,
+            self.spark_schema,
+            same_field_ids=same_field_ids,
         )
 
     def _scans(self, part: Part, newest: Manifest) -> Sequence[ScanTask | ChangeTask]:

@@ -42,7 +42,7 @@ from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
-from lance_spark.table.commit.write_commit import commit_again
+from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         job = self._planned().job if first is None else first.job
         properties = with_message(None, self.options.commit_message)
         try:
-            commit_again(job, fragments, properties, once)
+            commit_on_newest(job, fragments, properties, once)
         except AlreadyCommittedError:
             # The files of these messages have been deleted.
             return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.jobs.job import parallelism

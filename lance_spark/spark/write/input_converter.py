@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from lance_spark.errors import SchemaMismatchError
-from lance_spark.file.blobs.fields import given_as
+from lance_spark.file.blobs.fields import with_blobs_as_in
 from lance_spark.file.offsets import with_offsets
 from lance_spark.spark.types.convert import BatchConverter
 
@@ -60,7 +60,7 @@ class InputConverter:
             )
             wanted = set(self._names)
             target = pa.schema([item for item in self._target if item.name in wanted])
-            target = given_as(target, self._source)
+            target = with_blobs_as_in(target, self._source)
             self._convert = BatchConverter(self._source, target, reading=False)
         columns = [with_offsets(column) for column in batch.columns]
         yield from self._convert(pa.RecordBatch.from_arrays(columns, schema=self._source))

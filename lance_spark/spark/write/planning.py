@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_spark.errors import SchemaMismatchError, naming
-from lance_spark.file.blobs.fields import given_as
+from lance_spark.file.blobs.fields import with_blobs_as_in
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
@@ -79,7 +79,11 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
     from lance_spark.table.commit.write_plan import begin_write
 
     return begin_write(
-        options.path, columns.made, mode=mode, fit=columns.fit, **_arguments(options)
+        options.path,
+        columns.made,
+        mode=mode,
+        choose_schema=columns.choose_schema,
+        **_arguments(options),
     )
 
 
@@ -130,7 +134,8 @@ class _Columns:
     names : list of str
         For each column of the DataFrame, the table's column that it is written to.
     table : Schema or None
-        Columns of the table that data is appended to; None before `fit`, and for a new table.
+        Columns of the table that data is appended to; None before `choose_schema`, and for a new
+        table.
     """
 
     def __init__(self, made: pa.Schema, display: str) -> None:
@@ -139,7 +144,7 @@ class _Columns:
         self.table: Schema | None = None
         self._display = display
 
-    def fit(self, base: Manifest, data: Schema, name: str) -> Schema:
+    def choose_schema(self, base: Manifest, data: Schema, name: str) -> Schema:
         """Return the fields of the data files of an append; see `begin_write`."""
         from lance_spark.file.schema.schema import Schema
         from lance_spark.table.append_schema import filled_by
@@ -248,4 +253,4 @@ def check_types(
 
 def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
     source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
-    check_conversion(source, given_as(target, source), reading=False)
+    check_conversion(source, with_blobs_as_in(target, source), reading=False)

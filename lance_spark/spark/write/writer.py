@@ -126,10 +126,10 @@ class LanceWriter(DataSourceArrowWriter):
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
         from lance_spark.table.commit.transaction import with_message
-        from lance_spark.table.commit.write_commit import commit_again
+        from lance_spark.table.commit.write_commit import commit_on_newest
 
         with suppress(AlreadyCommittedError):
-            commit_again(
+            commit_on_newest(
                 self.job_for(messages),
                 _fragments(messages),
                 with_message(None, self.commit_message),

@@ -70,11 +70,11 @@ def check(
     if not is_probed(scheme, fs):
         return
     server = endpoint_of(scheme, fs)
-    place = (scheme, server or "", uri.partition("://")[2].partition("/")[0])
+    bucket = (scheme, server or "", uri.partition("://")[2].partition("/")[0])
     with _lock:
-        honours = _honours.get(place)
+        honours = _honours.get(bucket)
         if honours is None:
-            honours = _honours[place] = _try(name, put, put_bare, delete)
+            honours = _honours[bucket] = _try(name, put, put_bare, delete)
     if not honours:
         where = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(

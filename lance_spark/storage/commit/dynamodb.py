@@ -228,7 +228,7 @@ class _Connection:
     """A client of DynamoDB for one table, shared by all stores of a process with equal settings."""
 
     _lock = threading.Lock()
-    _known: ClassVar[dict[tuple[Any, ...], _Connection]] = {}
+    _by_settings: ClassVar[dict[tuple[Any, ...], _Connection]] = {}
 
     def __init__(self, table: str, client: Any) -> None:
         self._table = table
@@ -240,9 +240,9 @@ class _Connection:
         settings = _settings(options)
         key = (os.getpid(), table, *sorted(settings.items()))
         with cls._lock:
-            connection = cls._known.get(key)
+            connection = cls._by_settings.get(key)
             if connection is None:
-                connection = cls._known[key] = cls(table, _client(settings))
+                connection = cls._by_settings[key] = cls(table, _client(settings))
             return connection
 
     @property
@@ -258,11 +258,13 @@ class _Connection:
         """
         if self._checked:
             return
-        found = self.client.describe_table(TableName=self._table)["Table"]
-        types = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
+        description = self.client.describe_table(TableName=self._table)["Table"]
+        types = {
+            a["AttributeName"]: a["AttributeType"] for a in description["AttributeDefinitions"]
+        }
         keys = {
             key["KeyType"]: (key["AttributeName"], types.get(key["AttributeName"]))
-            for key in found["KeySchema"]
+            for key in description["KeySchema"]
         }
         if keys != _KEYS:
             raise StorageError(
@@ -276,7 +278,7 @@ class _Connection:
 def _after_fork() -> None:
     # Another thread of the parent may have held the lock; its sockets are the parent's.
     _Connection._lock = threading.Lock()
-    _Connection._known = {}
+    _Connection._by_settings = {}
 
 
 if hasattr(os, "register_at_fork"):
@@ -339,4 +341,4 @@ def _is_number(text: object) -> bool:
 
 
 def _text(keys: Mapping[str, tuple[str, str | None]]) -> str:
-    return ", ".join(f"{kind} {name} ({of})" for kind, (name, of) in sorted(keys.items()))
+    return ", ".join(f"{key_type} {name} ({of})" for key_type, (name, of) in sorted(keys.items()))

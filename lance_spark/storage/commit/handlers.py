@@ -13,10 +13,12 @@ A half-written file is never visible under the final name.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import inspect
 import os
 import posixpath
+import sys
 import threading
 import uuid
 from collections.abc import Mapping
@@ -26,7 +28,6 @@ from typing import Any, Protocol
 
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
-from lance_spark.storage.commit.rename import rename_without_replace
 from lance_spark.storage.errors import scrub, translated
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.retry import Retries, seen_whole
@@ -39,6 +40,12 @@ _NO_HARD_LINKS = {
     errno.EMLINK,
     errno.EACCES,
 }
+
+
+# Constants of system calls that Python does not offer.
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCL = 4
 
 
 class CommitHandler(Protocol):
@@ -227,8 +234,8 @@ class FolderRename:
                 return bool(self._fs.cat_file(path) == data)
         except OSError as error:
             # That nobody may look is no refusal of the rename.
-            told = scrub(f"{failure}; {error}", self._secrets)
-            raise StorageError(f"{posixpath.basename(path)}: {told}") from OSError(told)
+            message = scrub(f"{failure}; {error}", self._secrets)
+            raise StorageError(f"{posixpath.basename(path)}: {message}") from OSError(message)
         raise failure
 
     def _is_there(self, path: str) -> bool:
@@ -282,3 +289,33 @@ def handler_for(
         "safe; tables there can be read only, unless the storage option commit_lock names a lock "
         "that all writers use"
     )
+
+
+def rename_without_replace(source: str, target: str) -> bool:
+    """Move `source` to `target` atomically; return False and change nothing if `target` exists.
+
+    Raises
+    ------
+    OSError
+        Errno ENOSYS, EINVAL or ENOTSUP: the kernel or file system does not have this call.
+    """
+    if os.name == "nt":
+        try:
+            os.rename(source, target)
+        except FileExistsError:
+            return False
+        return True
+    old, new = os.fsencode(source), os.fsencode(target)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "darwin" and hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(old, new, _RENAME_EXCL)
+    elif hasattr(libc, "renameat2"):
+        failed = libc.renameat2(_AT_FDCWD, old, _AT_FDCWD, new, _RENAME_NOREPLACE)
+    else:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), target)
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code == errno.EEXIST:
+        return False
+    raise OSError(code, os.strerror(code), target)

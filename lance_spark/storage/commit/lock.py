@@ -52,13 +52,13 @@ def load(named: object) -> CommitLock:
     InvalidOptionError
         The lock cannot be imported, or is not callable.
     """
-    made = import_object(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
-    if not callable(made):
+    lock_object = import_object(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
+    if not callable(lock_object):
         raise InvalidOptionError(
-            f"{COMMIT_LOCK}: {type(made).__name__} is not callable; give a function that takes the "
-            "version and returns a context manager"
+            f"{COMMIT_LOCK}: {type(lock_object).__name__} is not callable; give a function that "
+            "takes the version and returns a context manager"
         )
-    lock: CommitLock = made
+    lock: CommitLock = lock_object
     return lock
 
 
@@ -109,9 +109,9 @@ class LockedPut:
                 lease.__exit__(type(error), error, error.__traceback__)
             raise
         if not created:
-            taken = CommitConflictError(f"{name} exists already", retryable=True)
+            conflict = CommitConflictError(f"{name} exists already", retryable=True)
             with suppress(Exception):
-                lease.__exit__(type(taken), taken, None)
+                lease.__exit__(type(conflict), conflict, None)
             return False
         try:
             lease.__exit__(None, None, None)

@@ -104,13 +104,13 @@ def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
     InvalidOptionError
         The object cannot be imported, or is not a manifest store.
     """
-    made = import_object(OPTION, named, "opened")(options) if isinstance(named, str) else named
-    if not isinstance(made, ManifestStore):
+    store = import_object(OPTION, named, "opened")(options) if isinstance(named, str) else named
+    if not isinstance(store, ManifestStore):
         raise InvalidOptionError(
-            f"{OPTION}: {type(made).__name__} is not a ManifestStore; derive it from "
+            f"{OPTION}: {type(store).__name__} is not a ManifestStore; derive it from "
             "lance_spark.storage.commit.manifest_store.ManifestStore"
         )
-    return made
+    return store
 
 
 def with_store(

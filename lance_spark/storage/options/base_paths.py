@@ -58,13 +58,13 @@ def check_base_params(options: Mapping[str, Any], paths: Collection[str], table:
     InvalidOptionError
         An entry of `base_store_params` is about another path, or `base_store_params` is malformed.
     """
-    known = [parse_uri(path) for path in paths]
+    locations = [parse_uri(path) for path in paths]
     for key in _params(options):
-        if not any(_is_same(key, one.uri) for one in known):
+        if not any(_is_same(key, location.uri) for location in locations):
             raise InvalidOptionError(
                 f"{table}: {BASE_STORE_PARAMS}: the table has no base path {_display(key)}; its "
                 "base paths are "
-                f"{', '.join(one.display for one in known) or 'none'}"
+                f"{', '.join(location.display for location in locations) or 'none'}"
             )
 
 
@@ -102,9 +102,9 @@ def options_of_base(
     InvalidOptionError
         `base_store_params` is not a mapping from paths to mappings.
     """
-    wanted = parse_uri(path).uri
+    base_uri = parse_uri(path).uri
     for key, settings in _params(options).items():
-        if _is_same(key, wanted):
+        if _is_same(key, base_uri):
             return dict(settings)
     settings_of_base = {}
     if inherits:
@@ -118,9 +118,9 @@ def options_of_base(
     return settings_of_base
 
 
-def _is_same(key: str, wanted: str) -> bool:
+def _is_same(key: str, uri: str) -> bool:
     try:
-        return parse_uri(key).uri == wanted
+        return parse_uri(key).uri == uri
     except InvalidInputError:
         return False
 
@@ -130,19 +130,19 @@ def _params(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return _checked(options[names[0]]) if names else {}
 
 
-def _checked(given: object) -> dict[str, Mapping[str, Any]]:
-    if isinstance(given, str):
+def _checked(value: object) -> dict[str, Mapping[str, Any]]:
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except (ValueError, RecursionError):
-            given = None
+            value = None
     # The error shows no part of the value, which holds secrets.
-    if not isinstance(given, Mapping) or not all(
-        isinstance(path, str) and isinstance(settings, Mapping) for path, settings in given.items()
+    if not isinstance(value, Mapping) or not all(
+        isinstance(path, str) and isinstance(settings, Mapping) for path, settings in value.items()
     ):
         raise InvalidOptionError(
             f"storage option {BASE_STORE_PARAMS}: it must be a mapping from the path of each base "
             "path to its storage options, "
             'such as {"s3://bucket/folder": {"region": "eu-west-1"}}'
         )
-    return dict(given)
+    return dict(value)

@@ -164,7 +164,7 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
             continue
         elif setter is not None and isinstance(text, str):
             setter_values.append((setter, text))
-        elif setter is not setters.nothing:
+        elif setter is not setters.ignore:
             arguments[name] = value
     # Last, as they also set items of mappings that are given.
     for setter, text in setter_values:
@@ -173,13 +173,15 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def _setter_of(family: str | None, name: str) -> OptionSetter | None:
-    for kind, prefixes in _PREFIXES.items():
+    for setter_family, prefixes in _PREFIXES.items():
         for prefix in prefixes:
             setter = (
-                _TABLES[kind].get(name.removeprefix(prefix)) if name.startswith(prefix) else None
+                _TABLES[setter_family].get(name.removeprefix(prefix))
+                if name.startswith(prefix)
+                else None
             )
             if setter is not None:
-                return setter if kind == family else setters.nothing
+                return setter if setter_family == family else setters.ignore
     return _TABLES[family].get(name) if family is not None else None
 
 
@@ -277,11 +279,11 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
         )
     # The only way to tell adlfs of an endpoint without TLS, or with a path.
     base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
-    own = (
+    credentials = (
         f"AccountName={arguments['account_name']};AccountKey={arguments['account_key']}"
         if arguments.get("account_key")
         else f"SharedAccessSignature={str(arguments['sas_token']).removeprefix('?')}"
     )
     arguments["connection_string"] = (
-        f"DefaultEndpointsProtocol={parts.scheme};{own};BlobEndpoint={base};"
+        f"DefaultEndpointsProtocol={parts.scheme};{credentials};BlobEndpoint={base};"
     )

@@ -2,7 +2,7 @@
 
 There is one table for each kind of store. Names have no prefix (`aws_`, `azure_storage_`,
 `google_`) and are in lower case. A setter receives the arguments and the value. Special setters:
-`nothing` for what packages of fsspec do anyway, `from_environment` for what only the environment
+`ignore` for what packages of fsspec do anyway, `from_environment` for what only the environment
 can set, and `refused` for options that cannot be honoured, where silence would make a table less
 safe or less private.
 
@@ -69,7 +69,7 @@ def flag(name: str, *keys: str) -> OptionSetter:
     return set_item
 
 
-def nothing(target: dict[str, Any], value: str) -> None:
+def ignore(target: dict[str, Any], value: str) -> None:
     """Pass an option over: fsspec's packages do so anyway, or the URI says it."""
     del target, value
 
@@ -187,7 +187,7 @@ _CLIENT: dict[str, OptionSetter] = {
             "http2_max_frame_size",
             "pool_idle_timeout", "pool_max_idle_per_host", "randomize_addresses",
         ),
-        nothing,
+        ignore,
     ),
 }  # fmt: skip
 
@@ -202,17 +202,17 @@ S3: dict[str, OptionSetter] = {
     "endpoint": into("endpoint_url"),
     "endpoint_url": into("endpoint_url"),
     "endpoint_url_s3": into("endpoint_url"),
-    "bucket": nothing,
-    "bucket_name": nothing,
+    "bucket": ignore,
+    "bucket_name": ignore,
     "anon": flag("anon", "anon"),
     "skip_signature": flag("skip_signature", "anon"),
     "virtual_hosted_style_request": _virtual_hosted,
     "unsigned_payload": _unsigned,
-    "checksum_algorithm": nothing,
-    "s3_express": nothing,
-    "imdsv1_fallback": nothing,
-    "disable_tagging": nothing,
-    "copy_if_not_exists": nothing,
+    "checksum_algorithm": ignore,
+    "s3_express": ignore,
+    "imdsv1_fallback": ignore,
+    "disable_tagging": ignore,
+    "copy_if_not_exists": ignore,
     "conditional_put": refused("conditional_put", _CONDITIONAL_PUT, "etag"),
     "request_payer": flag("request_payer", "requester_pays"),
     "server_side_encryption": _encryption,
@@ -266,8 +266,8 @@ AZURE: dict[str, OptionSetter] = {
     "use_azure_cli": _azure_cli,
     "anon": flag("anon", "anon"),
     "skip_signature": flag("skip_signature", "anon"),
-    "container_name": nothing,
-    "disable_tagging": nothing,
+    "container_name": ignore,
+    "disable_tagging": ignore,
     **dict.fromkeys(
         ("msi_endpoint", "identity_endpoint"),
         from_environment("msi_endpoint", "IDENTITY_ENDPOINT, and the option anon to false"),
@@ -302,8 +302,8 @@ GOOGLE: dict[str, OptionSetter] = {
     "bearer_token": into("token"),
     "base_url": into("endpoint_url"),
     "endpoint": into("endpoint_url"),
-    "bucket": nothing,
-    "bucket_name": nothing,
+    "bucket": ignore,
+    "bucket_name": ignore,
     "skip_signature": _anonymous,
     "timeout": seconds("timeout", "requests_timeout"),
 }

@@ -52,9 +52,11 @@ class JoinedSource:
             end += source.size + -source.size % _ALIGNMENT
         self.size = end
         self._memory: Bytes | None = None
-        held = [content for content in contents if content is not None]
-        if len(held) == len(sources):
-            parts = [part for data in held for part in (data.data, _GAP[: -len(data) % _ALIGNMENT])]
+        in_memory = [content for content in contents if content is not None]
+        if len(in_memory) == len(sources):
+            parts = [
+                part for data in in_memory for part in (data.data, _GAP[: -len(data) % _ALIGNMENT])
+            ]
             self._memory = np.frombuffer(b"".join(parts), np.uint8)
 
     @property

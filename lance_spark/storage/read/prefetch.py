@@ -45,7 +45,7 @@ class _Buffer:
     Pieces can begin before the buffer and end after it.
     """
 
-    place: ByteRange
+    byte_range: ByteRange
     stop: int
     steps: int = 0
     pieces: list[_Piece] = field(default_factory=list)
@@ -53,7 +53,7 @@ class _Buffer:
     def add(self, pieces: Sequence[_Piece]) -> None:
         """Add fetched pieces. Pieces that were merged with those of a neighbour extend `stop`."""
         self.pieces += pieces
-        end = self.place.offset + self.place.length
+        end = self.byte_range.offset + self.byte_range.length
         self.stop = max(self.stop, min(pieces[-1].stop, end))
 
 
@@ -71,7 +71,7 @@ class AheadSource:
         self._threads = source.threads()
         self._requests: list[Future[Bytes]] = []
         self._buffers: dict[ByteRange, _Buffer] = {}
-        self._places: list[ByteRange] = []
+        self._byte_ranges: list[ByteRange] = []
         self._steps: deque[list[_Buffer]] = deque()
         self._error: BaseException | None = None
 
@@ -83,54 +83,54 @@ class AheadSource:
         int
             Bytes that this call fetches.
         """
-        wanted: list[ByteRange] = []
+        new_ranges: list[ByteRange] = []
         lacking: list[_Buffer] = []
         step: list[_Buffer] = []
-        for place, first, last in parts:
+        for byte_range, first, last in parts:
             # A little more than announced, as a further request would cost more.
-            stop = min(last + MAX_GAP, place.offset + place.length)
-            buffer = self._buffers.get(place)
+            stop = min(last + MAX_GAP, byte_range.offset + byte_range.length)
+            buffer = self._buffers.get(byte_range)
             if buffer is None:
-                start = max(first - MAX_GAP, place.offset)
-                buffer = self._buffers[place] = _Buffer(place, start)
-                insort(self._places, place)
+                start = max(first - MAX_GAP, byte_range.offset)
+                buffer = self._buffers[byte_range] = _Buffer(byte_range, start)
+                insort(self._byte_ranges, byte_range)
             buffer.steps += 1
             step.append(buffer)
             if stop > buffer.stop:
-                wanted.append(ByteRange(buffer.stop, stop - buffer.stop))
+                new_ranges.append(ByteRange(buffer.stop, stop - buffer.stop))
                 lacking.append(buffer)
                 buffer.stop = stop
         self._steps.append(step)
-        fetched = self._fetch(wanted, self._read_expected)
+        fetched = self._fetch(new_ranges, self._read_expected)
         for buffer, pieces in zip(lacking, fetched, strict=True):
             buffer.add(pieces)
-        return sum(size for _, size in wanted)
+        return sum(size for _, size in new_ranges)
 
     def finish(self) -> None:
         """Release the buffers that only the oldest step needed: it has been read."""
         for buffer in self._steps.popleft():
             buffer.steps -= 1
             if not buffer.steps:
-                del self._buffers[buffer.place]
-                del self._places[bisect_right(self._places, buffer.place) - 1]
+                del self._buffers[buffer.byte_range]
+                del self._byte_ranges[bisect_right(self._byte_ranges, buffer.byte_range) - 1]
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of each range, in order; see `ByteSource`."""
-        buffers = [self._buffer_at(place) for place in ranges]
-        wanted: list[ByteRange] = []
+        buffers = [self._buffer_at(byte_range) for byte_range in ranges]
+        missing: list[ByteRange] = []
         lacking: list[int] = []
-        for number, (place, buffer) in enumerate(zip(ranges, buffers, strict=True)):
-            end = place.offset + place.length
+        for number, (byte_range, buffer) in enumerate(zip(ranges, buffers, strict=True)):
+            end = byte_range.offset + byte_range.length
             if buffer is None:
-                wanted.append(place)
+                missing.append(byte_range)
                 lacking.append(number)
             elif end > buffer.stop:
-                wanted.append(ByteRange(buffer.stop, end - buffer.stop))
+                missing.append(ByteRange(buffer.stop, end - buffer.stop))
                 lacking.append(number)
                 buffer.stop = end
         alone: dict[int, list[_Piece]] = {}
         for number, pieces in zip(
-            lacking, self._fetch(wanted, self._source.read_part), strict=True
+            lacking, self._fetch(missing, self._source.read_part), strict=True
         ):
             buffer = buffers[number]
             if buffer is None:
@@ -138,14 +138,14 @@ class AheadSource:
             else:
                 buffer.add(pieces)
         answer = [
-            _cut(alone[number] if buffer is None else buffer.pieces, place)
-            for number, (place, buffer) in enumerate(zip(ranges, buffers, strict=True))
+            _cut(alone[number] if buffer is None else buffer.pieces, byte_range)
+            for number, (byte_range, buffer) in enumerate(zip(ranges, buffers, strict=True))
         ]
-        for place, buffer in zip(ranges, buffers, strict=True):
+        for byte_range, buffer in zip(ranges, buffers, strict=True):
             if buffer is not None:
                 # The next range may begin in the last chunk of this one.
-                kept = place.offset + place.length - MAX_GAP
-                buffer.pieces = [piece for piece in buffer.pieces if piece.stop > kept]
+                keep_from = byte_range.offset + byte_range.length - MAX_GAP
+                buffer.pieces = [piece for piece in buffer.pieces if piece.stop > keep_from]
         return answer
 
     def close(self) -> None:
@@ -153,17 +153,20 @@ class AheadSource:
         wait([request for request in self._requests if not request.cancel()])
         self._requests.clear()
         self._buffers.clear()
-        self._places.clear()
+        self._byte_ranges.clear()
         self._steps.clear()
 
-    def _buffer_at(self, place: ByteRange) -> _Buffer | None:
+    def _buffer_at(self, byte_range: ByteRange) -> _Buffer | None:
         """Return the buffer that holds the beginning of a range; None if it is not fetched."""
-        offset, length = place
-        number = bisect_right(self._places, ByteRange(offset, self._source.size)) - 1
+        offset, length = byte_range
+        number = bisect_right(self._byte_ranges, ByteRange(offset, self._source.size)) - 1
         if number < 0 or not length:
             return None
-        buffer = self._buffers[self._places[number]]
-        if offset + length > buffer.place.offset + buffer.place.length or offset > buffer.stop:
+        buffer = self._buffers[self._byte_ranges[number]]
+        if (
+            offset + length > buffer.byte_range.offset + buffer.byte_range.length
+            or offset > buffer.stop
+        ):
             return None
         first = buffer.pieces[0].start if buffer.pieces else buffer.stop
         return buffer if first <= offset else None
@@ -207,9 +210,9 @@ class AheadSource:
         return pieces_of
 
 
-def _cut(pieces: Sequence[_Piece], place: ByteRange) -> Bytes:
+def _cut(pieces: Sequence[_Piece], byte_range: ByteRange) -> Bytes:
     """Return a range from its pieces, which overlap or follow each other."""
-    position, end = place.offset, place.offset + place.length
+    position, end = byte_range.offset, byte_range.offset + byte_range.length
     cuts: list[Bytes] = []
     for start, stop, data in pieces:
         if position < min(stop, end):
@@ -218,5 +221,5 @@ def _cut(pieces: Sequence[_Piece], place: ByteRange) -> Bytes:
     if len(cuts) < 2:
         return cuts[0] if cuts else np.empty(0, np.uint8)
     # Arrow returns this memory to the system; the C library would keep it for each thread.
-    joined = np.frombuffer(pa.allocate_buffer(place.length), np.uint8)
+    joined = np.frombuffer(pa.allocate_buffer(byte_range.length), np.uint8)
     return np.concatenate(cuts, out=joined)

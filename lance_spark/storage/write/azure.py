@@ -32,7 +32,7 @@ def sizes_of(options: Mapping[str, Any]) -> PartSizes:
     ------
     InvalidOptionError
     """
-    return replace(PartSizes.of(options, None), most=_MOST_BLOCKS)
+    return replace(PartSizes.of(options, None), max_parts=_MOST_BLOCKS)
 
 
 class AzureOutput(PartsOutput):
@@ -50,12 +50,12 @@ class AzureOutput(PartsOutput):
 
     def _put_whole(self, data: bytearray) -> None:
         # Azure's library iterates over the single bytes of any buffer other than bytes.
-        self._own.call(self._fs.pipe_file, self._path, bytes(data), retry_total=0)
+        self._upload_retries.call(self._fs.pipe_file, self._path, bytes(data), retry_total=0)
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> str:
         block = f"{self._names}{number:08d}"
         stage = partial(self._blob.stage_block, block, part, length=len(part), **self._once)
-        await self._own.call_async(stage, self._is_cancelled)
+        await self._upload_retries.call_async(stage, self._is_cancelled)
         return block
 
     def _complete(self) -> None:
@@ -68,7 +68,7 @@ class AzureOutput(PartsOutput):
             metadata={"is_directory": "false"},
             **self._once,
         )
-        self._started(self._own.call_async(commit, self._is_cancelled)).result()
+        self._started(self._upload_retries.call_async(commit, self._is_cancelled)).result()
 
     def _discard(self) -> None:
         """Do nothing: Azure has no request to remove blocks."""

@@ -24,7 +24,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lance_spark.errors import StorageError
-from lance_spark.storage.write.multipart import INITIAL_UPLOAD_SIZE, PartSizes, PartsOutput, whole
+from lance_spark.storage.write.multipart import (
+    INITIAL_UPLOAD_SIZE,
+    PartSizes,
+    PartsOutput,
+    whole_number,
+)
 
 _GRAIN = 256 * 1024
 _DEFAULT_SIZE = 8 * 1024 * 1024
@@ -45,9 +50,9 @@ def sizes_of(options: Mapping[str, Any]) -> PartSizes:
     ------
     InvalidOptionError
     """
-    given = {name.lower(): value for name, value in options.items()}
-    size = min(whole(given, INITIAL_UPLOAD_SIZE, _DEFAULT_SIZE), _GREATEST)
-    return PartSizes(-(-size // _GRAIN) * _GRAIN, 1, constant=True, most=sys.maxsize)
+    lower_options = {name.lower(): value for name, value in options.items()}
+    size = min(whole_number(lower_options, INITIAL_UPLOAD_SIZE, _DEFAULT_SIZE), _GREATEST)
+    return PartSizes(-(-size // _GRAIN) * _GRAIN, 1, constant=True, max_parts=sys.maxsize)
 
 
 class GoogleOutput(PartsOutput):
@@ -71,13 +76,15 @@ class GoogleOutput(PartsOutput):
             uploadType="media",
             name=self._key,
         )
-        self._started(self._own.call_async(put, self._is_cancelled)).result()
+        self._started(self._upload_retries.call_async(put, self._is_cancelled)).result()
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> None:
         if self._session is None:
-            self._session = await self._own.call_async(self._begin_session, self._is_cancelled)
+            self._session = await self._upload_retries.call_async(
+                self._begin_session, self._is_cancelled
+            )
         sending = _Sending(self, self._session, memoryview(part), self._stored, last)
-        await self._own.call_async(sending.attempt, self._is_cancelled)
+        await self._upload_retries.call_async(sending.attempt, self._is_cancelled)
         self._stored += len(part)
 
     async def _begin_session(self) -> str:
@@ -99,7 +106,7 @@ class GoogleOutput(PartsOutput):
             return
         cancel = partial(self._ask, "DELETE", self._session, {}, memoryview(b""))
         with suppress(Exception):
-            self._started(self._own.call_async(cancel, lambda: False)).result()
+            self._started(self._upload_retries.call_async(cancel, lambda: False)).result()
 
     async def _ask(
         self, method: str, url: str, headers: dict[str, str], body: memoryview, **query: str
@@ -153,19 +160,19 @@ class _Sending:
         self._last = last
         self._total = str(self._end) if last else "*"
         #: Offset that the store expects next, as far as is known.
-        self._at = start
+        self._position = start
         self._in_doubt = False
-        self._done = False
+        self._is_done = False
 
     async def attempt(self) -> None:
         """Send the bytes that the store lacks, until it has the part or a request fails."""
         if self._in_doubt:
             await self._ask(f"bytes */{self._total}", self._part[:0])
-        while not self._done:
-            before = self._at
-            content = f"bytes {self._at}-{self._end - 1}/{self._total}"
-            await self._ask(content, self._part[self._at - self._start :])
-            if self._at == before and not self._done:
+        while not self._is_done:
+            before = self._position
+            content = f"bytes {self._position}-{self._end - 1}/{self._total}"
+            await self._ask(content, self._part[self._position - self._start :])
+            if self._position == before and not self._is_done:
                 raise ConnectionError("the store has accepted none of the bytes")
 
     async def _ask(self, content: str, body: memoryview) -> None:
@@ -179,19 +186,19 @@ class _Sending:
             raise StorageError(f"{self._output.name}: the store has ended the upload") from error
         self._in_doubt = False
         if answer.status != _UNFINISHED:
-            self._done = self._last
+            self._is_done = self._last
             if not self._last:
                 raise StorageError(f"{self._output.name}: the store has ended the upload early")
             return
         stored = answer.headers.get("Range")
-        self._at = int(stored.rpartition("-")[2]) + 1 if stored else 0
-        if not self._start <= self._at <= self._end:
+        self._position = int(stored.rpartition("-")[2]) + 1 if stored else 0
+        if not self._start <= self._position <= self._end:
             raise StorageError(
-                f"{self._output.name}: the store reports {self._at} bytes, outside of "
+                f"{self._output.name}: the store reports {self._position} bytes, outside of "
                 f"{self._start} to {self._end}"
             )
-        if self._at == self._end:
-            self._done = not self._last
+        if self._position == self._end:
+            self._is_done = not self._last
             # The next try asks whether the object exists.
             self._in_doubt = self._last
             if self._last:

@@ -47,14 +47,14 @@ class PartSizes:
         Most parts of this size that are sent in parallel.
     constant : bool
         Whether the store requires parts of one size.
-    most : int
+    max_parts : int
         Most parts of a file.
     """
 
     first: int = STEP
     at_once: int = _DEFAULT_CONCURRENCY
     constant: bool = False
-    most: int = _MOST_PARTS
+    max_parts: int = _MOST_PARTS
 
     @classmethod
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
@@ -64,9 +64,9 @@ class PartSizes:
         ------
         InvalidOptionError
         """
-        given = {name.lower(): value for name, value in options.items()}
-        size = whole(given, INITIAL_UPLOAD_SIZE, STEP)
-        at_once = whole(given, UPLOAD_CONCURRENCY, _DEFAULT_CONCURRENCY)
+        lower_options = {name.lower(): value for name, value in options.items()}
+        size = whole_number(lower_options, INITIAL_UPLOAD_SIZE, STEP)
+        at_once = whole_number(lower_options, UPLOAD_CONCURRENCY, _DEFAULT_CONCURRENCY)
         constant = bool(getattr(fs, "fixed_upload_size", False))
         return cls(min(max(size, STEP), _GREATEST), min(at_once, _MOST_AT_ONCE), constant)
 
@@ -78,9 +78,9 @@ class PartSizes:
 
     def under_way(self, size: int) -> int:
         """Return how many parts of a size are sent in parallel at most."""
-        most = (self.at_once + 1) * self.first
+        max_parts = (self.at_once + 1) * self.first
         # A further part is being filled meanwhile.
-        return min(self.at_once, max(1, most // size - 1))
+        return min(self.at_once, max(1, max_parts // size - 1))
 
 
 class PartsOutput:
@@ -120,7 +120,7 @@ class PartsOutput:
         self._sizes = sizes
         self._retries = retries
         #: Retries of requests that the package below sends once.
-        self._own = _alone(retries)
+        self._upload_retries = _without_lower_retries(retries)
         self._options = options
         self._replace = replace
         self._written = 0
@@ -213,9 +213,9 @@ class PartsOutput:
 
     def _send(self, *, last: bool = False) -> None:
         """Begin to send the buffer as the next part."""
-        if self._number >= self._sizes.most:
+        if self._number >= self._sizes.max_parts:
             raise StorageError(
-                f"{self.name}: the file has more than {self._sizes.most} parts of "
+                f"{self.name}: the file has more than {self._sizes.max_parts} parts of "
                 f"{self._sizes.first} bytes; "
                 f"set the storage option {INITIAL_UPLOAD_SIZE} to more bytes, or write smaller "
                 "files"
@@ -246,27 +246,27 @@ class PartsOutput:
         return self._cancelled
 
 
-def _alone(retries: Retries) -> Retries:
+def _without_lower_retries(retries: Retries) -> Retries:
     return replace(retries, below=False)
 
 
-def whole(options: Mapping[str, Any], name: str, default: int) -> int:
+def whole_number(options: Mapping[str, Any], name: str, default: int) -> int:
     """Return a positive number from a storage option, the environment, or the default.
 
     Raises
     ------
     InvalidOptionError
     """
-    given = options.get(name, os.environ.get(name.upper()))
-    if given is None:
+    setting = options.get(name, os.environ.get(name.upper()))
+    if setting is None:
         return default
     try:
-        value = int(given)
+        value = int(setting)
     except (TypeError, ValueError):
         value = 0
     if value < 1:
         raise InvalidOptionError(
             f"{name}, a storage option or environment variable, must be a whole number of at least "
-            f"1, not {given!r}"
+            f"1, not {setting!r}"
         )
     return value

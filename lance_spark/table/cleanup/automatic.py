@@ -143,11 +143,11 @@ def parse_duration(text: str) -> int:
         return 0
     position, total = 0, 0
     while part := _DURATION.match(text, position):
-        whole, fraction, unit = part.groups()
-        if unit not in _NANOSECONDS or len(whole) > len(str(_MAX_U64)):
+        integer, fraction, unit = part.groups()
+        if unit not in _NANOSECONDS or len(integer) > len(str(_MAX_U64)):
             break
         length = _NANOSECONDS[unit]
-        total += int(whole) * length
+        total += int(integer) * length
         if fraction:
             total += int(fraction[:9]) * length // 10 ** len(fraction[:9])
         position = part.end()

@@ -249,16 +249,18 @@ class CleanupPlanner:
         retain = self._policy.retain_versions
         if retain is not None:
             limit = min(limit, located[max(len(located) - retain, 0)].version)
-        removed, kept = SeenFragments(), SeenFragments()
+        removed_fragments, kept_fragments = SeenFragments(), SeenFragments()
         for location, manifest in self._read(self._store, located):
             is_removable = manifest.version < limit and self._policy.allows(manifest)
             if is_removable:
                 self._removable[manifest.version] = location
                 path = f"{TRANSACTIONS}/{manifest.transaction_file}"
                 self._by_transaction[path] = manifest.version
-            total, seen = (self._removed, removed) if is_removable else (self._kept, kept)
+            total, known_fragments = (
+                (self._removed, removed_fragments) if is_removable else (self._kept, kept_fragments)
+            )
             root = self._store.object_uri
-            total.add(references_of(manifest, root=root, is_own=True, seen=seen))
+            total.add(references_of(manifest, root=root, is_own=True, seen=known_fragments))
 
     def _keep_staged(self, listing: Listing) -> None:
         """Keep the references of newer versions that exist as staging files only.
@@ -313,12 +315,12 @@ class CleanupPlanner:
         if not self._removable or self._policy.delete_unverified:
             return
         before = self._policy.unverified_before(time.time())
-        known = self._kept.paths | self._removed.paths
+        referenced = self._kept.paths | self._removed.paths
         transactions = sorted(self._store.list_tree(TRANSACTIONS), key=lambda info: info.path)
         pending = [
             info
             for info in transactions
-            if info.path not in known and (info.modified is None or info.modified >= before)
+            if info.path not in referenced and (info.modified is None or info.modified >= before)
         ]
         for version in restored_versions(self._store, pending):
             self._keep(version)
@@ -365,8 +367,8 @@ class CleanupPlanner:
         plan = CleanupPlan()
         for version, location in sorted(self._removable.items()):
             # Two files after an interrupted migration of manifest names.
-            known = listing.manifests.get(version) or [FileInfo(location.path, 0, None)]
-            plan.manifests += [(version, info) for info in known]
+            manifest_files = listing.manifests.get(version) or [FileInfo(location.path, 0, None)]
+            plan.manifests += [(version, info) for info in manifest_files]
         before = self._policy.unverified_before(time.time())
         for candidate in listing.candidates:
             if candidate.version >= self._newest:

@@ -362,7 +362,7 @@ class _Attempts:
             self._committed.append(committed)
             self._needs_rebase = self._needs_rebase or conflict is Conflict.REBASE
             return
-        other = "transaction not recorded" if committed is None else committed.kind
+        other = "transaction not recorded" if committed is None else committed.name
         retryable = conflict is Conflict.RETRYABLE
         if retryable:
             problem = "was overtaken by"
@@ -372,7 +372,7 @@ class _Attempts:
             problem = "is incompatible with"
             advice = "check what the other change did"
         raise CommitConflictError(
-            f"{self._store.display}: this {operation.kind} {problem} version {manifest.version} "
+            f"{self._store.display}: this {operation.name} {problem} version {manifest.version} "
             f"({other}), committed after version {self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
@@ -388,7 +388,7 @@ class _Attempts:
             if new is None or (new.path, new.is_dataset_root) != (base.path, base.is_dataset_root):
                 raise CommitConflictError(
                     f"{self._store.display}: version {manifest.version} changed the base path "
-                    f"{number} after this {self._transaction.operation.kind} was planned; "
+                    f"{number} after this {self._transaction.operation.name} was planned; "
                     "plan it again on the newest version",
                     retryable=True,
                 )
@@ -396,7 +396,7 @@ class _Attempts:
     def _removed_error(self, version: int) -> CommitConflictError:
         return CommitConflictError(
             f"{self._store.display}: cleanup has removed version {version}, which was committed "
-            f"after this {self._transaction.operation.kind} was planned, so a conflict cannot be "
+            f"after this {self._transaction.operation.name} was planned, so a conflict cannot be "
             "excluded; plan it again on the newest version",
             retryable=True,
         )

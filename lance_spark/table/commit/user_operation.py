@@ -65,9 +65,9 @@ def _transaction(
             f"operation must be an Operation or a Transaction, not {type(change).__name__}"
         )
     if planned_on is None:
-        if change.kind not in _INDEPENDENT:
+        if change.name not in _INDEPENDENT:
             raise InvalidInputError(
-                f"{store.display}: the operation {change.kind} needs read_version, "
+                f"{store.display}: the operation {change.name} needs read_version, "
                 "the version that it was planned on"
             )
         newest = versions.newest(store)

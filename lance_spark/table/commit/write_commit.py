@@ -1,15 +1,15 @@
-"""Commits of writes: rebased onto newer versions, and no data files left behind after a failure.
+"""Commits of writes: rebased after a conflict, and without leftover data files after a failure.
 
-| a write, after a conflict with | is committed on top of it if the newest version |
+| a write that conflicts with | is committed on top of it if the newest version |
 | --- | --- |
 | an append, with an overwrite or a restore | stores the columns as the data files have them |
 | an overwrite, with an overwrite | (no further condition) |
 
 In both cases the newest version must still have the base paths of the write.
 
-A commit alone refuses both, as the format's conflict matrix says (table/commit/transaction.md): it
-does not know what the user meant. A user of Spark means the table as it is when the write is done.
-The rows are written by then; to write them again would make the same files.
+Both are conflicts in the matrix of the format (table/commit/transaction.md), which does not know
+the intent of the user. A user of Spark expects a write to apply to the table as it is at the end of
+the write. Writing the rows again would produce the same files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def commit_or_clean_up(
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> OpenTable:
-    """Commit a write; delete its files if certainly no version refers to them.
+    """Commit a write; after a failure, delete its files unless a version may refer to them.
 
     Returns
     -------
@@ -53,23 +53,25 @@ def commit_or_clean_up(
     LanceError
         Errors of `WriteJob.commit_manifest`.
     """
-    with _cleaned_up(job, fragments):
+    with _clean_up_on_failure(job, fragments):
         manifest = job.commit_manifest(fragments, properties=properties, once=once)
     return OpenTable(TablePaths(job.store(), manifest.base_paths, job.storage_options), manifest)
 
 
-def commit_again(
+def commit_on_newest(
     job: WriteJob,
     fragments: Sequence[Fragment],
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> Manifest:
-    """Commit a write, after a conflict on top of the newest version; else delete its files.
+    """Commit a write, and rebase it onto the newest version after a conflict.
+
+    After a failure, the files of the write are deleted unless a version may refer to them.
 
     Parameters
     ----------
     job : WriteJob
-        Its `commit_retries` count for conflicts as well.
+        Its `commit_retries` limit the retries after conflicts, too.
     fragments : sequence of Fragment
     properties : mapping of str to str, optional
     once : WriteToken, optional
@@ -86,15 +88,15 @@ def commit_again(
 
     def replan(current: WriteJob, _: CommitConflictError) -> WriteJob | None:
         with suppress(LanceError):
-            return on_newest(current)
+            return rebased_onto_newest(current)
         return None
 
-    with _cleaned_up(job, fragments):
+    with _clean_up_on_failure(job, fragments):
         return replan_on_conflict(attempt, job, replan, job.commit_retries)
 
 
-def on_newest(job: WriteJob) -> WriteJob | None:
-    """Return a write as if it had been planned on the newest version; None if it does not hold.
+def rebased_onto_newest(job: WriteJob) -> WriteJob | None:
+    """Return the write rebased onto the newest version; None if it cannot be rebased.
 
     Raises
     ------
@@ -107,28 +109,28 @@ def on_newest(job: WriteJob) -> WriteJob | None:
 
 
 @contextmanager
-def _cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
+def _clean_up_on_failure(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
     """Delete the files of fragments if their commit fails, unless it is uncertain."""
     try:
         yield
     except UncertainCommitError:
         raise
-    except AlreadyCommittedError as done:
+    except AlreadyCommittedError as error:
         with suppress(LanceError):
-            job.abort(_not_in(job, fragments, done.version))
+            job.abort(_unused_fragments(job, fragments, error.version))
         raise
     except LanceError:
-        # A conflict must not look like a store that failed.
+        # The caller gets the error of the commit, not one of the deletion.
         with suppress(StorageError):
             job.abort(fragments)
         raise
 
 
-def _not_in(job: WriteJob, fragments: Sequence[Fragment], version: int) -> list[Fragment]:
-    """Return the fragments that a version has no file of.
-
-    An earlier commit of the same fragments may have succeeded without an answer.
-    """
+def _unused_fragments(job: WriteJob, fragments: Sequence[Fragment], version: int) -> list[Fragment]:
+    """Return the fragments whose files a version does not use."""
+    # An earlier commit of the same fragments may have succeeded, although its reply was lost.
     manifest = read_version(job.store(), version)
     used = {file.path for fragment in manifest.fragments for file in fragment.files}
-    return [item for item in fragments if used.isdisjoint(file.path for file in item.files)]
+    return [
+        fragment for fragment in fragments if used.isdisjoint(file.path for file in fragment.files)
+    ]

@@ -1,14 +1,14 @@
-"""A write that was planned: tasks write its data files, the driver commits them.
+"""A planned write: tasks write its data files, the driver commits them.
 
-| step | where | what |
+| step | where | action |
 | --- | --- | --- |
 | `write_plan.begin_write` | driver | reads the table, chooses schema, field ids and file version |
 | `WriteJob.writer` | task | writes data files; no version refers to them yet |
-| `WriteJob.commit` | driver | commits one manifest with all fragments, as its strategy says |
-| `WriteJob.abort`, `abort_all` | driver | deletes the data files of a write without commit |
+| `WriteJob.commit` | driver | commits one manifest with all fragments, by the write strategy |
+| `WriteJob.abort`, `abort_all` | driver | deletes the data files of a failed write |
 
 An append to a table that does not exist creates the table. If another client creates the table
-meanwhile with the same columns, the rows are appended to it.
+first, with the same columns, the rows are appended to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.append_schema import filled_by
@@ -61,14 +62,14 @@ Mode = Literal["create", "append", "overwrite"]
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """Limits of data files: one is closed at so many rows (exactly), or bytes (at least)."""
+    """Limits at which a data file is closed: exactly so many rows, or at least so many bytes."""
 
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
 
     @classmethod
     def of(cls, max_rows_per_file: int | None, max_bytes_per_file: int | None) -> Self:
-        """Return limits that may be None, which stands for the default."""
+        """Return the limits; None stands for the default."""
         return cls(
             DEFAULT_MAX_ROWS_PER_FILE if max_rows_per_file is None else max_rows_per_file,
             DEFAULT_MAX_BYTES_PER_FILE if max_bytes_per_file is None else max_bytes_per_file,
@@ -82,7 +83,7 @@ class TableSettings:
     Attributes
     ----------
     enable_stable_row_ids : bool
-        Only for a table that is created: rows keep their ids when they move.
+        Rows keep their ids when they move. Only for a new table.
     config, table_metadata : mapping of str to str
     """
 
@@ -107,30 +108,29 @@ class WriteStrategy(ABC):
     def commit(
         self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
     ) -> Manifest:
-        """Make the fragments part of the table; see `WriteJob.commit_manifest`."""
+        """Commit the fragments; see `WriteJob.commit_manifest`."""
 
     def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
-        """Return whether the write holds if it was planned on a newer version.
-
-        False by default: strategies that plan again themselves have done so already.
-        """
+        """Return whether the write can be rebased onto a newer version."""
+        # By default, `commit` itself plans the write again after a conflict.
         return False
 
 
 class _PlainWrite(WriteStrategy):
-    """A write of one operation that is planned once."""
+    """Base class of writes of one operation that is planned once."""
 
     __slots__ = ()
 
     def plan_operation(
         self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
     ) -> Append | Overwrite:
-        """Return the operation of the write on the version that it was planned on."""
+        """Return the operation of the write; `base` is the version that it was planned on."""
         protos = job.schema.to_protos()
         dictionaries = b""
         if job.file_version == (0, 1) and has_dictionaries(job.schema):
             values = common_dictionaries(job.paths(), fragments, job.schema)
-            dictionaries = b"".join(bytes(item) for item in encode_dictionaries(protos, values, 0))
+            parts = encode_dictionaries(protos, values, 0)
+            dictionaries = b"".join(bytes(part) for part in parts)
         return Overwrite(
             fragments=tuple(fragments),
             schema=tuple(protos),
@@ -147,7 +147,7 @@ class _PlainWrite(WriteStrategy):
     def commit(
         self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
     ) -> Manifest:
-        """Commit the operation; append to a table that another client created meanwhile."""
+        """Commit the operation; append to the table if another client created it first."""
         store = job.store()
         base = job.base() if job.read_version else None
         operation = self.plan_operation(job, fragments, base)
@@ -164,7 +164,7 @@ class _PlainWrite(WriteStrategy):
         except TableExistsError:
             if self.mode == "create":
                 raise
-        newest = self._table_created_meanwhile(job, store)
+        newest = self._read_same_new_table(job, store)
         append = Append(tuple(fragments), field_paths(job.schema.to_protos()))
         transaction = Transaction.new(newest.version, append, options.properties)
         return commit(
@@ -173,26 +173,26 @@ class _PlainWrite(WriteStrategy):
 
     def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version is newer, and has the base paths of the write."""
-        # Base paths that were added meanwhile do not matter.
         return 0 < job.read_version < newest.version and all(
-            newest.base_paths.get(number) == base for number, base in job.base_paths.items()
+            newest.base_paths.get(base_id) == base for base_id, base in job.base_paths.items()
         )
 
-    def _table_created_meanwhile(self, job: WriteJob, store: ObjectStore) -> Manifest:
+    def _read_same_new_table(self, job: WriteJob, store: ObjectStore) -> Manifest:
+        """Return the table that another client created, if it is the one of this write."""
         newest = read_latest(store)
         same = (
             self.mode == "append"
             and not job.base_paths
             and not (job.file_version == (0, 1) and has_dictionaries(job.schema))
-            and _shape(newest.schema) == _shape(job.schema)
+            and _field_keys(newest.schema) == _field_keys(job.schema)
             and newest.data_storage_version == job.file_version
             and newest.flags.stable_row_ids == job.settings.enable_stable_row_ids
         )
         if same:
             return newest
         raise CommitConflictError(
-            f"{store.display}: another client created the table while this {self.mode} was under "
-            "way; write again",
+            f"{store.display}: another client created the table during this {self.mode}; write "
+            "again",
             retryable=True,
         )
 
@@ -235,7 +235,7 @@ STRATEGIES: Mapping[str, WriteStrategy] = {
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A write that was planned. Can be pickled; holds no manifest.
+    """A planned write. Can be pickled; contains no manifest.
 
     Attributes
     ----------
@@ -249,23 +249,23 @@ class WriteJob:
     file_version : tuple of int
         Version of the data files.
     read_version : int
-        The version that the write was planned on; 0 if there was no table.
+        The version that the write was planned on; 0 if the table did not exist.
     read_identity : (int, str or None) or None
         `Manifest.identity` of that version.
     limits : WriteLimits
     settings : TableSettings
     storage_options : mapping, not shown by `repr`
     tag : bytes
-        Random; ends the names of the job's data files, so that those of writers that were never
-        heard of can be found.
+        Random bytes at the end of the names of the job's data files, by which the files of failed
+        tasks are found.
     blobs : BlobOptions
         How values of blob columns are written.
     commit_retries : int
-        How often a commit starts again after other writers were faster.
+        Maximum number of times that a commit starts again after another client was faster.
     base_paths : mapping of int to BasePath
-        Of the table; those of a new table are registered by the commit.
+        Base paths of the table. The commit adds the base paths of a new table to its manifest.
     targets : tuple of int or None
-        Ids of the base paths that data files go to in turns; None for the table itself.
+        The targets of data files, used in turn: ids of base paths, or None for the table itself.
     """
 
     uri: str = field(repr=False)
@@ -285,16 +285,16 @@ class WriteJob:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """What batches are brought to before they are written."""
+        """The schema to which batches are converted before they are written."""
         return input_schema(self.schema)
 
     def writer(self, first: int = 0) -> FragmentWriter:
-        """Return a new writer of data files; any number may write at once.
+        """Return a new writer of data files; several writers may write at the same time.
 
         Parameters
         ----------
         first : int
-            Which of several target bases comes first; see `FragmentWriter`.
+            Index of the first target to use; see `FragmentWriter`.
         """
         return FragmentWriter(
             self.paths(),
@@ -311,9 +311,7 @@ class WriteJob:
     def commit(
         self, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
     ) -> int:
-        """Make the fragments part of the table; return the new version as a number. See
-        `commit_manifest`.
-        """
+        """Commit the fragments and return the new version; see `commit_manifest`."""
         return self.commit_manifest(fragments, properties).version
 
     def commit_manifest(
@@ -322,16 +320,17 @@ class WriteJob:
         properties: Mapping[str, str] | None = None,
         once: WriteToken | None = None,
     ) -> Manifest:
-        """Make the fragments part of the table.
+        """Commit the fragments.
 
         Parameters
         ----------
         fragments : sequence of Fragment
-            Of all writers, in the order that the rows shall have. None at all makes a version too.
+            The fragments of all writers, in the order of the rows. A commit without fragments
+            creates a version, too.
         properties : mapping of str to str, optional
-            Kept with the transaction, for example ``__lance_commit_message``.
-        once : Once, optional
-            The write must not be committed if it has been before.
+            Properties of the transaction, for example ``__lance_commit_message``.
+        once : WriteToken, optional
+            Identifies the write, so that it is committed at most once.
 
         Returns
         -------
@@ -341,26 +340,26 @@ class WriteJob:
         Raises
         ------
         CommitConflictError
-            Another change was committed since the write was planned, and this one does not hold on
-            top of it.
+            Another client committed a change since the write was planned, and the write cannot be
+            committed after it.
         AlreadyCommittedError
-            `once` has been committed, and the table has its rows: `abort` the fragments, unless
-            they are those that were.
+            The write `once` has been committed, and the table has its rows. `abort` the fragments,
+            unless they are the committed ones.
         TableExistsError
-            The table was to be created, and somebody else has.
+            Another client created the table that the write was to create.
         UncertainCommitError
-            The store failed, and nobody knows whether the table has the rows: do not `abort`.
+            The store failed, and the table may or may not have the rows: do not `abort`.
         UnsupportedFeatureError, StorageError
         """
         options = CommitOptions(properties or {}, max_retries=self.commit_retries, once=once)
         return self.strategy.commit(self, fragments, options)
 
     def with_strategy(self, strategy: WriteStrategy) -> WriteJob:
-        """Return the same write with another strategy."""
+        """Return a copy of the write with another strategy."""
         return replace(self, strategy=strategy)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
-        """Delete the data files of fragments that are not committed.
+        """Delete the data files of fragments that were not committed.
 
         Raises
         ------
@@ -369,10 +368,9 @@ class WriteJob:
         delete_fragments(self.paths(), fragments)
 
     def abort_all(self) -> None:
-        """Delete every data file that a writer of this job has written, of a job that was not
-        committed.
+        """Delete all data files of this job, which was not committed.
 
-        Lists the table's data files.
+        Lists the data files of the table.
 
         Raises
         ------
@@ -387,7 +385,7 @@ class WriteJob:
         return ObjectStore.from_uri(self.uri, self.storage_options)
 
     def paths(self) -> TablePaths:
-        """Return what opens the table's files."""
+        """Return the paths of the table's files."""
         return TablePaths(self.store(), self.base_paths, self.storage_options)
 
     def base_table(self) -> OpenTable:
@@ -426,21 +424,21 @@ class WriteJob:
         if manifest.data_storage_version != self.file_version:
             return False
         try:
-            wanted = filled_by(manifest.schema, self.schema, self.uri)
+            expected = filled_by(manifest.schema, self.schema, self.uri)
         except SchemaMismatchError:
             return False
         return all(
-            there is not None
-            and given is not None
-            and _stored(there) == _stored(given)
-            and (there.nullable or not given.nullable)
-            for there, given in zip_longest(wanted.walk(), self.schema.walk())
+            table_field is not None
+            and file_field is not None
+            and _storage_key(table_field) == _storage_key(file_field)
+            and (table_field.nullable or not file_field.nullable)
+            for table_field, file_field in zip_longest(expected.walk(), self.schema.walk())
         )
 
 
-def _stored(field: Field) -> tuple[object, ...]:
+def _storage_key(field: Field) -> tuple[object, ...]:
     return field.id, field.parent_id, field.name, field.logical_type, dict(field.metadata)
 
 
-def _shape(schema: Schema) -> list[tuple[object, ...]]:
+def _field_keys(schema: Schema) -> list[tuple[object, ...]]:
     return [(f.id, f.parent_id, f.name, f.logical_type, f.nullable) for f in schema.walk()]

@@ -1,4 +1,4 @@
-"""The plan of a write: what the driver checks and chooses before tasks write data files."""
+"""The plan of a write: checks and choices of the driver before tasks write data files."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.foreign_branches import check_branch_bases
 from lance_spark.table.rows.ids import check_names
 
-#: Receives a version, the schema of appended data, and the table's name; returns the fields of the
+#: Receives a version, the schema of appended data, and the table's name; returns the schema of the
 #: data files.
-Fit = Callable[[Manifest, Schema, str], Schema]
+ChooseSchema = Callable[[Manifest, Schema, str], Schema]
 _NO_LIMITS = WriteLimits()
 _NO_SETTINGS = TableSettings()
 
@@ -58,12 +58,12 @@ class BaseTargets:
     Attributes
     ----------
     initial : sequence of BasePath
-        Base paths of a new table. A table that exists must have them already.
+        Base paths of a new table. An existing table must already have them.
     names : sequence of str, optional
-        Names or paths of the base paths that new data files go to, one after the other.
+        Names or paths of the base paths for new data files, used in turn.
     all_bases : bool, optional
-        True: new data files go to the table itself and all base paths, one after the other; False:
-        to all base paths.
+        True: new data files go to the table itself and all base paths, in turn; False: to all base
+        paths, in turn.
     """
 
     initial: Sequence[BaseLike] = ()
@@ -87,7 +87,7 @@ def begin_write(
     commit_retries: int | None = None,
     branch: str | None = None,
     bases: BaseTargets = _NO_BASES,
-    fit: Fit | None = None,
+    choose_schema: ChooseSchema | None = None,
 ) -> WriteJob:
     """Plan a write.
 
@@ -96,39 +96,41 @@ def begin_write(
     uri : str
         Root of the table, or of one of its branches: a path or a URI.
     schema : pyarrow.Schema
-        Of the data.
+        Schema of the data.
     mode : str
-        "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema
-        and rows or makes it.
+        "create" creates a table, "append" appends rows, "overwrite" replaces schema and rows; the
+        latter two create the table if it does not exist.
     data_storage_version : str, optional
-        Version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". The
-        table's if none is given, "stable" for a new one.
+        File version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". By
+        default that of the table, or "stable" for a new table.
     limits : WriteLimits
     settings : TableSettings
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see
-        docs/reference/stores.md.
+        Credentials, endpoint and other settings of the store, by the names that other Lance
+        clients use; see docs/reference/stores.md.
     blobs : BlobOptions, optional
         How values of blob columns are written.
     commit_retries : int, optional
-        Number of times the commit starts again after other writers were faster; 20 by default.
+        Maximum number of times that the commit starts again after another client was faster; 20
+        by default.
     branch : str, optional
-        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the
-        root of, if none is given.
+        The branch to write to, which must exist; ``main`` for the main branch. By default the
+        branch whose root `uri` is.
     bases : BaseTargets
-    fit : callable, optional
-        Chooses the fields of appended data: by default those of the table that the data has.
+    choose_schema : callable, optional
+        Chooses the schema of appended data files; by default the table's fields that the data has.
 
     Raises
     ------
     TableExistsError
-        The mode is "create", and there is a table.
+        The mode is "create", and the table exists.
     SchemaMismatchError
         Appended data does not fit the table.
     InvalidOptionError
-        An option has no such value, or cannot be used on this table.
+        The value of an option is not valid, or the option cannot be used on this table.
     UnsupportedFeatureError
-        The table needs more than this release does, or files of that version are not written.
+        The table needs a feature that this release does not have, or this release does not write
+        files of that version.
     InvalidInputError, UnsupportedTypeError
         The schema cannot be stored.
     CorruptTableError, StorageError
@@ -142,10 +144,10 @@ def begin_write(
         data = Schema.from_arrow(schema)
         if not data.fields:
             raise InvalidInputError(
-                f"{parse_uri(uri).display}: data without columns cannot be written"
+                f"{parse_uri(uri).display}: data without columns cannot be written; add a column"
             )
         store, base = _open(uri, storage_options, branch, mode)
-        base_paths, chosen = _bases(store, base, bases, storage_options or {})
+        base_paths, chosen = _choose_targets(store, base, bases, storage_options or {})
         job = WriteJob(
             uri=store.uri,
             strategy=STRATEGIES[mode],
@@ -162,7 +164,7 @@ def begin_write(
             targets=chosen,
         )
         if base is not None:
-            job = _planned_on(job, base, version, store, fit)
+            job = _planned_on(job, base, version, store, choose_schema)
         if base is None or mode == "overwrite":
             check_names(schema.names)
             first = base.first_new_field_id if base is not None else 0
@@ -171,8 +173,9 @@ def begin_write(
             job = replace(job, schema=data)
         if job.file_version not in file_versions.WRITABLE:
             raise UnsupportedFeatureError(
-                f"{store.display}: data files of version {file_versions.text(job.file_version)} "
-                f"are not written, only {file_versions.writable()}; {_way_out(job, base)}"
+                f"{store.display}: this release writes data files of version "
+                f"{file_versions.writable()}, not {file_versions.text(job.file_version)}; "
+                f"{_supported_choice(job, base)}"
             )
         check_types(job.schema, job.file_version)
         return job
@@ -183,7 +186,7 @@ def _open(
 ) -> tuple[ObjectStore, Manifest | None]:
     """Return the store of the branch, and its newest version; None if the table does not exist."""
     store = ObjectStore.from_uri(uri, storage_options)
-    # A new table has the main branch alone.
+    # A new table has only the main branch.
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
         store = branch_of(store, branch)
     store.check_put_if_absent()
@@ -194,7 +197,7 @@ def _open(
         return store, None
     if mode == "create":
         raise TableExistsError(
-            f"{store.display}: there is a table already, with "
+            f"{store.display}: the table already exists, with "
             f"{versions.describe(versions.list_manifests(store))}; append to it, overwrite it, or "
             "choose another path"
         )
@@ -202,25 +205,25 @@ def _open(
     return store, read_latest(store, manifests[-1])
 
 
-def _bases(
+def _choose_targets(
     store: ObjectStore,
     base: Manifest | None,
-    wanted: BaseTargets,
+    bases: BaseTargets,
     storage_options: Mapping[str, Any],
 ) -> tuple[Mapping[int, BasePath], tuple[Target, ...]]:
-    """Return the base paths of the table, and those that new data files go to."""
-    base_paths: Mapping[int, BasePath] = {path.id: path for path in new_bases(wanted.initial)}
+    """Return the base paths of the table, and the targets of new data files."""
+    base_paths: Mapping[int, BasePath] = {path.id: path for path in new_bases(bases.initial)}
     if base is not None:
         check_branch_bases(store, base)
-        if not same_bases(wanted.initial, base.base_paths.values()):
+        if not same_bases(bases.initial, base.base_paths.values()):
             raise InvalidOptionError(
-                f"{store.display}: initial_bases are for a new table, and this one exists and "
+                f"{store.display}: initial_bases are for a new table, and this table exists and "
                 "does not have all of them; add base paths to it by Dataset.add_bases or "
                 "LanceTable.addBases"
             )
         base_paths = dict(base.base_paths)
     check_base_params(storage_options, [path.path for path in base_paths.values()], store.display)
-    chosen = targets(base_paths, wanted.names, wanted.all_bases, store)
+    chosen = targets(base_paths, bases.names, bases.all_bases, store)
     paths = TablePaths(store, base_paths, storage_options)
     check_targets(paths, base_paths, chosen)
     return base_paths, chosen
@@ -229,57 +232,58 @@ def _bases(
 def _planned_on(
     job: WriteJob,
     base: Manifest,
-    wanted: tuple[int, int] | None,
+    version: tuple[int, int] | None,
     store: ObjectStore,
-    fit: Fit | None,
+    choose_schema: ChooseSchema | None,
 ) -> WriteJob:
-    replaces = job.strategy.mode == "overwrite"
+    """Return a write with the schema and file version for an existing table, after checks."""
     base.check_writable(store.display)
     if job.settings.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
-            f"{store.display}: stable row ids can be enabled for a new table only, and there is "
-            "one already"
+            f"{store.display}: stable row ids can be enabled only for a new table, and this table "
+            "exists"
         )
-    if replaces:
-        return replace(job, file_version=wanted or base.data_storage_version)
+    if job.strategy.mode == "overwrite":
+        return replace(job, file_version=version or base.data_storage_version)
     check_unique(base.message.fragments, base.name)
-    if wanted is not None and wanted != base.data_storage_version:
+    if version is not None and version != base.data_storage_version:
         raise InvalidOptionError(
-            f"{store.display}: its data files are of version "
-            f"{file_versions.text(base.data_storage_version)}, which an append keeps; "
-            f"leave data storage version {file_versions.text(wanted)} away, or overwrite the table"
+            f"{store.display}: its data files have version "
+            f"{file_versions.text(base.data_storage_version)}, and an append must use it, too; "
+            f"do not set data storage version {file_versions.text(version)}, or overwrite the table"
         )
     if job.settings.config or job.settings.table_metadata:
         raise InvalidOptionError(
-            f"{store.display}: configuration and metadata are set when a table is created or "
-            "overwritten, not by an append"
+            f"{store.display}: an append cannot set configuration and metadata; set them when the "
+            "table is created or overwritten"
         )
-    schema = (
-        fit(base, job.schema, store.display)
-        if fit is not None
-        else filled_by(base.schema, job.schema, store.display)
-    )
+    schema = (choose_schema or _table_fields_of)(base, job.schema, store.display)
     if base.data_storage_version == (0, 1):
         _check_complete(schema, base.schema, store.display)
     return replace(job, schema=schema, file_version=base.data_storage_version)
 
 
+def _table_fields_of(base: Manifest, data: Schema, name: str) -> Schema:
+    return filled_by(base.schema, data, name)
+
+
 def _check_complete(schema: Schema, table: Schema, name: str) -> None:
-    """Refuse rows that lack columns, or bring new ones: files of version 0.1 must have all."""
-    own, wanted = ({node.id: node.name for node in item.walk()} for item in (schema, table))
-    different = {**own, **wanted}
-    for field_id in own.keys() ^ wanted.keys():
+    """Raise an error if the data lacks columns of the table, or has other ones."""
+    data_names, table_names = ({node.id: node.name for node in s.walk()} for s in (schema, table))
+    names = {**data_names, **table_names}
+    for field_id in data_names.keys() ^ table_names.keys():
         raise SchemaMismatchError(
-            f"{name}: column {different[field_id]!r} is not in "
-            f"{'the data' if field_id in wanted else 'the table'}, and data files of version 0.1 "
-            "must have all columns of a table; give all, or overwrite the table with data storage "
-            "version 2.2"
+            f"{name}: column {names[field_id]!r} is not in "
+            f"{'the data' if field_id in table_names else 'the table'}, and data files of version "
+            "0.1 must have all columns of a table; write all columns, or overwrite the table with "
+            "data storage version 2.2"
         )
 
 
 def _check_options(mode: str, limits: WriteLimits, commit_retries: int) -> None:
-    if mode not in get_args(Mode):
-        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    modes = get_args(Mode)
+    if mode not in modes:
+        raise InvalidOptionError(f"mode must be one of {', '.join(map(repr, modes))}, not {mode!r}")
     for name in ("max_rows_per_file", "max_bytes_per_file"):
         if getattr(limits, name) < 1:
             raise InvalidOptionError(f"{name} must be at least 1, not {getattr(limits, name)}")
@@ -287,7 +291,7 @@ def _check_options(mode: str, limits: WriteLimits, commit_retries: int) -> None:
         raise InvalidOptionError(f"commit_retries must be at least 0, not {commit_retries}")
 
 
-def _way_out(job: WriteJob, base: Manifest | None) -> str:
+def _supported_choice(job: WriteJob, base: Manifest | None) -> str:
     if base is not None and job.strategy.mode == "append":
         return "overwrite the table with data storage version 2.2, or append with pylance"
     return "set data storage version 2.2"

@@ -55,5 +55,5 @@ class FragmentIds(Set[int]):
 
     def __repr__(self) -> str:
         shown = ", ".join(str(fragment_id) for fragment_id in itertools.islice(self._ids, _SHOWN))
-        more = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
-        return f"{{{shown}{more}}}" if self else "FragmentIds()"
+        suffix = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
+        return f"{{{shown}{suffix}}}" if self else "FragmentIds()"

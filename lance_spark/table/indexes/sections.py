@@ -167,11 +167,11 @@ def type_of_index(index: table_pb2.IndexMetadata) -> str:
 
 
 def is_single_column_index(
-    index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]
+    index: table_pb2.IndexMetadata, index_type: str, versions: Collection[int]
 ) -> bool:
     """Return whether an index has one column, a certain type, and one of some index versions."""
     return (
-        type_of_index(index) == wanted
+        type_of_index(index) == index_type
         and len(index.fields) == 1
         and index.index_version in versions
     )

@@ -229,19 +229,21 @@ class ManifestBuilder:
         if not fragment_ids:
             return
         removed = frozenset(fragment_ids)
-        self._set_fragments(item for item in self.proto.fragments if item.id not in removed)
+        self._set_fragments(
+            fragment for fragment in self.proto.fragments if fragment.id not in removed
+        )
 
     def _set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Replace all fragments."""
         self._keep_max_fragment_id()
-        kept = list(fragments)
-        proto = table_pb2.Manifest(fragments=kept)
+        fragment_list = list(fragments)
+        proto = table_pb2.Manifest(fragments=fragment_list)
         # `_first_added` no longer separates the new fragments, so their ids are recorded.
-        self._changed.update(item.id for item in self.proto.fragments[self._first_added :])
+        self._changed.update(fragment.id for fragment in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._positions = None
-        self._first_added = len(kept)
+        self._first_added = len(fragment_list)
 
     def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
         """Replace all columns.
@@ -413,14 +415,14 @@ class ManifestBuilder:
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
         changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]
         added = self.proto.fragments[self._first_added :]
-        return [item for item in changed if item is not None] + added
+        return [fragment for fragment in changed if fragment is not None] + added
 
     def _has_covering_columns(self) -> bool:
         if self._indices is not None:
             return any(index.covering_fields for index in self._indices.indices)
         # The section was not parsed, so it is unchanged.
-        known = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
-        return bool(known and self._index_section)
+        has_flag = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
+        return bool(has_flag and self._index_section)
 
     def _next_fragment_id(self) -> int:
         base = self.base

@@ -68,7 +68,7 @@ class VersionInfo:
     @property
     def operation(self) -> str | None:
         """The name of the operation, for example ``append``; None if it is unknown."""
-        return None if self.transaction is None else self.transaction.operation.kind or None
+        return None if self.transaction is None else self.transaction.operation.name or None
 
     @property
     def transaction_properties(self) -> dict[str, str]:

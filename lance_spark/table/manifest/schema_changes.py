@@ -51,16 +51,16 @@ def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Fie
         A new field has an id that was used before, or an existing field would get another type or
         another parent.
     """
-    known = {field.id: field for field in manifest.fields}
+    existing_fields = {field.id: field for field in manifest.fields}
     greatest = max_field_id(manifest)
     for field in schema:
-        existing = known.get(field.id, field)
+        existing = existing_fields.get(field.id, field)
         if (existing.logical_type, existing.parent_id) != (field.logical_type, field.parent_id):
             raise InvalidInputError(
                 f"field {field.id} is {existing.name!r} of type {existing.logical_type}, and would "
                 f"become {field.name!r} of type {field.logical_type}; give the new field another id"
             )
-        if field.id not in known and field.id <= greatest:
+        if field.id not in existing_fields and field.id <= greatest:
             raise InvalidInputError(
                 f"the new field {field.name!r} has the id {field.id}, but the ids up to {greatest} "
                 f"were used before; give it the id {greatest + 1} or a greater one"
@@ -92,21 +92,21 @@ def drop_dead_files(builder: ManifestBuilder) -> None:
     in any case: pylance cannot open a fragment without files, although its own commits leave one
     behind if none of the columns has values yet.
     """
-    kept = {field.id for field in builder.proto.fields}
+    field_ids = {field.id for field in builder.proto.fields}
     for fragment in builder.proto.fragments:
-        live = [file for file in fragment.files if is_live(file, kept)]
+        live = [file for file in fragment.files if is_live(file, field_ids)]
         if len(live) < len(fragment.files):
             set_files(fragment, live or fragment.files[:1])
         if fragment.overlays:
-            _drop_dead_overlays(fragment, kept)
+            _drop_dead_overlays(fragment, field_ids)
 
 
-def _drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
-    """Remove the overlays of a fragment that do not have one of the fields `kept`."""
+def _drop_dead_overlays(fragment: table_pb2.DataFragment, field_ids: Collection[int]) -> None:
+    """Remove the overlays of a fragment that do not have one of the fields `field_ids`."""
     live = [
         overlay
         for overlay in fragment.overlays
-        if any(field_id in kept for field_id in overlay.data_file.fields)
+        if any(field_id in field_ids for field_id in overlay.data_file.fields)
     ]
     if len(live) < len(fragment.overlays):
         proto = table_pb2.DataFragment(overlays=live)
@@ -191,15 +191,15 @@ def note_change(
         check_rows(rows, count, f"{name}: rows that have new values")
         if paths is not None:
             row_ids.inline_external_sequences(fragment, paths, [Lineage.UPDATED])
-        known = fragment.WhichOneof("last_updated_at_version_sequence")
-        if known is not None and known != "inline_last_updated_at_versions":
+        stored_as = fragment.WhichOneof("last_updated_at_version_sequence")
+        if stored_as is not None and stored_as != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(
                 f"{name}: the versions of its rows are a column of a data file, which cannot be "
                 "changed for some of the rows; compact the fragment first"
             )
         # A row without a recorded version counts as changed in version 1.
         recorded = np.ones(count, np.uint64)
-        if known is not None:
+        if stored_as is not None:
             recorded = decode_versions(fragment.inline_last_updated_at_versions, count, name)
         changed = np.zeros(count, dtype=bool)
         changed[offsets_of(rows)] = True
@@ -207,9 +207,9 @@ def note_change(
         row_ids.store_lineage(fragment, updated=updated)
 
 
-def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
-    """Tell whether a data file has one of the fields `kept`, or a hidden column."""
-    return any(field_id in kept or field_id < TOMBSTONE for field_id in file.fields)
+def is_live(file: table_pb2.DataFile, field_ids: Collection[int]) -> bool:
+    """Tell whether a data file has one of the fields `field_ids`, or a hidden column."""
+    return any(field_id in field_ids or field_id < TOMBSTONE for field_id in file.fields)
 
 
 def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:

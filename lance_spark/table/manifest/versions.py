@@ -406,8 +406,8 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     # An external manifest store has only one entry for a version, under any name.
     if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
         # V1 names before the V2 names are among the listed manifests. This finds those after them.
-        others = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
-        schemes.update(location.scheme for location in others if location is not None)
+        locations = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
+        schemes.update(location.scheme for location in locations if location is not None)
     if len(schemes) > 1:
         raise CorruptTableError(
             f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "

@@ -1,15 +1,16 @@
 """The base class of transaction operations.
 
-An operation is one file below this folder. It knows its protobuf message, how the next manifest is
-built from the newest one, and against which committed operations it holds. After a lost race, the
-commit asks the operation about each transaction committed since the version it was planned on:
+Each operation has one module below this folder. The module converts the operation from and to its
+protobuf message, applies it to the newest manifest, and decides whether it still holds after
+another operation. If another client commits first, the commit asks the operation about each
+transaction committed since the version that it was planned on:
 
 | answer | what the commit does |
 | --- | --- |
 | compatible | builds on the newer version |
-| rebase | has the operation adapt itself to the newer version, and builds on it |
-| retryable | gives up; the same change, planned again on the newest version, can succeed |
-| incompatible | gives up; the two changes contradict each other |
+| rebase | lets the operation adapt itself to the newer version, and builds on that version |
+| retryable | fails; the same change, planned again on the newest version, can succeed |
+| incompatible | fails; the two changes contradict each other |
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.conflicts import Conflict, conflict_of_kinds
+from lance_spark.table.operations.conflicts import Conflict, conflict_of_names
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path
 from lance_spark.table.rows.deletion_writer import write_deletions
 from lance_spark.table.rows.deletions import Offsets
 
-#: Stands for the schema among the ids of fields whose metadata an operation changes.
+#: In `Operation.metadata_targets`: the metadata of the schema itself.
 SCHEMA_METADATA = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """What an operation has at hand to change itself for a newer version.
+    """The input of `Operation.rebase`.
 
     Attributes
     ----------
     base : Manifest
         The version that the operation was planned on, or last rebased onto.
     newest : Manifest
-        The version that it is to hold on top of.
+        The version that the operation is rebased onto.
     committed : sequence of Operation
-        What was committed after `base`, oldest first.
+        The operations committed after `base`, oldest first.
     paths : TablePaths
         Opens the files of `newest`.
     written : list of str
-        Files that rebasing has written, below the table's root. The commit deletes those that come
-        to nothing.
+        Files that the rebase has written, below the table's root. The commit deletes the files
+        that no version refers to.
     """
 
     base: Manifest
@@ -72,7 +73,7 @@ class Rebase:
         ------
         StorageError
         """
-        # Merged sets are bitmaps whatever their size, as those of other clients.
+        # Other clients store merged deletions as bitmaps of any size, too.
         file = write_deletions(
             self.paths.store, fragment_id, self.newest.version, offsets, bitmap=True
         )
@@ -87,8 +88,8 @@ class Operation(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`; empty if it is unknown to this release."""
+    def name(self) -> str:
+        """The field name in `Transaction.operation`; empty if this release does not know it."""
 
     @property
     def config_keys(self) -> frozenset[str]:
@@ -97,7 +98,7 @@ class Operation(ABC):
 
     @property
     def deleted_config_keys(self) -> frozenset[str]:
-        """Those of them that are deleted."""
+        """The keys among `config_keys` that are deleted."""
         return frozenset()
 
     @property
@@ -107,79 +108,77 @@ class Operation(ABC):
 
     @property
     def replaces_table_metadata(self) -> bool:
-        """Whether all other keys of the table's metadata go."""
+        """Whether the operation removes all keys of the table's metadata that it does not set."""
         return False
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
-        schema's.
-        """
+        """Ids of the fields whose metadata changes; `SCHEMA_METADATA` for the schema itself."""
         return frozenset()
 
     @property
-    def kept_fields(self) -> frozenset[int] | None:
-        """Ids of the fields that there are afterwards, if it lists them."""
+    def remaining_fields(self) -> frozenset[int] | None:
+        """Ids of all fields of the new schema; None if the operation does not list them."""
         return None
 
     @property
     def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of fragments that stay, by id."""
+        """New states of changed fragments that stay in the table, by id."""
         return {}
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of fragments that go."""
+        """Ids of removed fragments."""
         return frozenset()
 
     @property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of the fragments that it changes or removes."""
+        """Ids of changed and removed fragments."""
         return self.removed_fragments | self.updated_fragments.keys()
 
     @property
     def modified_fields(self) -> frozenset[int]:
-        """Ids of fields whose values change in rows that there are."""
+        """Ids of fields whose values change in existing rows."""
         return frozenset()
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of the fragments that it touches live on in others."""
+        """Whether rows of `touched_fragments` move to other fragments."""
         return False
 
     @property
     def indexed_fields(self) -> frozenset[int]:
-        """Ids of the fields that it makes indexes on."""
+        """Ids of the fields of new indexes."""
         return frozenset()
 
     @property
     def inserted_keys(self) -> InsertedKeys | None:
-        """The keys that a merge inserted, if it noted them."""
+        """The keys of the rows that a merge inserted; None if they are not recorded."""
         return None
 
     @property
     def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The segments of indexes that it brings; nobody changes them any more."""
+        """The index segments that the operation adds; they must not be modified."""
         return ()
 
     @property
     def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The segments of indexes that it takes away."""
+        """The index segments that the operation removes."""
         return ()
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the shards of the write-ahead log whose state it notes."""
+        """Ids of the write-ahead log shards whose state the operation records."""
         return frozenset()
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether columns could come in, or become such, that rows written without them break."""
+        """Whether a column may become required that rows written before may lack."""
         return False
 
     @classmethod
     def from_proto(cls, message: Any, source: str) -> Operation:
-        """Parse the message of the operation; `source` is what errors call its file.
+        """Parse the message of the operation; errors call its file `source`.
 
         Raises
         ------
@@ -193,38 +192,38 @@ class Operation(ABC):
 
     @property
     def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the deletion files that it brings along."""
+        """Paths below the table's root of the operation's new deletion files."""
         return ()
 
     def rebase(self, rebase: Rebase) -> Operation:
-        """Return the operation as it holds on top of a newer version; itself, if it does as it is.
+        """Return the operation adapted to a newer version; itself if nothing changes.
 
-        Called if `conflict` answered so for one of the operations committed in between.
+        Called if `conflict` returned `Conflict.REBASE` for one of the operations committed since.
 
         Raises
         ------
         CommitConflictError
-            It does not.
+            The operation does not hold on the newer version.
         StorageError
         """
         return self
 
     @abstractmethod
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Make the change.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Apply the operation to the next manifest.
 
         Raises
         ------
         InvalidInputError
-            It does not fit the table.
+            The operation does not fit the table.
         CommitConflictError
-            It was planned on a table that looked otherwise.
+            The table has changed since the operation was planned.
         """
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return what an operation means that was committed after the one planned on."""
-        return self.conflict_by_kind(committed)
+        """Return the outcome for this operation of one that another client committed first."""
+        return self.conflict_by_matrix(committed)
 
-    def conflict_by_kind(self, committed: Operation) -> Conflict:
-        """Return the answer of the conflict matrix."""
-        return conflict_of_kinds(self.kind, committed.kind)
+    def conflict_by_matrix(self, committed: Operation) -> Conflict:
+        """Return the outcome that the conflict matrix has for the two operations."""
+        return conflict_of_names(self.name, committed.name)

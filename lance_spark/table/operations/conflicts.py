@@ -1,8 +1,8 @@
-"""The conflict matrix: what a committed operation means for one that is yet to be committed.
+"""The conflict matrix: the outcome for an operation of another one that was committed first.
 
-The matrix answers by the kinds of the two operations. Some operations look closer, at fragments,
-fields or keys: their `conflict` says so, and asks the matrix for all else.
-docs/reference/conflicts.md shows the matrix, and what happens to each pair of changes.
+The matrix depends on the names of the two operations alone. Some operations also compare fragments,
+fields or keys in their `conflict`, and use the matrix for the remaining cases.
+docs/reference/conflicts.md shows the matrix, and the outcome of each pair of changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Conflict(Enum):
-    """What a committed operation means for one that is yet to be committed."""
+    """The outcome for an operation of another one that was committed first."""
 
     COMPATIBLE = "compatible"
     REBASE = "rebase"
@@ -20,7 +20,7 @@ class Conflict(Enum):
     INCOMPATIBLE = "incompatible"
 
 
-_ANSWERS = {
+_OUTCOMES = {
     "ok": Conflict.COMPATIBLE,
     "rb": Conflict.REBASE,
     "rp": Conflict.RETRYABLE,
@@ -48,19 +48,19 @@ update_bases          ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok
 data_overlay          ok ok no ok ok rp no ok ok ok ok ok no ok ok ok
 """
 _ROWS = [line.split() for line in _MATRIX.strip().splitlines()[1:]]
-#: Kinds of operations, as `Transaction.operation` names them.
-KINDS = tuple(row[0] for row in _ROWS)
-#: By kind of the operation to be committed, and kind of the one committed before it.
+#: Names of operations, as in `Transaction.operation`.
+OPERATION_NAMES = tuple(row[0] for row in _ROWS)
+#: By name of the operation to be committed, and name of the operation committed before it.
 MATRIX: Mapping[str, Mapping[str, Conflict]] = {
-    kind: dict(zip(KINDS, (_ANSWERS[cell] for cell in cells), strict=True))
-    for kind, *cells in _ROWS
+    name: dict(zip(OPERATION_NAMES, (_OUTCOMES[cell] for cell in cells), strict=True))
+    for name, *cells in _ROWS
 }
 
 
-def conflict_of_kinds(kind: str, committed: str) -> Conflict:
-    """Return what a committed operation means, by the kinds of both.
+def conflict_of_names(name: str, committed: str) -> Conflict:
+    """Return the outcome by the names of an operation and of one committed before it.
 
-    A kind that this release does not know is retryable: no client can say what it changed, and a
-    change that is planned again reads the version that it made.
+    An unknown operation is retryable. This release does not know what it changed, but a change
+    that is planned again reads the version that the unknown operation made.
     """
-    return MATRIX.get(kind, {}).get(committed, Conflict.RETRYABLE)
+    return MATRIX.get(name, {}).get(committed, Conflict.RETRYABLE)

@@ -1,19 +1,13 @@
-"""The one place that knows which class stands for which field of `Transaction.operation`."""
+"""The operation classes by name, and the parser of transaction messages."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import transaction_pb2
+from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.data import (
-    append,
-    data_overlay,
-    data_replacement,
-    delete,
-    merge,
-    overwrite,
-    rewrite,
-    update,
-)
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.data_overlay import DataOverlay
 from lance_spark.table.operations.data.data_replacement import DataReplacement
@@ -22,51 +16,71 @@ from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.rewrite import Rewrite
 from lance_spark.table.operations.data.update import Update
-from lance_spark.table.operations.metadata import (
-    clone,
-    create_index,
-    project,
-    reserve_fragments,
-    restore,
-    update_bases,
-    update_config,
-    update_mem_wal_state,
-)
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.metadata.restore import Restore
-from lance_spark.table.operations.metadata.unknown import OtherOperation
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
 from lance_spark.table.operations.metadata.update_config import UpdateConfig
 from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
 
-#: The operations that this release commits, by kind.
+#: The operations that this release commits, by name.
 OPERATIONS: dict[str, type[Operation]] = {
-    append.KIND: Append,
-    clone.KIND: Clone,
-    create_index.KIND: CreateIndex,
-    delete.KIND: Delete,
-    overwrite.KIND: Overwrite,
-    update_mem_wal_state.KIND: UpdateMemWalState,
-    update_config.KIND: UpdateConfig,
-    update_bases.KIND: UpdateBases,
-    reserve_fragments.KIND: ReserveFragments,
-    restore.KIND: Restore,
-    rewrite.KIND: Rewrite,
-    project.KIND: Project,
-    merge.KIND: Merge,
-    data_replacement.KIND: DataReplacement,
-    data_overlay.KIND: DataOverlay,
-    update.KIND: Update,
+    Append.name: Append,
+    Clone.name: Clone,
+    CreateIndex.name: CreateIndex,
+    Delete.name: Delete,
+    Overwrite.name: Overwrite,
+    UpdateMemWalState.name: UpdateMemWalState,
+    UpdateConfig.name: UpdateConfig,
+    UpdateBases.name: UpdateBases,
+    ReserveFragments.name: ReserveFragments,
+    Restore.name: Restore,
+    Rewrite.name: Rewrite,
+    Project.name: Project,
+    Merge.name: Merge,
+    DataReplacement.name: DataReplacement,
+    DataOverlay.name: DataOverlay,
+    Update.name: Update,
 }
 
-#: Every kind that the format has.
-KINDS: tuple[str, ...] = tuple(
-    field.name
-    for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields
-)
+
+@dataclass(frozen=True, slots=True)
+class UnknownOperation(Operation):
+    """An operation that another client committed and that this release does not implement.
+
+    Attributes
+    ----------
+    message : transaction_pb2.Transaction
+        The complete transaction; it must not be modified.
+    """
+
+    message: transaction_pb2.Transaction
+
+    @property
+    def name(self) -> str:
+        """The field name in `Transaction.operation`; empty if this release does not know it."""
+        return self.message.WhichOneof("operation") or ""
+
+    def write_to(self, transaction: transaction_pb2.Transaction) -> None:
+        """Set the operation of a transaction's message."""
+        operation = transaction_pb2.Transaction()
+        operation.CopyFrom(self.message)
+        for name in ("read_version", "uuid", "tag", "transaction_properties"):
+            operation.ClearField(name)
+        transaction.MergeFrom(operation)
+
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Raise an error: this release does not commit the operation.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+        """
+        raise UnsupportedFeatureError(
+            f"this release cannot commit the operation {self.name or 'unknown'!r}"
+        )
 
 
 def operation_of(transaction: transaction_pb2.Transaction, source: str) -> Operation:
@@ -75,12 +89,12 @@ def operation_of(transaction: transaction_pb2.Transaction, source: str) -> Opera
     Parameters
     ----------
     transaction : transaction_pb2.Transaction
-        Nobody changes it any more.
+        It must not be modified afterwards.
     source : str
-        What errors call the file that it is from.
+        The file of the transaction, for errors.
     """
-    kind = transaction.WhichOneof("operation")
-    known = OPERATIONS.get(kind or "")
-    if known is None:
-        return OtherOperation(transaction)
-    return known.from_proto(getattr(transaction, kind), source)
+    name = transaction.WhichOneof("operation")
+    operation = OPERATIONS.get(name or "")
+    if operation is None:
+        return UnknownOperation(transaction)
+    return operation.from_proto(getattr(transaction, name), source)

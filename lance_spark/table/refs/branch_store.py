@@ -187,7 +187,7 @@ def check_exists(store: ObjectStore, name: str) -> None:
         raise branch_not_found(store, name)
 
 
-def check_same(store: ObjectStore, name: str, known: Branch) -> None:
+def check_same(store: ObjectStore, name: str, expected: Branch) -> None:
     """Raise an error if a branch was deleted since it was read, even if its name was used again.
 
     Raises
@@ -195,7 +195,7 @@ def check_same(store: ObjectStore, name: str, known: Branch) -> None:
     VersionNotFoundError, CorruptTableError, StorageError
     """
     branch = find_branch(store, name)
-    if branch is None or not branch.is_same(known):
+    if branch is None or not branch.is_same(expected):
         raise VersionNotFoundError(
             f"{store.display}: branch {name!r} was deleted by another client during this operation"
         )

@@ -317,8 +317,8 @@ def _check_unused(
 
 
 def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(repr(name) for name in names[:10]) + more
+    suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(repr(name) for name in names[:10]) + suffix
 
 
 def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:

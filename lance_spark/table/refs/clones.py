@@ -197,7 +197,7 @@ def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest 
     return manifest
 
 
-def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
+def _operation(source: OpenTable, *, is_shallow: bool, **attributes: Any) -> Clone:
     manifest = source.manifest
     if versions.is_detached(manifest.version) or not manifest.version:
         raise InvalidInputError(
@@ -206,8 +206,10 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
         )
     manifest.check_writable(source.store.display)
     check_unique(manifest.message.fragments, manifest.name)
-    branch = more.pop("branch", None)
-    return Clone(is_shallow, manifest.version, source.store.base_uri, source.branch, branch, **more)
+    branch = attributes.pop("branch", None)
+    return Clone(
+        is_shallow, manifest.version, source.store.base_uri, source.branch, branch, **attributes
+    )
 
 
 def _check_empty(target: ObjectStore) -> None:
@@ -230,7 +232,7 @@ def _create(
     builder = ManifestBuilder(source.manifest, paths=source.paths)
     for fragment in builder.proto.fragments:
         row_ids.inline_external_sequences(fragment, source.paths)
-    operation.make(builder)
+    operation.apply_to_source(builder)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = source.manifest.flags.writes_transaction_files

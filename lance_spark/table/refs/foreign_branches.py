@@ -71,8 +71,8 @@ def canonical(path: str) -> str:
     location = parse_uri(path).objects
     if location.is_local:
         return os.path.realpath(location.uri)
-    rest = location.uri.partition("://")[2].partition("?")[0].rstrip("/")
-    host, slash, folder = rest.partition("/")
+    remainder = location.uri.partition("://")[2].partition("?")[0].rstrip("/")
+    host, slash, folder = remainder.partition("/")
     family = family_of(location.scheme)
     if family == "azure":
         host = host.partition("@")[0]

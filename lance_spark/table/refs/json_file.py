@@ -41,7 +41,7 @@ class Fields:
     data : bytes
     name : str
         Name of the file, for errors.
-    kind : str
+    label : str
         "tag" or "branch", for errors.
 
     Raises
@@ -50,15 +50,15 @@ class Fields:
         The data is not a JSON object.
     """
 
-    def __init__(self, data: bytes, name: str, kind: str) -> None:
+    def __init__(self, data: bytes, name: str, label: str) -> None:
         self._name = name
-        self._kind = kind
+        self._label = label
         try:
             content: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise CorruptTableError(f"{name}: the {kind} is not valid JSON: {error}") from None
+            raise CorruptTableError(f"{name}: the {label} is not valid JSON: {error}") from None
         if not isinstance(content, dict):
-            raise CorruptTableError(f"{name}: the {kind} must be a JSON object")
+            raise CorruptTableError(f"{name}: the {label} must be a JSON object")
         self._content = content
 
     def get(self, key: str) -> Any:
@@ -139,7 +139,7 @@ class Fields:
         shown = repr(self._content.get(key))
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return CorruptTableError(
-            f"{self._name}: {key} of a {self._kind} must be {expected}, not {shown}"
+            f"{self._name}: {key} of a {self._label} must be {expected}, not {shown}"
         )
 
 
@@ -246,11 +246,11 @@ def suggestion(name: str, names: list[str]) -> str:
     """Return the end of an error about an unknown name: similar names, or some names that exist."""
     if not names:
         return "the table has none"
-    near = difflib.get_close_matches(name, names, n=3)
-    if near:
-        return f"did you mean {' or '.join(repr(other) for other in near)}?"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"the table has {', '.join(repr(other) for other in names[:5])}{more}"
+    similar = difflib.get_close_matches(name, names, n=3)
+    if similar:
+        return f"did you mean {' or '.join(repr(other) for other in similar)}?"
+    suffix = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"the table has {', '.join(repr(other) for other in names[:5])}{suffix}"
 
 
 def encode(content: Mapping[str, object]) -> bytes:
@@ -276,9 +276,9 @@ def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def format_time(nanos: int) -> str:
     """Return a time, in nanoseconds since 1970, as RFC 3339 text."""
-    seconds, rest = divmod(nanos, _NANOS)
+    seconds, fraction = divmod(nanos, _NANOS)
     stamp = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    digits = f"{rest:09}"
+    digits = f"{fraction:09}"
     while digits.endswith("000"):
         digits = digits[:-3]
     point = "." if digits else ""

@@ -250,14 +250,14 @@ def created_versions_by_id(
 
 
 def with_created_versions(
-    fragment: Fragment, known: tuple[UInt64Array, UInt64Array], version: int
+    fragment: Fragment, created_versions: tuple[UInt64Array, UInt64Array], version: int
 ) -> Fragment:
     """Add the versions that created the rows to a new fragment whose rows have ids already.
 
     Parameters
     ----------
     fragment : Fragment
-    known : (uint64 array, uint64 array)
+    created_versions : (uint64 array, uint64 array)
         Row ids, increasing, and the version of each; as `created_versions_by_id` returns them.
     version : int
         The version of rows whose ids are not known.
@@ -277,7 +277,7 @@ def with_created_versions(
     carried = parse_row_ids(proto.inline_row_ids, "new fragment")
     _check_count(carried, fragment.physical_rows)
     carried_ids = carried.to_array()
-    ids, versions = known
+    ids, versions = created_versions
     created = np.full(len(carried_ids), version, np.uint64)
     position = np.searchsorted(ids, carried_ids)
     matches = np.flatnonzero(position < len(ids))
@@ -369,7 +369,7 @@ def _versions_of(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UIn
 def _read_column(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UInt64Array:
     # Imported here: only tables with sequences in data files need these modules.
     from lance_spark.file.open import open_file
-    from lance_spark.file.schema.schema import Field
+    from lance_spark.file.schema.field import Field
     from lance_spark.table.fragments.row_counts import check_row_count
 
     file = fragment.files[column_file_index(fragment, lineage)]

@@ -65,17 +65,17 @@ class RowIndex:
         """
         single_runs: list[tuple[int, int, int]] = []
         parts: list[tuple[UInt64Array, Offsets, UInt64Array]] = []
-        others: list[Fragment] = []
+        unindexed: list[Fragment] = []
         for fragment in fragments:
             run = None if fragment.deletion_file is not None else _single_range(fragment)
             if run is None:
-                others.append(fragment)
+                unindexed.append(fragment)
             elif run[1]:
                 single_runs.append((*run, first_address(fragment)))
         if single_runs:
             columns = np.array(single_runs, dtype=np.uint64).T
             parts.append((columns[0], columns[1].astype(np.int64), columns[2]))
-        parts += read_all(partial(_live_runs, paths), others, local=paths.store.is_local)
+        parts += read_all(partial(_live_runs, paths), unindexed, local=paths.store.is_local)
         firsts = np.concatenate([np.empty(0, np.uint64), *(part[0] for part in parts)])
         counts = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
         addresses = np.concatenate([np.empty(0, np.uint64), *(part[2] for part in parts)])
@@ -153,10 +153,10 @@ def live_addresses(
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         fragment = by_id.get(number)
         if fragment is not None:
-            deleted, wanted = read_deletions(paths, fragment), offsets[rows]
-            left = np.searchsorted(deleted, wanted)
-            kept = np.searchsorted(deleted, wanted, "right") == left
-            is_live[rows] = kept & (wanted < fragment.physical_rows)
+            deleted, row_offsets = read_deletions(paths, fragment), offsets[rows]
+            left = np.searchsorted(deleted, row_offsets)
+            is_kept = np.searchsorted(deleted, row_offsets, "right") == left
+            is_live[rows] = is_kept & (row_offsets < fragment.physical_rows)
     return is_live, addresses
 
 

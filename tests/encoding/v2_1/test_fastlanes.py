@@ -49,7 +49,7 @@ def test_many_chunks_at_any_place(bits, even, scattered):
         gaps = np.full(count, 3) if even else rng.integers(0, 9, count)
         starts = np.cumsum(size + gaps) - size
         data = np.full(int(starts[-1]) + size, 0x5A, np.uint8)
-        fastlanes.place(data, starts, fastlanes.pack(values, width))
+        fastlanes.write_chunks(data, starts, fastlanes.pack(values, width))
         data.flags.writeable = False
         assert not even or (data[: starts[0]] == 0x5A).all()
         rows = rng.permutation(count + 5)[:count] if scattered else None

@@ -15,7 +15,7 @@ from lance_spark.encoding.v2_3.sequence import (
     Stored,
     check_increasing,
     decode_sequence,
-    found_at,
+    find_positions,
     sum_of,
 )
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
@@ -66,14 +66,14 @@ def test_told_and_stored_sequences_agree(
     numbers = np.array(sorted(asked))
     places = np.arange(count)
     assert told.rank(numbers).tolist() == stored.rank(numbers).tolist()
-    assert told.at(places).tolist() == stored.at(places).tolist()
+    assert told.values_at(places).tolist() == stored.values_at(places).tolist()
     assert told.total(np.arange(count + 1)).tolist() == stored.total(np.arange(count + 1)).tolist()
     assert sum_of(told) == sum_of(stored) == sum(range(start, start + step * count, step))
     known = set(range(start, start + step * count, step))
     for sequence in (told, stored):
-        has, at = found_at(sequence, numbers)
+        has, at = find_positions(sequence, numbers)
         assert has.tolist() == [number in known for number in numbers.tolist()]
-        assert sequence.at(at[has]).tolist() == numbers[has].tolist()
+        assert sequence.values_at(at[has]).tolist() == numbers[has].tolist()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_told_and_stored_sequences_agree(
 def test_numbers_of_a_sequence(encoding: CE, data: np.ndarray | None, expected: list[int]) -> None:
     assert has_payload(encoding) == (data is not None)
     sequence = decode_sequence(encoding, data, len(expected))
-    assert sequence.at(np.arange(len(expected))).tolist() == expected
+    assert sequence.values_at(np.arange(len(expected))).tolist() == expected
     assert sum_of(sequence) == sum(expected)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.file.conftest import read_manifest

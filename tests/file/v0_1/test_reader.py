@@ -27,7 +27,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.file.v0_1.reader import LegacyFileReader
 from lance_spark.file.v0_1.statistics import Op, prune
 from lance_spark.proto import file_pb2, table_pb2

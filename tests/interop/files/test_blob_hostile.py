@@ -27,7 +27,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.blobs.writer import BlobWriter
-from lance_spark.file.schema.schema import BLOB_DESCRIPTOR
+from lance_spark.file.schema.field import BLOB_DESCRIPTOR
 from tests.support.interop.blobs import extended, in_list, in_struct, marked, random_values, table
 
 VERSIONS = ("2.0", "2.1", "2.2")

@@ -318,7 +318,7 @@ def test_a_table_of_pylance_is_appended_to(pylance: Pylance, tmp_path: Path, row
     pylance.write(table.slice(0, rows), path, "2.0")
     lance_spark.write_dataset(table, str(path), mode="append")
     assert pylance.read(path).to_pylist() == table.slice(0, rows).to_pylist() + table.to_pylist()
-    with pytest.raises(InvalidOptionError, match=r"of version 2\.0, which an append keeps"):
+    with pytest.raises(InvalidOptionError, match=r"version 2\.0, and an append must use it"):
         lance_spark.write_dataset(table, str(path), mode="append", data_storage_version="2.2")
 
 

@@ -91,6 +91,6 @@ def test_keys_with_a_null_are_not_added() -> None:
     first, second = KeyFilter([pa.int64()]), KeyFilter([pa.int64()])
     first.add(pa.record_batch({"a": [None, 1]}))
     second.add(pa.record_batch({"a": [2]}))
-    assert not first.inserted([0]).may_meet(second.inserted([0]))
+    assert not first.inserted([0]).may_share_key(second.inserted([0]))
     second.add(pa.record_batch({"a": [1]}))
-    assert first.inserted([0]).may_meet(second.inserted([0]))
+    assert first.inserted([0]).may_share_key(second.inserted([0]))

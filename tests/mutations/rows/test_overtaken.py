@@ -18,7 +18,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.columns import fill as columns
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.table.commit.write_commit import commit_again
+from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.operations.metadata.create_index import CreateIndex
@@ -88,7 +88,7 @@ def test_a_partial_overwrite_refuses_changed_columns(
     others(dataset)
     before = open_dataset(uri)
     with pytest.raises(CommitConflictError, match=r"while this overwrite was running; write"):
-        commit_again(job, writer.finish())
+        commit_on_newest(job, writer.finish())
     after = open_dataset(uri)
     assert after.version == before.version
     assert after.to_table() == before.to_table()

@@ -23,7 +23,7 @@ ROWS = 60_000
 
 def physical(reading: ReadRange) -> list[int]:
     rows = np.array(reading.rows)
-    return (rows if reading.kept is None else rows[reading.kept]).tolist()
+    return (rows if reading.indices is None else rows[reading.indices]).tolist()
 
 
 @settings(max_examples=200, deadline=None)

@@ -215,7 +215,7 @@ def test_first_rows_open_few_files(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(FileReader, "open", count)
     (task,) = lance_spark.open_dataset(str(path)).plan(["id"], target_rows=1 << 40)
-    batches = task.batches(ahead=False)
+    batches = task.batches(prefetch=False)
     next(batches)
     batches.close()
     assert len(opened) == 16
@@ -306,7 +306,7 @@ def test_highly_compressed_files_form_small_runs(
     before = pool.bytes_allocated()
     most = 0
     rows = 0
-    for batch in task.batches(ahead=False):
+    for batch in task.batches(prefetch=False):
         rows += batch.num_rows
         most = max(most, pool.bytes_allocated() - before)
         del batch

@@ -44,7 +44,7 @@ def hold(name: str) -> None:
 
     def held(self: Any, scheme: Any) -> Any:
         folder = folder_of(self._store)
-        kind = self._transaction.operation.kind
+        kind = self._transaction.operation.name
         wanted, go = folder / f"{name}.hold", folder / f"{name}.go"
         if wanted.exists() and not go.exists() and wanted.read_text() in ("", kind):
             said(folder / f"{name}.ready", str(self._newest.version))
@@ -59,7 +59,7 @@ def hold(name: str) -> None:
         try:
             return run(self, *given)
         except CommitConflictError as error:
-            line = [self._transaction.operation.kind, error.retryable, str(error)]
+            line = [self._transaction.operation.name, error.retryable, str(error)]
             with (folder_of(self._store) / f"{name}.conflicts").open("a") as file:
                 file.write(json.dumps(line) + "\n")
             raise

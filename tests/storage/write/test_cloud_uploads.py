@@ -363,8 +363,8 @@ def test_memory_of_a_large_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = upload_azure.sizes_of({})
     assert [blocks.size(number) // MIB for number in (0, 99, 100, 49_999)] == [5, 5, 10, 2500]
-    assert sum(blocks.size(number) for number in range(blocks.most)) > 60e12
-    assert blocks.most == 50_000
+    assert sum(blocks.size(number) for number in range(blocks.max_parts)) > 60e12
+    assert blocks.max_parts == 50_000
     assert upload_azure.sizes_of({"lance_initial_upload_size": 10**12}).size(0) == 4000 * MIB
     grain = 256 * 1024
     for given, size in ((None, 8 * MIB), (1, grain), (grain + 1, 2 * grain), (10**12, 1024 * MIB)):

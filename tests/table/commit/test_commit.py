@@ -281,7 +281,7 @@ def test_field_ids_that_are_never_used_again(path: Path) -> None:
     made = append(path, 6)
     assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
     assert ids(path) == list(range(9))
-    with pytest.raises(CommitConflictError, match="no field id again"):
+    with pytest.raises(CommitConflictError, match="never reuses field ids"):
         commit(store, Transaction.new(2, overwrite(path, rows(0))), made)
     written = write_dataset(rows(0), str(path), mode="overwrite")
     made = read_latest(store)
@@ -390,7 +390,7 @@ def test_append_after_a_change_of_type(path: Path) -> None:
     fragments = written_by_pylance(path, rows(6))
     lance.dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
     planned = Append(fragments, {("id",): 0, ("word",): 1})
-    with pytest.raises(CommitConflictError, match="column 'id' was given another type") as e:
+    with pytest.raises(CommitConflictError, match="the type of column 'id' was changed") as e:
         commit(store, Transaction.new(1, planned), base)
     assert e.value.retryable
 
@@ -404,7 +404,7 @@ def test_append_after_a_change_of_type_and_name(path: Path) -> None:
     change = {"path": "id", "data_type": pa.int32(), "name": "number"}
     lance.dataset(str(path)).alter_columns(change)
     planned = Append(fragments, {("id",): 0, ("word",): 1})
-    with pytest.raises(CommitConflictError, match="column 'id' was given another type") as e:
+    with pytest.raises(CommitConflictError, match="the type of column 'id' was changed") as e:
         commit(store, Transaction.new(1, planned), base)
     assert e.value.retryable
 

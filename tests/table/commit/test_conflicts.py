@@ -18,10 +18,10 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict, conflict_of_kinds
+from lance_spark.table.operations.conflicts import Conflict, conflict_of_names
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.overwrite import Overwrite
-from lance_spark.table.operations.registry import KINDS, OPERATIONS, operation_of
+from lance_spark.table.operations.registry import OPERATIONS, operation_of
 from tests.support.tables.pylance_written import as_ours, manifests, new_table, rows
 
 Change = Callable[[lance.LanceDataset], object]
@@ -113,8 +113,9 @@ data_overlay          compatible    compatible
 def test_the_table() -> None:
     operations = [OPERATIONS["append"], OPERATIONS["overwrite"]]
     lines = ["append overwrite"]
-    for kind in KINDS:
-        lines.append(" ".join([kind, *(conflict_of_kinds(o.kind, kind).value for o in operations)]))
+    committed = transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields
+    for name in (field.name for field in committed):
+        lines.append(" ".join([name, *(conflict_of_names(o.name, name).value for o in operations)]))
     print(EXPECTED)
     assert [line.split() for line in lines] == [
         line.split() for line in EXPECTED.strip("\n").splitlines()
@@ -129,7 +130,7 @@ def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     change(new_table(path))
     store = ObjectStore.from_uri(path)
     transactions = [read_transaction(store, manifest) for manifest in manifests(path)]
-    assert tuple(t.operation.kind for t in transactions[1:] if t) == kinds
+    assert tuple(t.operation.name for t in transactions[1:] if t) == kinds
     return path
 
 

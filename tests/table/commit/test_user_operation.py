@@ -69,7 +69,9 @@ def test_append_after_a_change_of_type(tmp_path: Path) -> None:
     dataset = new_table(path)
     fragments = written_by_pylance(path, rows(6))
     dataset.alter_columns({"path": "id", "data_type": pa.int32()})
-    with pytest.raises(CommitConflictError, match="field 0 was given another type") as e:
+    with pytest.raises(
+        CommitConflictError, match="the type of the column of field 0 was changed"
+    ) as e:
         lance_spark.Dataset.commit(str(path), Append(fragments), 1)
     assert e.value.retryable
 

@@ -11,7 +11,7 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError
-from lance_spark.table.commit.write_commit import commit_again, on_newest
+from lance_spark.table.commit.write_commit import commit_on_newest, rebased_onto_newest
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
@@ -50,7 +50,7 @@ def test_an_append_on_top_of_an_overwrite(path: str, by_pylance: bool) -> None:
         lance.write_dataset(new, path, mode="overwrite")
     else:
         write_dataset(new, path, mode="overwrite")
-    assert commit_again(job, fragments).version == 3
+    assert commit_on_newest(job, fragments).version == 3
     assert found(path) == [{"id": 9, "v": "z"}, {"id": 3, "v": "c"}]
 
 
@@ -58,14 +58,14 @@ def test_an_append_on_top_of_a_restored_version(path: str) -> None:
     write_dataset(MORE, path, mode="append")
     job, fragments = planned(path, "append")
     lance.dataset(path, version=1).restore()
-    commit_again(job, fragments)
+    commit_on_newest(job, fragments)
     assert found(path) == [*ROWS.to_pylist(), *MORE.to_pylist()]
 
 
 def test_an_overwrite_on_top_of_an_overwrite(path: str) -> None:
     job, fragments = planned(path, "overwrite")
     lance.write_dataset(pa.table({"other": [1.5]}), path, mode="overwrite")
-    commit_again(job, fragments)
+    commit_on_newest(job, fragments)
     assert found(path) == MORE.to_pylist()
 
 
@@ -88,7 +88,7 @@ def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table)
     with pytest.raises(
         CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"
     ):
-        commit_again(job, fragments)
+        commit_on_newest(job, fragments)
     assert found(path) == new.to_pylist()
     names = {file.path for one in fragments for file in one.files}
     assert not names & {one.name for one in (Path(path) / "data").iterdir()}
@@ -96,8 +96,8 @@ def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table)
 
 def test_no_retries_are_none(path: str) -> None:
     job, fragments = planned(path, "append", commit_retries=0)
-    assert on_newest(job) is None
+    assert rebased_onto_newest(job) is None
     lance.write_dataset(ROWS, path, mode="overwrite")
     with pytest.raises(CommitConflictError, match="overwrite"):
-        commit_again(job, fragments)
+        commit_on_newest(job, fragments)
     assert found(path) == ROWS.to_pylist()

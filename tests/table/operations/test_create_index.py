@@ -103,7 +103,7 @@ COMMITS = {"ours": commit_ours, "pylance": commit_theirs}
 
 
 @pytest.mark.parametrize("writer", COMMITS)
-def test_carry_replace_and_drop(tmp_path: Path, writer: str) -> None:
+def test_add_replace_and_drop_segments(tmp_path: Path, writer: str) -> None:
     uri = table(tmp_path / "table")
     (first,) = segments(uri)
     put = COMMITS[writer]
@@ -197,7 +197,7 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
 
 
 @pytest.mark.parametrize("name", BETWEEN)
-def test_with_another_commit_in_between(tmp_path: Path, name: str) -> None:
+def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     change, fits = BETWEEN[name]
     uri = table(tmp_path / "ours")
     new = another(uri, segments(uri)[0], "y")
@@ -218,7 +218,7 @@ def test_with_another_commit_in_between(tmp_path: Path, name: str) -> None:
             commit_theirs(other, [new], [], 5)
 
 
-def test_columns_written_anew_meanwhile_are_not_covered(tmp_path: Path) -> None:
+def test_columns_rewritten_by_another_client_are_not_covered(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     open_dataset(uri).update({"a": 500}, [("a", "==", 15)], mode="columns")
@@ -243,7 +243,7 @@ def pylances_compaction(uri: str) -> None:
 
 @pytest.mark.parametrize("move", [compaction, pylances_compaction])
 @pytest.mark.parametrize("first", ["values", "move"])
-def test_columns_written_anew_in_fragments_that_moved(
+def test_columns_rewritten_in_fragments_that_moved(
     tmp_path: Path, move: Callable[[str], None], first: str
 ) -> None:
     """Bitmaps and the reuse index know where the rows are, and not which of them have new values."""
@@ -258,7 +258,7 @@ def test_columns_written_anew_in_fragments_that_moved(
         assert lance.dataset(uri).count_rows(f"a = {value}") == rows
 
 
-def test_other_columns_written_anew_in_fragments_that_moved(tmp_path: Path) -> None:
+def test_other_columns_rewritten_in_fragments_that_moved(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     open_dataset(uri).update({"b": 500}, [("a", "==", 15)], mode="columns")
@@ -268,7 +268,7 @@ def test_other_columns_written_anew_in_fragments_that_moved(tmp_path: Path) -> N
     assert lance.dataset(uri).count_rows("a = 15") == 1
 
 
-def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
+def test_index_of_a_dropped_field_is_refused(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     lance.dataset(uri).drop_columns(["a"])
@@ -311,7 +311,7 @@ class TestOwners:
                 assert segment.dataset_version == other.dataset_version_at_last_update
                 assert segment.created_at == other.created_at
 
-    def test_millions_of_fragments_that_there_are_not(self, tmp_path: Path) -> None:
+    def test_coverage_of_millions_of_missing_fragments(self, tmp_path: Path) -> None:
         """Some kilobytes of a bitmap stand for them; nobody makes a list of them unasked."""
         path = tmp_path / "table"
         dataset = open_dataset(table(path))
@@ -347,7 +347,7 @@ class TestOwners:
         with pytest.raises(InvalidInputError, match="index 'x' not found"):
             dataset.drop_index("x")
 
-    def test_what_others_rely_on_cannot_be_dropped(self, tmp_path: Path) -> None:
+    def test_system_indexes_in_use_cannot_be_dropped(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
         dataset, _ = open_dataset(uri).compact_files(defer_index_remap=True)
         with pytest.raises(InvalidInputError, match="other indexes need it"):
@@ -419,7 +419,7 @@ class TestSections:
         index_updates.extend_to_moved_rows(found, [9], [1, 2], [0], fields(-1, -1))
         assert covered(found) == [{1, 2}, {1, 2, 9}, {1}, {1, 2}]
 
-    def test_segments_of_fields_that_are_gone_go(self) -> None:
+    def test_segments_of_dropped_fields_are_removed(self) -> None:
         found = section(("a", [0], [1]), ("b", [5], [1]), (indexes.FRAGMENT_REUSE, [], [1]))
         index_updates.retain_relevant(found, fields(-1), [1])
         assert [one.name for one in found.indices] == ["a", indexes.FRAGMENT_REUSE]
@@ -526,7 +526,7 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
     assert not segments(uri)
 
 
-def test_as_pylance_keeps_what_it_is_given(tmp_path: Path) -> None:
+def test_pylance_keeps_our_segments(tmp_path: Path) -> None:
     """The helper of these tests tells pylance all there is to a segment."""
     uri = table(tmp_path / "table")
     (index,) = segments(uri)

@@ -77,7 +77,7 @@ WORDS = pa.table({"word": ["x", "y", "z"]})
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_the_same_as_pylance(tmp_path: Path, stable: bool) -> None:
+def test_replacements_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     dataset = new_table(theirs, enable_stable_row_ids=stable)
     dataset.create_scalar_index("id", "BTREE")
@@ -117,7 +117,7 @@ def test_the_same_as_pylance(tmp_path: Path, stable: bool) -> None:
         )
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_invalid_replacements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     base = newest(path)
@@ -128,13 +128,15 @@ def test_refused(tmp_path: Path) -> None:
     )
     strange = write(path, numbers(9), [7])
     for files, message in [
-        ([(0, file), (0, other)], "by one file"),
+        ([(0, file), (0, other)], "two files"),
         ([(0, file), (1, words)], "different fields"),
         ([(0, strange)], r"fields \[7\]"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
             replace_by_us(path, files, base)
-    with pytest.raises(CommitConflictError, match="no fragment 9"):
+    with pytest.raises(
+        CommitConflictError, match="fragment 9, whose columns the change replaces, was removed"
+    ):
         replace_by_us(path, [(9, file)], base)
     assert newest(path).version == 1
 
@@ -159,7 +161,7 @@ def test_refused(tmp_path: Path) -> None:
         (lambda d: lance.dataset(d.uri, version=1).restore(), "incompatible"),
     ],
 )
-def test_others_meanwhile(tmp_path: Path, meanwhile, outcome: str) -> None:  # type: ignore[no-untyped-def]
+def test_conflicts_with_changes_of_pylance(tmp_path: Path, meanwhile, outcome: str) -> None:  # type: ignore[no-untyped-def]
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     new_table(theirs)
     file = write(theirs, numbers(10), [0])

@@ -70,7 +70,7 @@ def shape(path: Path) -> list[tuple[object, ...]]:
         ([], "true"),
     ],
 )
-def test_as_pylance_deletes(
+def test_deletes_equal_those_of_pylance(
     tmp_path: Path, version: str, stable: bool, ours: list[tuple[object, ...]], theirs: str
 ) -> None:
     options = {"data_storage_version": version, "enable_stable_row_ids": stable}
@@ -96,7 +96,7 @@ def test_as_pylance_deletes(
     assert first.updated_fragments.keys() == second.updated_fragments.keys()
 
 
-def test_columns_about_rows_can_be_asked_for(tmp_path: Path) -> None:
+def test_conditions_on_row_metadata(tmp_path: Path) -> None:
     new_table(tmp_path)
     dataset = lance_spark.open_dataset(str(tmp_path)).delete([("_rowaddr", ">=", 2 << 32)])
     assert dataset.to_table()["id"].to_pylist() == list(range(20))
@@ -135,7 +135,7 @@ def test_rows_by_number(tmp_path: Path, stable: bool) -> None:
     assert gone.to_table()["id"].to_pylist() == left == ids(tmp_path)
 
 
-def test_rows_that_there_are_not(tmp_path: Path) -> None:
+def test_rows_that_do_not_exist(tmp_path: Path) -> None:
     new_table(tmp_path)
     dataset = lance_spark.open_dataset(str(tmp_path))
     with pytest.raises(InvalidInputError, match="row address 42 not found"):
@@ -164,7 +164,7 @@ def test_addresses_do_not_follow_rows_that_moved(tmp_path: Path) -> None:
     assert ids(tmp_path) == list(range(30))
 
 
-def test_stable_ids_do(tmp_path: Path) -> None:
+def test_stable_row_ids_follow_rows_that_moved(tmp_path: Path) -> None:
     new_table(tmp_path, enable_stable_row_ids=True)
     dataset = lance_spark.open_dataset(str(tmp_path))
     lance.dataset(str(tmp_path)).optimize.compact_files()
@@ -172,7 +172,7 @@ def test_stable_ids_do(tmp_path: Path) -> None:
     assert ids(tmp_path) == [i for i in range(30) if i != 3]
 
 
-def test_tasks_travel(tmp_path: Path) -> None:
+def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     new_table(tmp_path)
     table = open_table(str(tmp_path))
     tasks = plan_delete(table, [("id", ">", 12), ("word", "!=", "w20")], fragments_per_task=2)
@@ -201,7 +201,7 @@ def test_indexes_stay_right(tmp_path: Path, kind: str, stable: bool) -> None:
     assert dataset.to_table(filter="id between 8 and 21")["id"].to_pylist() == [8, 9, 20, 21]
 
 
-def test_a_segment_that_nothing_is_left_of(tmp_path: Path) -> None:
+def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
     """Both clients drop a segment of an index if another one of its name is left."""
     for name in ("ours", "theirs"):
         dataset = new_table(tmp_path / name)
@@ -239,9 +239,7 @@ def test_a_segment_that_nothing_is_left_of(tmp_path: Path) -> None:
         ("id = 99", "id = 3"),
     ],
 )
-def test_two_deletions_at_once(
-    tmp_path: Path, stable: bool, order: str, one: str, other: str
-) -> None:
+def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
     ours = lance_spark.open_dataset(str(tmp_path))
     by_them: Callable[[str], Callable[[], object]] = lambda text: lambda: theirs.delete(text)  # noqa: E731
@@ -293,7 +291,7 @@ def test_merged_rows_are_a_bitmap_planned_on_the_newest_version(tmp_path: Path) 
     assert found[0] == found[1]
 
 
-def test_without_the_rows_it_has_to_be_planned_again(tmp_path: Path) -> None:
+def test_delete_without_row_offsets_cannot_be_rebased(tmp_path: Path) -> None:
     new_table(tmp_path)
     table = open_table(str(tmp_path))
     (task,) = plan_delete(table, [("id", "==", 4)], fragments_per_task=3)
@@ -350,7 +348,7 @@ def test_tables_of_version_0_1(tmp_path: Path) -> None:
     assert dataset.to_table()["id"].to_pylist() == ids(tmp_path) == list(range(13))
 
 
-def test_the_message() -> None:
+def test_message_round_trip() -> None:
     message = transaction_pb2.Transaction()
     message.delete.updated_fragments.add(id=3, physical_rows=5).deletion_file.num_deleted_rows = 2
     message.delete.deleted_fragment_ids.extend([1, 2])

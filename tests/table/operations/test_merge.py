@@ -52,7 +52,7 @@ def content(path: Path) -> tuple[list[object], list[object], bytes | None, int, 
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_a_merge_as_pylance_makes_it(tmp_path: Path, stable: bool) -> None:
+def test_merges_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
     """With a new file for one fragment, none for the other, and a fragment behind them."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     dataset = new_table(theirs, enable_stable_row_ids=stable)
@@ -89,7 +89,7 @@ def test_a_merge_as_pylance_makes_it(tmp_path: Path, stable: bool) -> None:
     assert parsed.operation.can_add_required_columns
 
 
-def test_what_a_merge_refuses(tmp_path: Path) -> None:
+def test_invalid_merges_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path, enable_stable_row_ids=True)
     first, second = newest(path).fragments
@@ -124,7 +124,7 @@ def test_what_a_merge_refuses(tmp_path: Path) -> None:
     assert newest(path).version == 1
 
 
-def test_ids_of_dropped_columns_are_not_given_again(tmp_path: Path) -> None:
+def test_ids_of_dropped_columns_are_not_reused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path).drop_columns(["word"])
     schema = schema_with(path, pa.field("x", pa.int64()), first=1)
@@ -139,7 +139,7 @@ def test_ids_of_dropped_columns_are_not_given_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["id"], ["word"], ["x"], ["id", "x"]])
-def test_a_projection_as_pylance_makes_it(tmp_path: Path, names: list[str]) -> None:
+def test_projections_equal_those_of_pylance(tmp_path: Path, names: list[str]) -> None:
     """Of columns in two files."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     dataset = new_table(theirs, enable_stable_row_ids=True)
@@ -170,7 +170,7 @@ def _lance_schema(path: Path, names: list[str]) -> object:
     return made
 
 
-def test_what_a_projection_refuses(tmp_path: Path) -> None:
+def test_invalid_projections_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     fields = tuple(newest(path).to_proto().fields)
@@ -194,22 +194,22 @@ def test_fragments_without_values(tmp_path: Path) -> None:
     assert lance.dataset(str(path)).to_table() == again.to_table()
 
 
-def test_overlays_go_with_their_columns() -> None:
-    draft = ManifestBuilder(None)
-    draft.proto.fields.add(id=0, name="a", parent_id=-1)
-    fragment = draft.proto.fragments.add(id=3, physical_rows=1)
+def test_overlays_are_removed_with_their_columns() -> None:
+    builder = ManifestBuilder(None)
+    builder.proto.fields.add(id=0, name="a", parent_id=-1)
+    fragment = builder.proto.fragments.add(id=3, physical_rows=1)
     fragment.files.add(path="f", fields=[0, 1, -3])
     for number in (0, 1, schema_changes.TOMBSTONE):
         fragment.overlays.add(data_file=table_pb2.DataFile(path=f"o{number}", fields=[number]))
-    schema_changes.drop_dead_files(draft)
-    assert [one.data_file.path for one in draft.proto.fragments[0].overlays] == ["o0"]
-    draft.proto.fields[0].id = 7
-    schema_changes.drop_dead_files(draft)
-    assert not draft.proto.fragments[0].overlays
-    assert [file.path for file in draft.proto.fragments[0].files] == ["f"]
+    schema_changes.drop_dead_files(builder)
+    assert [one.data_file.path for one in builder.proto.fragments[0].overlays] == ["o0"]
+    builder.proto.fields[0].id = 7
+    schema_changes.drop_dead_files(builder)
+    assert not builder.proto.fragments[0].overlays
+    assert [file.path for file in builder.proto.fragments[0].files] == ["f"]
 
 
-def test_columns_that_change_places(tmp_path: Path) -> None:
+def test_columns_are_reordered(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path).add_columns({"x": "id * 2"})
     by_name = {one.name: one for one in newest(path).to_proto().fields}
@@ -221,7 +221,7 @@ def test_columns_that_change_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_an_index_covers_no_fragment_whose_column_a_merge_wrote_anew(
+def test_an_index_does_not_cover_fragments_whose_column_a_merge_rewrote(
     tmp_path: Path, stable: bool
 ) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"

@@ -56,7 +56,7 @@ def content(path: Path) -> tuple[table_pb2.Manifest, bytes | None]:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_every_version_as_pylance_restores_it(tmp_path: Path, stable: bool) -> None:
+def test_restored_versions_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
     path = tmp_path / "t"
     new_table(path, enable_stable_row_ids=stable)
     for change in HISTORY:
@@ -93,7 +93,7 @@ def test_a_restored_index_is_used(tmp_path: Path) -> None:
     assert dataset.to_table(filter="id = 3") == rows(3, 1)
 
 
-def test_a_version_that_is_gone(tmp_path: Path) -> None:
+def test_a_removed_version_cannot_be_restored(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     store = ObjectStore.from_uri(path)
@@ -102,7 +102,7 @@ def test_a_version_that_is_gone(tmp_path: Path) -> None:
     assert not list((path / "_transactions").glob("1-*.txn"))
 
 
-def test_flags_that_stay(tmp_path: Path) -> None:
+def test_restore_keeps_feature_flags(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     lance.write_dataset(rows(6), str(path), mode="append")
@@ -112,7 +112,7 @@ def test_flags_that_stay(tmp_path: Path) -> None:
     assert (newest(path).flags.reader, newest(path).flags.writer) == (1280, 1280 | 32)
 
 
-def test_field_ids_that_were_promised_since(tmp_path: Path) -> None:
+def test_restore_is_refused_if_field_ids_became_stable(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     lance.write_dataset(rows(6), str(path), mode="append")
@@ -120,12 +120,12 @@ def test_field_ids_that_were_promised_since(tmp_path: Path) -> None:
     patch(path, raise_flags(0, 1 << 15))
     with pytest.raises(OSError, match="activated after that version"):
         lance.dataset(str(path), version=1).restore()
-    with pytest.raises(UnsupportedFeatureError, match="never to use a field id again"):
+    with pytest.raises(UnsupportedFeatureError, match="never reuses a field id"):
         open_dataset(str(path), 1).restore()
     assert open_dataset(str(path), 2).restore().version == 3
 
 
-def test_an_older_version_with_a_flag_that_nobody_knows(tmp_path: Path) -> None:
+def test_restore_of_a_version_with_an_unknown_flag(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     patch(path, raise_flags(0, 1 << 40))
@@ -140,7 +140,7 @@ def test_an_older_version_with_a_flag_that_nobody_knows(tmp_path: Path) -> None:
         open_dataset(str(path), 1).restore()
 
 
-def test_restoring_while_others_write(tmp_path: Path) -> None:
+def test_concurrent_restores(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     base = newest(path)
@@ -159,7 +159,7 @@ def test_restoring_while_others_write(tmp_path: Path) -> None:
     assert not raised.value.retryable
 
 
-def test_types_are_those_of_then(tmp_path: Path) -> None:
+def test_restore_brings_back_types(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(rows(0), str(path))
     dataset = open_dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int16()})

@@ -149,7 +149,7 @@ def test_broken_ids_of_indexes() -> None:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_two_on_other_fragments(tmp_path: Path, stable: bool) -> None:
+def test_two_rewrites_of_different_fragments(tmp_path: Path, stable: bool) -> None:
     uri = table(tmp_path / "table", stable=stable)
     version = lance.dataset(uri).version
     first, second = compacted(uri, [0, 1]), compacted(uri, [3, 4, 5], version)
@@ -162,7 +162,7 @@ def test_two_on_other_fragments(tmp_path: Path, stable: bool) -> None:
         assert sorted(found) == list(range(60))
 
 
-def test_two_with_a_reuse_index(tmp_path: Path) -> None:
+def test_two_rewrites_with_a_reuse_index(tmp_path: Path) -> None:
     """The second adds to what the first has put into the reuse index."""
     uri = table(tmp_path / "table")
     lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -205,7 +205,7 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
 
 
 @pytest.mark.parametrize("name", BETWEEN)
-def test_with_another_commit_in_between(tmp_path: Path, name: str) -> None:
+def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     uri = table(tmp_path / "table")
     other = table(tmp_path / "other")
     change, fits = BETWEEN[name]
@@ -255,20 +255,20 @@ def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
     return lance.FragmentMetadata(fragment.id, files, fragment.physical_rows)
 
 
-def test_a_fragment_that_changed_unseen_is_not_replaced(tmp_path: Path) -> None:
+def test_a_changed_fragment_is_not_replaced(tmp_path: Path) -> None:
     """Even without a transaction that tells: a deleted row does not come back."""
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     for name in ("deletion_file", "files"):
-        draft = ManifestBuilder(open_table(uri).manifest)
-        found = draft.fragment(0)
+        builder = ManifestBuilder(open_table(uri).manifest)
+        found = builder.fragment(0)
         assert found is not None
         if name == "files":
             found.files[0].path = "other.lance"
         else:
             found.deletion_file.id = 7
         with pytest.raises(CommitConflictError, match="was changed"):
-            operation.apply(draft)
+            operation.apply(builder)
 
 
 def test_ids_must_be_reserved(tmp_path: Path) -> None:
@@ -296,25 +296,27 @@ def test_rows_of_stable_tables_bring_their_ids(tmp_path: Path) -> None:
         Rewrite((RewriteGroup(group.old, new),)).apply(ManifestBuilder(open_table(uri).manifest))
 
 
-def test_overlays_that_became_rows_make_older_indexes_forget(tmp_path: Path) -> None:
+def test_rewritten_overlays_prune_older_indexes(tmp_path: Path) -> None:
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     (group,) = operation.groups
-    draft = ManifestBuilder(open_table(uri).manifest)
+    builder = ManifestBuilder(open_table(uri).manifest)
     old = group.old[0].to_proto()
     overlay = table_pb2.DataOverlayFile(committed_version=5)
     overlay.data_file.path = "overlay.lance"
     overlay.data_file.fields.append(0)
     old.overlays.append(overlay)
-    for found in [draft.fragment(0)]:
+    for found in [builder.fragment(0)]:
         assert found is not None
         found.CopyFrom(old)
     for at, (version, field) in enumerate([(4, 0), (5, 0), (4, 1)]):
-        index = draft.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
+        index = builder.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
         index.uuid.uuid = bytes([at]) * 16
         index.fragment_bitmap = _bitmap([0, 1, 2])
-    Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(draft)
-    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in draft.indices.indices]
+    Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(
+        builder
+    )
+    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in builder.indices.indices]
     assert found_bitmaps == [{2}, {0, 1, 2}, {0, 1, 2}]
 
 

@@ -22,23 +22,22 @@ from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.conflicts import Conflict
-from lance_spark.table.operations.metadata.unknown import OtherOperation
 from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
-from lance_spark.table.operations.registry import OPERATIONS, operation_of
+from lance_spark.table.operations.registry import OPERATIONS, UnknownOperation, operation_of
 from tests.support.tables.pylance_written import new_table, rows
 
 #: Field 116, wire type 2: a composite transaction.
 COMPOSITE = bytes([0xA2, 0x07, 2, 0x0A, 0])
 
 
-def composite() -> OtherOperation:
+def composite() -> UnknownOperation:
     made = operation_of(transaction_pb2.Transaction.FromString(COMPOSITE), "file")
-    assert isinstance(made, OtherOperation)
+    assert isinstance(made, UnknownOperation)
     return made
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_planned_anew_on_top_of_what_nobody_knows(kind: str) -> None:
+def test_operations_are_replanned_after_an_unknown_one(kind: str) -> None:
     message = transaction_pb2.Transaction()
     getattr(message, kind).SetInParent()
     known = operation_of(message, "file")
@@ -48,7 +47,7 @@ def test_planned_anew_on_top_of_what_nobody_knows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_messages_survive(kind: str) -> None:
+def test_messages_round_trip(kind: str) -> None:
     message = transaction_pb2.Transaction()
     getattr(message, kind).SetInParent()
     again = transaction_pb2.Transaction()
@@ -56,7 +55,7 @@ def test_messages_survive(kind: str) -> None:
     assert again == message
 
 
-def test_a_table_with_one(tmp_path: Path) -> None:
+def test_commits_after_an_unknown_operation(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     store = ObjectStore.from_uri(path)
@@ -95,7 +94,7 @@ def compacted(*shards: tuple[int, int]) -> UpdateMemWalState:
     )
 
 
-def test_the_state_of_the_log(tmp_path: Path) -> None:
+def test_mem_wal_state_keeps_the_newest_generations(tmp_path: Path) -> None:
     path = tmp_path / "t"
     log_table(path)
     store = ObjectStore.from_uri(path)
@@ -115,7 +114,7 @@ def test_the_state_of_the_log(tmp_path: Path) -> None:
         lance.write_dataset(dataset.to_table(), lance.dataset(str(path), version=2), mode="append")
 
 
-def test_the_state_of_a_log_that_is_not_there(tmp_path: Path) -> None:
+def test_mem_wal_state_needs_the_index(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     store = ObjectStore.from_uri(path)
@@ -123,7 +122,7 @@ def test_the_state_of_a_log_that_is_not_there(tmp_path: Path) -> None:
         commit(store, Transaction.new(1, compacted((1, 1))), read_latest(store))
 
 
-def test_two_states_at_the_same_time() -> None:
+def test_conflicts_of_mem_wal_states() -> None:
     mine = compacted((1, 5))
     assert mine.conflict(compacted((2, 5))) is Conflict.COMPATIBLE
     assert mine.conflict(compacted((1, 6))) is Conflict.RETRYABLE
@@ -134,7 +133,7 @@ def test_two_states_at_the_same_time() -> None:
     assert mine.conflict(operation_of(update, "file")) is Conflict.RETRYABLE
 
 
-def test_messages_that_are_none() -> None:
+def test_invalid_messages_are_refused() -> None:
     """Numbers and sets that no manifest can hold are told when they are read, as what they are."""
     update = transaction_pb2.Transaction()
     update.update.updated_fragment_offset_bitmaps[1] = b""

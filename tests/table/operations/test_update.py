@@ -108,7 +108,7 @@ def last_update(path: Path) -> Update:
         ([], None),
     ],
 )
-def test_as_pylance_updates(
+def test_updates_equal_those_of_pylance(
     tmp_path: Path,
     version: str,
     stable: bool,
@@ -144,7 +144,7 @@ def test_as_pylance_updates(
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_as_pylance_rewrites_columns(tmp_path: Path, version: str, stable: bool) -> None:
+def test_column_updates_equal_those_of_pylance(tmp_path: Path, version: str, stable: bool) -> None:
     options = {"data_storage_version": version, "enable_stable_row_ids": stable}
     for name in ("ours", "theirs"):
         new_table(tmp_path / name, **options).delete("id = 12")
@@ -181,7 +181,7 @@ def test_as_pylance_rewrites_columns(tmp_path: Path, version: str, stable: bool)
     assert messages[0] == messages[1]
 
 
-def test_a_file_without_columns_goes(tmp_path: Path) -> None:
+def test_a_file_without_columns_is_removed(tmp_path: Path) -> None:
     new_table(tmp_path)
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset = dataset.update({"word": "a"}, [("id", "<", 5)], mode="columns")
@@ -312,7 +312,7 @@ NESTED = {
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_other_columns_stay_what_they_are(tmp_path: Path, version: str, mode: str) -> None:
+def test_other_columns_do_not_change(tmp_path: Path, version: str, mode: str) -> None:
     data = pa.table({"id": range(6), **NESTED})
     lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
     dataset = lance_spark.open_dataset(str(tmp_path))
@@ -331,7 +331,7 @@ def test_other_columns_stay_what_they_are(tmp_path: Path, version: str, mode: st
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_new_values_of_every_kind(tmp_path: Path, mode: str, version: str) -> None:
+def test_new_values_of_every_type(tmp_path: Path, mode: str, version: str) -> None:
     data = pa.table({"id": range(6), **NESTED})
     lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
     values = {
@@ -427,7 +427,7 @@ def test_json_stays_json(tmp_path: Path) -> None:
     assert '{"b":null}' in found["doc"].to_pylist()
 
 
-def test_a_column_that_files_do_not_have(tmp_path: Path) -> None:
+def test_update_of_a_column_without_values(tmp_path: Path) -> None:
     new_table(tmp_path).add_columns(pa.field("more", pa.int32()))
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset = dataset.update({"more": 1}, [("id", "<", 3)])
@@ -517,9 +517,7 @@ def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_two_changes_at_once(
-    tmp_path: Path, stable: bool, order: str, one: str, other: str
-) -> None:
+def test_concurrent_updates(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
     if (one, other, order) == ("update 3", "columns 3", "theirs after ours"):
         pytest.skip("the row is in another fragment then, and update_columns is about one fragment")
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
@@ -547,7 +545,7 @@ def test_two_changes_at_once(
         assert all(row["_rowid"] == row["id"] for row in found if row["id"] < ROWS)
 
 
-def test_what_makes_no_sense(tmp_path: Path) -> None:
+def test_invalid_updates_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("word", pa.string())])
     lance.write_dataset(rows().cast(schema), str(tmp_path))
     dataset = lance_spark.open_dataset(str(tmp_path))
@@ -594,7 +592,7 @@ def test_retries_end(tmp_path: Path) -> None:
     ]
 
 
-def test_tasks_travel(tmp_path: Path) -> None:
+def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
     updates = {"word": "x", "id": upper}
@@ -623,7 +621,7 @@ def bloom(*blocks: list[int], bits: int = 512) -> InsertedKeys:
     return InsertedKeys((0,), BloomFilter(data, bits, 100, 0.01))
 
 
-def test_keys_that_were_inserted() -> None:
+def test_conflicts_of_inserted_keys() -> None:
     def between(own: InsertedKeys | None, other: InsertedKeys | None) -> Conflict:
         return Update(inserted_rows=own).conflict(Update(inserted_rows=other))
 
@@ -644,7 +642,7 @@ def test_keys_that_were_inserted() -> None:
     assert Update().conflict(Append(())) is Conflict.COMPATIBLE
 
 
-def test_the_message(tmp_path: Path) -> None:
+def test_message_round_trip(tmp_path: Path) -> None:
     message = transaction_pb2.Transaction()
     update = message.update
     update.removed_fragment_ids.extend([4, 5])

@@ -63,7 +63,7 @@ def sorted_entries(message: transaction_pb2.Transaction) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:replace_:DeprecationWarning")
-def test_the_same_as_pylance(tmp_path: Path) -> None:
+def test_config_updates_equal_those_of_pylance(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     new_table(theirs)
     shutil.copytree(theirs, ours)
@@ -98,22 +98,22 @@ def test_messages_of_older_writers() -> None:
     assert UpdateConfig.from_proto(message, "file").config == MapUpdate({})
 
 
-def test_bytes_in_metadata_survive() -> None:
+def test_bytes_in_metadata_are_kept() -> None:
     proto = table_pb2.Manifest()
     proto.schema_metadata["raw"] = b"\xff\x00"
     proto.schema_metadata["text"] = b"old"
-    draft = ManifestBuilder(None)
-    draft.proto.MergeFrom(proto)
-    UpdateConfig(schema_metadata=MapUpdate({"text": "new"})).apply(draft)
-    assert dict(draft.proto.schema_metadata) == {"raw": b"\xff\x00", "text": b"new"}
+    builder = ManifestBuilder(None)
+    builder.proto.MergeFrom(proto)
+    UpdateConfig(schema_metadata=MapUpdate({"text": "new"})).apply(builder)
+    assert dict(builder.proto.schema_metadata) == {"raw": b"\xff\x00", "text": b"new"}
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         (lambda d: d.update_field_metadata({"nope": {"a": "b"}}), "nope"),
-        (lambda d: d.update_config({"a": 1}), "no string"),
-        (lambda d: d.update_metadata({1: "a"}), "no string"),
+        (lambda d: d.update_config({"a": 1}), "a key must be a string"),
+        (lambda d: d.update_metadata({1: "a"}), "a key must be a string"),
         (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "not a string"),
         (
             lambda d: d.update_field_metadata(
@@ -123,7 +123,7 @@ def test_bytes_in_metadata_survive() -> None:
         ),
     ],
 )
-def test_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_updates_are_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-untyped-def]
     new_table(tmp_path / "t")
     dataset = open_dataset(str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match=what):
@@ -131,14 +131,14 @@ def test_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-
     assert dataset.latest_version == 1
 
 
-def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
+def test_update_of_a_dropped_field_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     lance.dataset(str(path)).drop_columns(["word"])
     update = UpdateConfig(field_metadata={1: MapUpdate({"k": "v"})})
-    with pytest.raises(InvalidInputError, match="no field of the id 1"):
+    with pytest.raises(InvalidInputError, match="no field with the id 1"):
         commit(store, Transaction.new(1, update), base)
 
 
@@ -155,7 +155,7 @@ def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
         ({"field_metadata": {0: {"a": "1"}}}, {"field_metadata": {0: {"b": "1"}}}, False),
     ],
 )
-def test_two_at_the_same_time(
+def test_concurrent_config_updates(
     tmp_path: Path, mine: dict[str, dict], theirs: dict[str, dict], holds: bool
 ) -> None:
     path, other = tmp_path / "t", tmp_path / "other"
@@ -255,7 +255,7 @@ def test_properties_and_messages(tmp_path: Path) -> None:
     ],
     ids=["drop_columns", "update_config", "add_bases"],
 )
-def test_a_change_of_nothing_is_a_version_as_in_pylance(
+def test_an_empty_update_creates_a_version_as_in_pylance(
     tmp_path: Path, change: Callable[[Any], Any]
 ) -> None:
     pairs = []

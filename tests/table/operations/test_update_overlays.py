@@ -72,7 +72,7 @@ def test_values_of_other_columns(table: str, mode: Mode) -> None:
     check(table, OVERLAID)
 
 
-def test_versions_of_rows_that_an_overlay_changed_meanwhile(table: str) -> None:
+def test_versions_of_rows_that_an_overlay_of_another_client_changed(table: str) -> None:
     base = open_table(table)
     updates = {"id": 50}
     tasks = plan_update(base, updates, [("id", "<=", 1)], mode="columns")

@@ -77,7 +77,7 @@ def test_repoint_base_refuses_the_path_of_another_base(tmp_path: Path) -> None:
     other = tmp_path / "other"
     dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other), False, "other")])
     shutil.copytree(tmp_path / "old", other)
-    with pytest.raises(InvalidInputError, match="another one of that name or path"):
+    with pytest.raises(InvalidInputError, match="another one with the same name or path"):
         dataset.repoint_base("tier", str(other))
 
 

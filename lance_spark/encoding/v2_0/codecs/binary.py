@@ -86,16 +86,16 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
         if (edges[1:] < edges[:-1]).any():
             raise CorruptFileError("the ends of the page's values decrease")
         return Extents.between(edges, None if valid is None else valid[before:])
-    wanted = np.unique(np.concatenate([rows - 1, rows]))
-    wanted = wanted[int(wanted[0] < 0) :]
-    array = yield from ends.read(wanted)
+    end_rows = np.unique(np.concatenate([rows - 1, rows]))
+    end_rows = end_rows[int(end_rows[0] < 0) :]
+    array = yield from ends.read(end_rows)
     numbers, valid = _adjusted(array, adjustment)
-    place = np.searchsorted(wanted, rows)
-    starts, stops = numbers[place - (rows > 0)], numbers[place]
+    positions = np.searchsorted(end_rows, rows)
+    starts, stops = numbers[positions - (rows > 0)], numbers[positions]
     starts[: int(rows[0] == 0)] = 0
     if (starts > stops).any() or (stops[:-1] > starts[1:]).any():
         raise CorruptFileError("the ends of the page's values decrease")
-    return Extents.of(starts, stops, None if valid is None else valid[place])
+    return Extents.of(starts, stops, None if valid is None else valid[positions])
 
 
 def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | None]:
@@ -103,13 +103,13 @@ def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | Non
         raise CorruptFileError("ends of values are null")
     numbers = np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
     valid: Flags = numbers < adjustment
-    whole = bool(valid.all())
-    if not whole:
+    all_valid = bool(valid.all())
+    if not all_valid:
         numbers = np.where(valid, numbers, numbers - np.uint64(adjustment))
     ends = numbers.view(np.int64)
     if int(ends.min(initial=0)) < 0:
         raise CorruptFileError("an end of a value is out of bounds")
-    return ends, None if whole else valid
+    return ends, None if all_valid else valid
 
 
 class BinaryValues:
@@ -118,7 +118,7 @@ class BinaryValues:
     def __init__(self, ends: Decoder, data: Decoder, dtype: pa.DataType, adjustment: int) -> None:
         self._ends = ends
         self._data = data
-        self._kind = dtype
+        self._dtype = dtype
         self._adjustment = adjustment
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -126,7 +126,7 @@ class BinaryValues:
         extents = yield from read_extents(self._ends, rows, self._adjustment)
         starts, ends = extents.starts, extents.ends
         if not len(rows):
-            return pa.nulls(0, self._kind)
+            return pa.nulls(0, self._dtype)
         if extents.edges is not None:
             first, last = int(starts[0]), int(ends[-1])
             array = yield from self._data.read(range(first, last))
@@ -154,10 +154,10 @@ class BinaryValues:
         )
 
     def _build(self, offsets: RowNumbers, data: Bytes, valid: Flags | None) -> pa.Array:
-        dtype = offset_type(self._kind)
+        dtype = offset_type(self._dtype)
         if int(offsets[-1]) > np.iinfo(dtype).max:
             raise InvalidInputError(
-                f"{int(offsets[-1])} bytes do not fit one array of type {self._kind}: "
+                f"{int(offsets[-1])} bytes do not fit one array of type {self._dtype}: "
                 "read fewer rows at a time"
             )
         buffers = [
@@ -165,7 +165,7 @@ class BinaryValues:
             pa.py_buffer(offsets.astype(dtype, copy=False)),
             pa.py_buffer(data),
         ]
-        return pa.Array.from_buffers(self._kind, len(offsets) - 1, buffers)
+        return pa.Array.from_buffers(self._dtype, len(offsets) - 1, buffers)
 
 
 def _bytes_of(array: pa.Array) -> Bytes:
@@ -184,8 +184,8 @@ def _without_gaps(starts: RowNumbers, ends: RowNumbers, first: int, data: Bytes)
     offsets[0::2] = starts - first
     offsets[1::2] = ends - first
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    both = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    return both.take(pa.array(np.arange(0, len(both), 2)))
+    values_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    return values_and_gaps.take(pa.array(np.arange(0, len(values_and_gaps), 2)))
 
 
 def open_message(
@@ -238,8 +238,8 @@ def encode(
     indices, total, adjustment = encode_ends(lengths, valid, buffers)
     start = int(_offsets(array)[0])
     data = array.buffers()[2]
-    held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    text = flat.encode(held[start : start + total], 8, buffers, compression, level)
+    text_bytes = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    text = flat.encode(text_bytes[start : start + total], 8, buffers, compression, level)
     return pb.ArrayEncoding(
         binary=pb.Binary(
             indices=indices, bytes=text, null_adjustment=adjustment if lengths.size else 0
@@ -251,6 +251,6 @@ def _offsets(array: pa.Array) -> npt.NDArray[np.signedinteger]:
     data = array.buffers()[1]
     if data is None or not data.size:
         return np.zeros(1, np.int64)
-    place = slice(array.offset, array.offset + len(array) + 1)
+    part = slice(array.offset, array.offset + len(array) + 1)
     offsets: npt.NDArray[np.signedinteger] = np.frombuffer(data, offset_type(array.type))
-    return offsets[place]
+    return offsets[part]

@@ -35,23 +35,23 @@ class BitpackedValues:
         self._width = width
         self._bits = bits
         self._signed = signed
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         rows = expand(rows, per_row)
         if isinstance(rows, range):
             groups: Rows = range(rows.start // 8, (rows.stop + 7) // 8 if len(rows) else 0)
-            wanted = np.arange(rows.start % 8, rows.start % 8 + len(rows))
+            indices = np.arange(rows.start % 8, rows.start % 8 + len(rows))
         else:
-            groups, place = np.unique(rows >> 3, return_inverse=True)
-            wanted = place * 8 + (rows & 7)
+            groups, group_index = np.unique(rows >> 3, return_inverse=True)
+            indices = group_index * 8 + (rows & 7)
         data = yield from read_slots(self._buffer, self._width, groups)
         words = unpack(data, self._width)
         if self._signed:
             sign = np.uint64(1 << (self._width - 1))
             words = (words ^ sign) - sign
-        values = words[wanted].astype(f"<u{self._bits // 8}").view(np.uint8)
-        return from_block(FixedWidthBlock(values, self._bits, len(rows)), self._kind)
+        values = words[indices].astype(f"<u{self._bits // 8}").view(np.uint8)
+        return from_block(FixedWidthBlock(values, self._bits, len(rows)), self._dtype)
 
 
 def unpack(data: Bytes, width: int) -> Words:
@@ -60,15 +60,15 @@ def unpack(data: Bytes, width: int) -> Words:
     padded = np.concatenate([data, np.zeros(16, np.uint8)])
     out = np.empty((groups, 8), np.uint64)
     mask = np.uint64((1 << width) - 1)
-    for place in range(8):
+    for index in range(8):
         # The values of one place in their group are one stride apart.
-        position, shift = divmod(place * width, 8)
+        position, shift = divmod(index * width, 8)
         low = np.ndarray((groups,), "<u8", buffer=padded, offset=position, strides=(width,))
         values = low >> np.uint64(shift)
         if shift + width > 64:
             high = np.ndarray((groups,), "u1", buffer=padded, offset=position + 8, strides=(width,))
             values |= high.astype(np.uint64) << np.uint64(64 - shift)
-        out[:, place] = values & mask
+        out[:, index] = values & mask
     return out.reshape(-1)
 
 

@@ -30,7 +30,7 @@ class ChunkedValues:
         self._buffer = buffer
         self._width = width
         self._bits = bits
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         rows = expand(rows, per_row)
@@ -38,17 +38,17 @@ class ChunkedValues:
             stop = -(-rows.stop // CHUNK_VALUES) if len(rows) else 0
             chunks: Rows = range(rows.start // CHUNK_VALUES, stop)
             first = rows.start % CHUNK_VALUES
-            wanted: slice | np.ndarray = slice(first, first + len(rows))
+            indices: slice | np.ndarray = slice(first, first + len(rows))
         else:
-            chunks, place = np.unique(rows // CHUNK_VALUES, return_inverse=True)
-            wanted = place * CHUNK_VALUES + rows % CHUNK_VALUES
+            chunks, chunk_index = np.unique(rows // CHUNK_VALUES, return_inverse=True)
+            indices = chunk_index * CHUNK_VALUES + rows % CHUNK_VALUES
         size = fastlanes.packed_size(self._width)
         data = yield from read_slots(self._buffer, size, chunks)
         values = np.empty((len(chunks), CHUNK_VALUES), f"<u{self._bits // 8}")
         if len(chunks):
             fastlanes.unpack(data, np.arange(len(chunks)) * size, self._width, values)
-        chosen = values.reshape(-1)[wanted].view(np.uint8)
-        return from_block(FixedWidthBlock(chosen, self._bits, len(rows)), self._kind)
+        chosen = values.reshape(-1)[indices].view(np.uint8)
+        return from_block(FixedWidthBlock(chosen, self._bits, len(rows)), self._dtype)
 
 
 def open_message(

@@ -25,7 +25,7 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 
 
-def open_blob(dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> FieldReader:
+def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> FieldReader:
     """Return the reader of a blob column.
 
     Parameters
@@ -34,7 +34,7 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> Fi
         A struct of two uint64 children: where the blobs are. A binary type for columns that are no
         blobs after all.
     column : ColumnMeta
-    place : Place
+    location : Place
         Of the column, for error messages.
 
     Raises
@@ -48,11 +48,11 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, place: PageLocation) -> Fi
         name = pb.ColumnEncoding.FromString(column.encoding).WhichOneof("column_encoding")
     except DecodeError as error:
         raise CorruptFileError(
-            f"{place}: the column's encoding cannot be parsed: {error}"
+            f"{location}: the column's encoding cannot be parsed: {error}"
         ) from None
     if name != "blob":
         # Files of a table that became a blob column later, or that a writer without blobs wrote.
-        return ColumnReader(dtype, column, place)
+        return ColumnReader(dtype, column, location)
     if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
-        raise UnsupportedEncodingError(f"{place}: a blob cannot be read as type {dtype}")
-    return ColumnReader(dtype, column, place)
+        raise UnsupportedEncodingError(f"{location}: a blob cannot be read as type {dtype}")
+    return ColumnReader(dtype, column, location)

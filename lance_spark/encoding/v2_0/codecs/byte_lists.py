@@ -41,27 +41,28 @@ class ByteLists:
     """
 
     def __init__(
-        self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, place: PageLocation
+        self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, location: PageLocation
     ) -> None:
-        self._kind = dtype
+        self._dtype = dtype
         of = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
-        items = ColumnReader(pa.uint8(), data, place)
-        kind_of_lists = of(pa.field("item", pa.uint8(), nullable=False))
-        self._lists = ListReader(kind_of_lists, ends, items, total_rows(data.pages), place)
-        self._place = place
+        items = ColumnReader(pa.uint8(), data, location)
+        list_dtype = of(pa.field("item", pa.uint8(), nullable=False))
+        self._lists = ListReader(list_dtype, ends, items, total_rows(data.pages), location)
+        self._location = location
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         lists = yield from self._lists.read(rows)
         octets = lists.values
         if octets.null_count:
             raise CorruptFileError(
-                f"{self._place.file}, column {self._place.column!r}: bytes of strings are null"
+                f"{self._location.file}, column {self._location.column!r}: "
+                "bytes of strings are null"
             )
         valid, offsets = lists.buffers()[:2]
         data = octets.buffers()[1]
         if data is not None:
             data = data.slice(octets.offset, len(octets))
-        return pa.Array.from_buffers(self._kind, len(lists), [valid, offsets, data])
+        return pa.Array.from_buffers(self._dtype, len(lists), [valid, offsets, data])
 
 
 def has_byte_lists(dtype: pa.DataType, column: ColumnMeta) -> bool:

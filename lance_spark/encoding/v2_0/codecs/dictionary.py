@@ -49,34 +49,34 @@ class DictionaryValues:
     ) -> None:
         self._indices = indices
         self._decoder = items
-        self._kind = dtype
+        self._dtype = dtype
         self._num_items = num_items
         self._items: pa.Array | None = None
-        self._places: npt.NDArray[np.int64] | None = None
+        self._item_positions: npt.NDArray[np.int64] | None = None
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         if isinstance(self._decoder, AllNulls):
             # Nothing is stored, so that nothing bounds their number.
-            return pa.nulls(len(rows) * per_row, self._kind)
+            return pa.nulls(len(rows) * per_row, self._dtype)
         plans = [self._indices.read(rows, per_row)]
         if self._items is None:
             plans.append(self._decoder.read(range(self._num_items)))
         indices, *items = yield from gather_plans(plans)
         if items:
             self._keep(items[0])
-        if pat.is_dictionary(self._kind):
+        if pat.is_dictionary(self._dtype):
             return self._positions(indices)
         return self._values(indices)
 
     def _keep(self, items: pa.Array) -> None:
-        if not pat.is_dictionary(self._kind):
+        if not pat.is_dictionary(self._dtype):
             # Index 0 is a null, index 1 the first item.
-            items = pa.concat_arrays([pa.nulls(1, self._kind), items])
+            items = pa.concat_arrays([pa.nulls(1, self._dtype), items])
         elif items.null_count:
             # Arrow cannot join dictionaries that hold nulls: they become nulls of the indices.
             valid = validity_of(items)
             assert valid is not None
-            self._places = np.where(valid, np.cumsum(valid) - 1, -1)
+            self._item_positions = np.where(valid, np.cumsum(valid) - 1, -1)
             items = items.drop_null()
         self._items = items
 
@@ -85,13 +85,15 @@ class DictionaryValues:
         positions = _numbers(indices)
         live = positions if valid is None else positions[valid]
         self._check(int(live.max(initial=0)) if len(live) else -1)
-        if self._places is not None:
-            places = self._places[positions if valid is None else np.where(valid, positions, 0)]
-            present = places >= 0 if valid is None else (places >= 0) & valid
-            moved = np.where(present, places, 0).astype(indices.type.to_pandas_dtype())
+        if self._item_positions is not None:
+            item_positions = self._item_positions[
+                positions if valid is None else np.where(valid, positions, 0)
+            ]
+            present = item_positions >= 0 if valid is None else (item_positions >= 0) & valid
+            moved = np.where(present, item_positions, 0).astype(indices.type.to_pandas_dtype())
             indices = with_validity(pa.array(moved, indices.type), present)
         return pa.DictionaryArray.from_arrays(
-            indices, self._items, ordered=self._kind.ordered, safe=False
+            indices, self._items, ordered=self._dtype.ordered, safe=False
         )
 
     def _values(self, indices: pa.Array) -> pa.Array:
@@ -178,15 +180,15 @@ def encode_repeated(
         return None
     if len(array.slice(0, _SAMPLE).dictionary_encode().dictionary) > _MAX_ITEMS:
         return None
-    result = array.dictionary_encode()
-    dictionary = result.dictionary
+    encoded = array.dictionary_encode()
+    dictionary = encoded.dictionary
     if len(dictionary) > _MAX_ITEMS:
         return None
     if not len(dictionary):
         dictionary = pa.array([""])
-    positions = result.indices.to_numpy(zero_copy_only=False)
-    if result.indices.null_count:
-        positions = result.indices.fill_null(-1).to_numpy()
+    positions = encoded.indices.to_numpy(zero_copy_only=False)
+    if encoded.indices.null_count:
+        positions = encoded.indices.fill_null(-1).to_numpy()
     message = pb.Dictionary(num_dictionary_items=len(dictionary))
     message.indices.CopyFrom(never_null(flat.encode((positions + 1).astype(np.uint8), 8, buffers)))
     message.items.CopyFrom(items(dictionary))

@@ -26,22 +26,22 @@ class FixedSizeBinaryValues:
         self._data = data
         self._values_per_row = values_per_row
         self._width = width
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         count = len(rows) * per_row
         data = yield from self._data.read(rows, per_row * self._values_per_row)
-        dtype = offset_type(self._kind)
+        dtype = offset_type(self._dtype)
         if count * self._width > np.iinfo(dtype).max:
             raise InvalidInputError(
-                f"{count * self._width} bytes do not fit one array of type {self._kind}: "
+                f"{count * self._width} bytes do not fit one array of type {self._dtype}: "
                 "read fewer rows at a time"
             )
         if data.null_count:
             raise CorruptFileError("bytes of strings are null")
         offsets = (np.arange(count + 1) * self._width).astype(dtype)
         buffers = [None, pa.py_buffer(offsets), data.buffers()[1]]
-        return pa.Array.from_buffers(self._kind, count, buffers)
+        return pa.Array.from_buffers(self._dtype, count, buffers)
 
 
 def open_message(

@@ -23,12 +23,12 @@ class FixedSizeLists:
 
     def __init__(self, items: Decoder, dtype: pa.DataType) -> None:
         self._items = items
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        items = yield from self._items.read(rows, per_row * self._kind.list_size)
+        items = yield from self._items.read(rows, per_row * self._dtype.list_size)
         count = len(rows) * per_row
-        return pa.Array.from_buffers(self._kind, count, [None], children=[items])
+        return pa.Array.from_buffers(self._dtype, count, [None], children=[items])
 
 
 def open_message(

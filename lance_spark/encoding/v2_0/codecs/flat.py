@@ -41,7 +41,7 @@ class FlatValues:
     def __init__(self, buffer: ByteRange, bits: int, dtype: pa.DataType, count: int) -> None:
         self._buffer = buffer
         self._bits = bits
-        self._kind = dtype
+        self._dtype = dtype
         self._count = count
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -51,7 +51,7 @@ class FlatValues:
                 "the buffer holds"
             )
         data = yield from read_slots(self._buffer, self._bits // 8 * per_row, rows)
-        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._kind)
+        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._dtype)
 
 
 class CompressedValues:
@@ -63,7 +63,7 @@ class CompressedValues:
         self._buffer = buffer
         self._scheme = scheme
         self._bits = bits
-        self._kind = dtype
+        self._dtype = dtype
         # The offsets define the bytes of strings, but are unknown here.
         self._most = MAX_SIZE if count is None else min(MAX_SIZE, count * bits // 4 + _SLACK)
         self._values: Bytes | None = None
@@ -71,7 +71,7 @@ class CompressedValues:
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         width = self._bits // 8
         if not len(rows):
-            return pa.nulls(0, self._kind)
+            return pa.nulls(0, self._dtype)
         if self._values is None:
             (data,) = yield [self._buffer]
             self._values = decompress(self._scheme, data, self._most)
@@ -81,7 +81,7 @@ class CompressedValues:
                 f"{len(self._values)} decompressed bytes"
             )
         data = pick_slots(self._values, width * per_row, rows)
-        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._kind)
+        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._dtype)
 
 
 class FlatBits:

@@ -35,7 +35,7 @@ class FsstValues:
 
     def __init__(self, codes: Decoder, symbol_table: bytes, dtype: pa.DataType) -> None:
         self._codes = codes
-        self._kind = dtype
+        self._dtype = dtype
         self._encoding = pb21.CompressiveEncoding(
             fsst=pb21.Fsst(symbol_table=symbol_table, values=_STRINGS)
         )
@@ -45,11 +45,11 @@ class FsstValues:
 
         codes = yield from self._codes.read(rows, per_row)
         if not len(codes):
-            return pa.array([], self._kind)
+            return pa.array([], self._dtype)
         block = decode_values(self._encoding, to_block(codes))
         if block.num_values != len(codes):
             raise CorruptFileError(f"{block.num_values} strings for {len(codes)} values")
-        return with_validity(from_block(block, self._kind), validity_of(codes))
+        return with_validity(from_block(block, self._dtype), validity_of(codes))
 
 
 def open_message(

@@ -32,12 +32,12 @@ class AllNulls:
     """Nulls without any stored value."""
 
     def __init__(self, dtype: pa.DataType) -> None:
-        self._kind = dtype
+        self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         count = len(rows) * per_row
         try:
-            return pa.nulls(count, self._kind)
+            return pa.nulls(count, self._dtype)
         except (MemoryError, OverflowError, pa.ArrowException):
             # Nothing is stored, so that nothing but memory bounds their number.
             raise CorruptFileError(f"{count} nulls do not fit into memory") from None
@@ -68,20 +68,20 @@ def masked(values: pa.Array, valid: pa.BooleanArray) -> pa.Array:
         buffers = [bits, *values.buffers()[1:]]
         return pa.Array.from_buffers(dtype, len(values), buffers, offset=valid.offset)
     flags = flags_of(np.frombuffer(valid.buffers()[1], np.uint8), valid.offset, len(valid))
-    own = validity_of(values)
-    return with_validity(values, flags if own is None else flags & own)
+    validity = validity_of(values)
+    return with_validity(values, flags if validity is None else flags & validity)
 
 
 def open_message(
     message: pb.Nullable, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
     """Return the decoder of a `Nullable` message; see `open_encoding`."""
-    which = message.WhichOneof("nullability")
-    if which == "no_nulls":
+    nullability = message.WhichOneof("nullability")
+    if nullability == "no_nulls":
         return open_encoding(message.no_nulls.values, dtype, count, buffers)
-    if which == "all_nulls":
+    if nullability == "all_nulls":
         return AllNulls(dtype)
-    if which == "some_nulls":
+    if nullability == "some_nulls":
         validity = open_encoding(message.some_nulls.validity, pa.bool_(), count, buffers)
         return SomeNulls(validity, open_encoding(message.some_nulls.values, dtype, count, buffers))
     raise CorruptFileError("the page does not say which of its values are null")

@@ -33,14 +33,14 @@ class PackedStructs:
     def __init__(self, buffer: ByteRange, width: int, dtype: pa.DataType, count: int) -> None:
         self._buffer = buffer
         self._width = width
-        self._kind = dtype
+        self._dtype = dtype
         self._count = count
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         if len(rows) and (last_of(rows) + 1) * per_row > self._count:
             raise CorruptFileError(f"struct {last_of(rows) * per_row} of {self._count} is missing")
         data = yield from read_slots(self._buffer, self._width * per_row, rows)
-        return _cut(data.reshape(len(rows) * per_row, self._width), self._kind)
+        return _cut(data.reshape(len(rows) * per_row, self._width), self._dtype)
 
 
 def _cut(values: Matrix, dtype: pa.DataType) -> pa.Array:

@@ -95,12 +95,12 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     rows = values[: full * step].view(np.uint8).reshape(full, step, width)
     data = np.empty(len(values) * width, np.uint8)
     data[: rows.size].reshape(full, width, step)[...] = rows.transpose(0, 2, 1)
-    rest = len(values) - full * step
-    if rest:
-        last = values[full * step :].view(np.uint8).reshape(rest, width)
-        data[rows.size :].reshape(width, rest)[...] = last.T
-    counts = np.full(full + bool(rest), step, np.int64)
-    counts[full:] = rest
+    num_last = len(values) - full * step
+    if num_last:
+        last = values[full * step :].view(np.uint8).reshape(num_last, width)
+        data[rows.size :].reshape(width, num_last)[...] = last.T
+    counts = np.full(full + bool(num_last), step, np.int64)
+    counts[full:] = num_last
     buffer = ChunkBuffer(data, np.arange(len(counts)) * (step * width), counts * width)
     encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=flat(width * 8)))
     return encoding, Chunks((buffer,), counts)

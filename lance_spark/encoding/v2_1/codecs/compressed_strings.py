@@ -122,11 +122,11 @@ def _compressed(
         return None
     position = cuts.tolist()
     # All chunks of a page alike, so that they can be decompressed together.
-    apart = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
+    split_frames = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
 
     def piece(i: int) -> bytes:
         return _chunk(
-            variable.chunk_parts(block, position[i], position[i + 1]), scheme, level, apart
+            variable.chunk_parts(block, position[i], position[i + 1]), scheme, level, split_frames
         )
 
     tried: dict[int, bytes] = {}
@@ -141,11 +141,13 @@ def _compressed(
     return pieces if sum(len(result) for result in pieces) < total else None
 
 
-def _chunk(parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, apart: bool) -> bytes:
+def _chunk(
+    parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, split_frames: bool
+) -> bytes:
     offsets, text, padding = parts
-    if not apart:
-        whole = np.concatenate([offsets, text, np.frombuffer(padding, np.uint8)])
-        return compress(scheme, whole, level)
+    if not split_frames:
+        content = np.concatenate([offsets, text, np.frombuffer(padding, np.uint8)])
+        return compress(scheme, content, level)
     size = len(offsets) + len(text) + len(padding)
     frames = [size.to_bytes(8, "little"), frame(scheme, offsets, level), frame(scheme, text, level)]
     if padding:
@@ -190,7 +192,7 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
         return None
     total = int(text_at[-1])
     offsets = np.empty(int(counts.sum()) + 1, words.dtype if total <= _INT32_MAX else np.int64)
-    done = 0
+    num_decoded = 0
     for start, stop, shift in zip(
         position[:-1].tolist(),
         (position[1:] - 1).tolist(),
@@ -198,9 +200,12 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
         strict=True,
     ):
         np.add(
-            words[start:stop], shift, out=offsets[done : done + stop - start], dtype=offsets.dtype
+            words[start:stop],
+            shift,
+            out=offsets[num_decoded : num_decoded + stop - start],
+            dtype=offsets.dtype,
         )
-        done += stop - start
+        num_decoded += stop - start
     offsets[-1] = total
     if (offsets[1:] < offsets[:-1]).any():
         raise CorruptFileError("string offsets decrease")

@@ -82,8 +82,8 @@ class FixedSizeListCodec(Codec):
     ) -> FixedSizeListBlock:
         dimension = _dimension(encoding)
         if num_values and any(has_validity for _, has_validity in _parse(encoding)[0]):
-            width, rest = divmod(len(data), num_values)
-            if rest:
+            width, remainder = divmod(len(data), num_values)
+            if remainder:
                 raise CorruptFileError(f"{num_values} vectors with null items in {len(data)} bytes")
             return self.decode_values(encoding, FixedWidthBlock(data, 8 * width, num_values))
         items = registry.decode_block(encoding.values, data, num_values * dimension)
@@ -113,14 +113,14 @@ class FixedSizeListCodec(Codec):
             flags.append(np.ascontiguousarray(used).reshape(-1).view(np.bool_))
             position += size
         items = levels[-1][0].items
-        rest = width - position
-        if not items or rest * 8 % items:
-            raise CorruptFileError(f"vectors of {rest} bytes for {items} items")
+        value_width = width - position
+        if not items or value_width * 8 % items:
+            raise CorruptFileError(f"vectors of {value_width} bytes for {items} items")
         data = values.data[: count * width]
         if position:
-            data = empty((count, rest), np.uint8)
+            data = empty((count, value_width), np.uint8)
             data[...] = table[:, position:]
-        stored = FixedWidthBlock(data.reshape(-1), rest * 8 // items, count * items)
+        stored = FixedWidthBlock(data.reshape(-1), value_width * 8 // items, count * items)
         block = registry.decode_values(inner, stored)
         for (level, _), validity in zip(reversed(levels), reversed(flags), strict=True):
             block = _vectors(block, level.dimension, validity)

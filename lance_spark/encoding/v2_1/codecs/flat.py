@@ -76,8 +76,8 @@ def _without_gaps(data: Bytes, sizes: IndexArray, num_values: IndexArray) -> Byt
     used = np.empty(2 * len(sizes), np.int64)
     used[0::2] = num_values
     used[1::2] = sizes * 8 - num_values
-    kept = np.repeat(np.tile([True, False], len(sizes)), used)
-    return np.packbits(bits[kept], bitorder="little")
+    is_value = np.repeat(np.tile([True, False], len(sizes)), used)
+    return np.packbits(bits[is_value], bitorder="little")
 
 
 def _fixed(block: DataBlock) -> FixedWidthBlock:

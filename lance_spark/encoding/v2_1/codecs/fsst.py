@@ -105,13 +105,13 @@ def expand_some(
     if not isinstance(codes, VariableWidthBlock):
         raise CorruptFileError(_NO_STRINGS)
     if isinstance(where, slice):
-        some = VariableWidthBlock(codes.offsets[where.start : where.stop + 1], codes.data)
-        return _expand(encoding.fsst, some)
-    kind = pa.large_binary() if codes.offsets.itemsize == 8 else pa.binary()
+        part = VariableWidthBlock(codes.offsets[where.start : where.stop + 1], codes.data)
+        return _expand(encoding.fsst, part)
+    dtype = pa.large_binary() if codes.offsets.itemsize == 8 else pa.binary()
     buffers = [None, pa.py_buffer(codes.offsets), pa.py_buffer(codes.data)]
-    taken = pa.Array.from_buffers(kind, codes.num_values, buffers).take(pa.array(where))
-    _, offsets, data = taken.buffers()
-    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(taken) + 1)
+    selected = pa.Array.from_buffers(dtype, codes.num_values, buffers).take(pa.array(where))
+    _, offsets, data = selected.buffers()
+    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(selected) + 1)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return _expand(encoding.fsst, VariableWidthBlock(result, text))
 
@@ -155,8 +155,8 @@ def _symbols(table: bytes, literals: bool) -> _Symbols:
     sums[0, :, _ESCAPE] = 1
     firsts[0] = lengths
     if literals:
-        one = np.ones(256, np.uint8)
-        _lay(np.arange(256, dtype=np.uint64), one, words, lengths, texts[1], sums[1])
+        single = np.ones(256, np.uint8)
+        _lay(np.arange(256, dtype=np.uint64), single, words, lengths, texts[1], sums[1])
         firsts[1] = 1
     return _Symbols(_packed(texts.view("V16").reshape(-1), sums.reshape(-1)), firsts.reshape(-1))
 
@@ -167,8 +167,8 @@ def _packed(texts: npt.NDArray[np.void], lengths: Bytes) -> pa.Array:
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(int(offsets[-1]) + 16, np.uint8)
     # Each covers what the one before wrote too much.
-    places = np.ndarray((len(data) - 15,), texts.dtype, buffer=data, strides=(1,))
-    places[offsets[:-1]] = texts
+    windows = np.ndarray((len(data) - 15,), texts.dtype, buffer=data, strides=(1,))
+    windows[offsets[:-1]] = texts
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
 

@@ -149,24 +149,24 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
     size = len(text) - _MAX_LENGTH
     words = np.ndarray((size,), "<u8", text, strides=(1,))
     result = np.empty(size, np.uint16)
-    here, slots, masked, keys = np.empty((4, min(_BLOCK, size)), np.uint64)
-    long = np.empty(len(here), np.uint16)
+    block, slots, masked, keys = np.empty((4, min(_BLOCK, size)), np.uint64)
+    long = np.empty(len(block), np.uint16)
     for start in range(0, size, _BLOCK):
         entries = result[start : start + _BLOCK]
-        if len(entries) < len(here):
-            here, slots, masked, keys = (
-                part[: len(entries)] for part in (here, slots, masked, keys)
+        if len(entries) < len(block):
+            block, slots, masked, keys = (
+                part[: len(entries)] for part in (block, slots, masked, keys)
             )
             long = long[: len(entries)]
-        here[:] = words[start : start + _BLOCK]
-        np.bitwise_and(here, _TWO, out=keys)
+        block[:] = words[start : start + _BLOCK]
+        np.bitwise_and(block, _TWO, out=keys)
         np.take(lookup.short, keys.view(np.int64), out=entries, mode="clip")
-        np.bitwise_and(here, _THREE, out=slots)
+        np.bitwise_and(block, _THREE, out=slots)
         np.multiply(slots, _FACTOR, out=slots)
         np.right_shift(slots, _SLOT_SHIFT, out=slots)
         position = slots.view(np.int64)
         np.take(lookup.masks, position, out=masked, mode="clip")
-        np.bitwise_and(masked, here, out=masked)
+        np.bitwise_and(masked, block, out=masked)
         np.take(lookup.words, position, out=keys, mode="clip")
         np.take(lookup.entries, position, out=long, mode="clip")
         np.copyto(entries, long, where=masked == keys)
@@ -210,12 +210,12 @@ def _sample(block: VariableWidthBlock) -> tuple[Bytes, IndexArray]:
     first, last = int(offsets[0]), int(offsets[-1])
     count = max(1, min(_SAMPLE_BYTES, last - first) // _PIECE)
     # Values that lie around evenly spread places, no more than a piece of each.
-    places = np.linspace(first, max(first, last - _PIECE), count).astype(np.int64)
+    offsets_of_pieces = np.linspace(first, max(first, last - _PIECE), count).astype(np.int64)
     starts, stops = [], []
     reached = first
-    for place in places.tolist():
-        value = max(int(np.searchsorted(offsets, place, side="right")) - 1, 0)
-        begin = max(int(offsets[value]), reached, place - _PIECE)
+    for piece_offset in offsets_of_pieces.tolist():
+        value = max(int(np.searchsorted(offsets, piece_offset, side="right")) - 1, 0)
+        begin = max(int(offsets[value]), reached, piece_offset - _PIECE)
         stop = min(begin + _PIECE, last)
         bounds = offsets[np.searchsorted(offsets, begin, side="right") :]
         inner = bounds[: int(np.searchsorted(bounds, stop))].tolist()
@@ -240,39 +240,39 @@ def train(block: VariableWidthBlock) -> Symbols:
     for share in _ROUNDS:
         # The first symbols are soon replaced, and a part of the sample will do for them.
         part = ends[: int(np.searchsorted(ends, size * share)) + 1]
-        here = text[: int(part[-1]) + _MAX_LENGTH]
-        entries = _find(here, part, _lookup(symbols))
+        sample_text = text[: int(part[-1]) + _MAX_LENGTH]
+        entries = _find(sample_text, part, _lookup(symbols))
         steps = (entries >> _LENGTH_AT).tolist()
         position: list[int] = []
-        place = 0
-        while place < len(steps):
-            position.append(place)
-            place += steps[place]
-        symbols = _candidates(here, part, np.array(position, np.int64), entries)
+        index = 0
+        while index < len(steps):
+            position.append(index)
+            index += steps[index]
+        symbols = _candidates(sample_text, part, np.array(position, np.int64), entries)
     return symbols
 
 
-def _candidates(text: Bytes, ends: IndexArray, at: IndexArray, entries: EntryArray) -> Symbols:
-    """Return the best of what was used and of what was used in a row; `at` are the places of the
-    uses.
-    """
-    lengths = (entries[at] >> _LENGTH_AT).astype(np.int64)
-    left = np.minimum(ends[np.searchsorted(ends, at, side="right")] - at, _MAX_LENGTH)
+def _candidates(
+    text: Bytes, ends: IndexArray, positions: IndexArray, entries: EntryArray
+) -> Symbols:
+    """Return the best of the symbols, and pairs of symbols, that are used at `positions`."""
+    lengths = (entries[positions] >> _LENGTH_AT).astype(np.int64)
+    left = np.minimum(ends[np.searchsorted(ends, positions, side="right")] - positions, _MAX_LENGTH)
     # Two in a row are what both cover together: text from the first one on.
     following = np.append(lengths[1:], 0)
-    both = np.minimum(lengths + following, left)
+    pair_lengths = np.minimum(lengths + following, left)
     one_more = np.minimum(lengths + 1, left)
-    places = np.concatenate([at, at, at, at])
-    sizes = np.concatenate([lengths, both, one_more, np.ones_like(lengths)])
+    candidate_starts = np.concatenate([positions, positions, positions, positions])
+    sizes = np.concatenate([lengths, pair_lengths, one_more, np.ones_like(lengths)])
     # A use counts once, whether what follows it is empty, one byte, or the same as alone.
     keep = np.ones(len(sizes), np.bool_)
-    count = len(at)
-    keep[count : 2 * count] = both > lengths
-    keep[2 * count : 3 * count] = (one_more > lengths) & (one_more != both)
+    count = len(positions)
+    keep[count : 2 * count] = pair_lengths > lengths
+    keep[2 * count : 3 * count] = (one_more > lengths) & (one_more != pair_lengths)
     keep[3 * count :] = lengths > 1
-    places, sizes = places[keep], sizes[keep]
+    candidate_starts, sizes = candidate_starts[keep], sizes[keep]
     words = np.ndarray((len(entries),), "<u8", text, strides=(1,))
-    texts = words[places] & _mask(sizes)
+    texts = words[candidate_starts] & _mask(sizes)
     # A hash of text and length, to sort by one number; if two met, one would be missed.
     keys = (texts ^ sizes.astype(np.uint64) << np.uint64(60)) * _FACTOR
     _, first, uses = np.unique(keys, return_index=True, return_counts=True)
@@ -310,11 +310,11 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
         starts = np.arange(0, size, _STRIDE)
         ends = np.union1d(ends, starts[1:])
     entries = _find(text, ends, _lookup(symbols))
-    places = np.flatnonzero(_follow(entries, starts))
-    result = entries.take(places)
-    codes = result.astype(np.uint8)
-    bounds = np.searchsorted(places, offsets)
-    escaped = np.flatnonzero(result & _LITERAL)
+    positions = np.flatnonzero(_follow(entries, starts))
+    used_entries = entries.take(positions)
+    codes = used_entries.astype(np.uint8)
+    bounds = np.searchsorted(positions, offsets)
+    escaped = np.flatnonzero(used_entries & _LITERAL)
     if len(escaped):
         codes = np.insert(codes, escaped, _ESCAPE)
         bounds += np.searchsorted(escaped, bounds)
@@ -325,8 +325,8 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
 
 def _starts(offsets: npt.NDArray[np.integer], size: int) -> IndexArray:
     """Return where some values start, about evenly spread; of a text that is not empty."""
-    near = offsets[np.searchsorted(offsets, np.arange(0, size, _STRIDE))]
-    return np.unique(near[near < size]).astype(np.int64)
+    value_starts = offsets[np.searchsorted(offsets, np.arange(0, size, _STRIDE))]
+    return np.unique(value_starts[value_starts < size]).astype(np.int64)
 
 
 def _wrap(symbols: Symbols, values: pb.CompressiveEncoding) -> pb.CompressiveEncoding:

@@ -81,13 +81,13 @@ class GeneralCodec(Codec):
             piece = decompress(scheme, values.data[start:end], left) if end > start else _NOTHING
             left -= len(piece)
             pieces.append(piece)
-        result = bounds([len(piece) for piece in pieces])
+        edges = bounds([len(piece) for piece in pieces])
         data = np.concatenate(pieces) if pieces else _NOTHING
         if values.offsets.dtype.itemsize == 4:
             return registry.decode_values(
-                encoding.values, VariableWidthBlock(result.astype(np.int32), data)
+                encoding.values, VariableWidthBlock(edges.astype(np.int32), data)
             )
-        return registry.decode_values(encoding.values, VariableWidthBlock(result, data))
+        return registry.decode_values(encoding.values, VariableWidthBlock(edges, data))
 
 
 _NOTHING = np.zeros(0, np.uint8)
@@ -193,17 +193,17 @@ def compress_values(
     it.
     """
     offsets = values.offsets.astype(np.int64)
-    nothing = compress(scheme, _NOTHING) if scheme == "lz4" else b""
+    empty_frame = compress(scheme, _NOTHING) if scheme == "lz4" else b""
     pieces = [
-        compress(scheme, values.data[start:end], level) if end > start else nothing
+        compress(scheme, values.data[start:end], level) if end > start else empty_frame
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
-    result = bounds([len(piece) for piece in pieces])
+    edges = bounds([len(piece) for piece in pieces])
     data = np.frombuffer(b"".join(pieces), np.uint8)
     wrapped = _wrap(encoding, scheme, level)
     if values.offsets.dtype.itemsize == 4:
-        return wrapped, VariableWidthBlock(result.astype(np.int32), data)
-    return wrapped, VariableWidthBlock(result, data)
+        return wrapped, VariableWidthBlock(edges.astype(np.int32), data)
+    return wrapped, VariableWidthBlock(edges, data)
 
 
 def pays_by_value(values: VariableWidthBlock) -> bool:

@@ -53,8 +53,8 @@ class InlineBitpackingCodec(Codec):
     def decode_block(
         self, encoding: pb.InlineBitpacking, data: Bytes, num_values: int
     ) -> FixedWidthBlock:
-        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, whole, np.array([num_values]))
+        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
@@ -63,9 +63,9 @@ class InlineBitpackingCodec(Codec):
         if encoding.HasField("values"):
             raise UnsupportedEncodingError("bit-packed chunks that went through a compressor")
         if not num_values.all():
-            kept = np.flatnonzero(num_values)
-            buffer = ChunkBuffer(buffer.data, buffer.starts[kept], buffer.sizes[kept])
-            num_values = num_values[kept]
+            non_empty = np.flatnonzero(num_values)
+            buffer = ChunkBuffer(buffer.data, buffer.starts[non_empty], buffer.sizes[non_empty])
+            num_values = num_values[non_empty]
         if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
             raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
         widths = _widths(buffer, bits)
@@ -108,8 +108,8 @@ def _widths(buffer: ChunkBuffer, bits: int) -> IndexArray:
     header = bits // 8
     if int(buffer.sizes.min(initial=header)) < header:
         raise CorruptFileError("a bit-packed chunk is too short for its width")
-    places = buffer.starts[:, None] + np.arange(header)
-    numbers = buffer.data[places].view(uint_type(bits))[:, 0]
+    positions = buffer.starts[:, None] + np.arange(header)
+    numbers = buffer.data[positions].view(uint_type(bits))[:, 0]
     if int(numbers.max(initial=0)) > bits:
         raise CorruptFileError(f"values of {bits} bits packed to {int(numbers.max())} bits")
     widths: IndexArray = numbers.astype(np.int64)
@@ -129,12 +129,12 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
     num_values : int64 array of n
     """
     if (num_values[:-1] == CHUNK_VALUES).all():
-        whole: UIntArray = values.reshape(-1)[: int(num_values.sum())]
-        return whole
+        contiguous: UIntArray = values.reshape(-1)[: int(num_values.sum())]
+        return contiguous
     width = values.itemsize
     starts = np.arange(len(values)) * (CHUNK_VALUES * width)
-    kept = gather(values.reshape(-1).view(np.uint8), starts, num_values * width)
-    return kept.view(values.dtype)
+    compacted = gather(values.reshape(-1).view(np.uint8), starts, num_values * width)
+    return compacted.view(values.dtype)
 
 
 def _tables(values: UIntArray, step: int) -> list[UIntArray]:
@@ -144,8 +144,12 @@ def _tables(values: UIntArray, step: int) -> list[UIntArray]:
     if step < CHUNK_VALUES:
         return [_padded(values, step)]
     full = len(values) // CHUNK_VALUES * CHUNK_VALUES
-    whole = np.ascontiguousarray(values[:full]).reshape(-1, CHUNK_VALUES)
-    return [whole] if full == len(values) else [whole, _padded(values[full:], CHUNK_VALUES)]
+    full_chunks = np.ascontiguousarray(values[:full]).reshape(-1, CHUNK_VALUES)
+    return (
+        [full_chunks]
+        if full == len(values)
+        else [full_chunks, _padded(values[full:], CHUNK_VALUES)]
+    )
 
 
 def _padded(values: UIntArray, step: int) -> UIntArray:
@@ -186,14 +190,14 @@ def _encode(tables: list[UIntArray]) -> ChunkBuffer:
     data[starts[:, None] + np.arange(header)] = heads
     first = 0
     for rows, of_rows in zip(tables, widths_of, strict=True):
-        places = starts[first : first + len(rows)] + header
+        chunk_offsets = starts[first : first + len(rows)] + header
         first += len(rows)
         for width in np.unique(of_rows).tolist():
-            here = np.flatnonzero(of_rows == width)
+            same_width = np.flatnonzero(of_rows == width)
             if width:
                 # Slices of a page of one width need no copy of the values.
-                chosen = rows if len(here) == len(rows) else rows[here]
-                fastlanes.pack_into(data, places[here], chosen, width)
+                chosen = rows if len(same_width) == len(rows) else rows[same_width]
+                fastlanes.pack_into(data, chunk_offsets[same_width], chosen, width)
     return ChunkBuffer(data, starts, sizes)
 
 

@@ -77,8 +77,8 @@ class OutOfLineBitpackingCodec(Codec):
     def decode_block(
         self, encoding: pb.OutOfLineBitpacking, data: Bytes, num_values: int
     ) -> FixedWidthBlock:
-        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, whole, np.array([num_values]))
+        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.OutOfLineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
@@ -105,24 +105,24 @@ def _cut(
     """Cut blocks into pieces: as the sizes of `buffer` demand, or without one as they are to be
     written.
     """
-    whole, rest = np.divmod(num_values, CHUNK_VALUES)
+    full_chunks, num_last = np.divmod(num_values, CHUNK_VALUES)
     packed = fastlanes.packed_size(width)
-    raw = (rest > 0) & (width * (CHUNK_VALUES - rest) >= (bits - width) * rest)
-    tails = np.where(raw, rest * bits // 8, np.where(rest > 0, packed, 0))
+    raw = (num_last > 0) & (width * (CHUNK_VALUES - num_last) >= (bits - width) * num_last)
+    tails = np.where(raw, num_last * bits // 8, np.where(num_last > 0, packed, 0))
     if buffer is not None:
-        left = buffer.sizes - whole * packed
-        raw = (rest > 0) & (left == rest * bits // 8)
-        if (~raw & (left != np.where(rest > 0, packed, 0))).any():
+        left = buffer.sizes - full_chunks * packed
+        raw = (num_last > 0) & (left == num_last * bits // 8)
+        if (~raw & (left != np.where(num_last > 0, packed, 0))).any():
             raise CorruptFileError("a bit-packed buffer's size is not what its values demand")
         starts = buffer.starts
     else:
-        sizes = whole * packed + tails
+        sizes = full_chunks * packed + tails
         starts = np.cumsum(sizes) - sizes
-    of_block = whole + (rest > 0)
+    of_block = full_chunks + (num_last > 0)
     last = np.cumsum(of_block) - 1
     counts = np.full(int(of_block.sum()), CHUNK_VALUES, np.int64)
-    broken = np.flatnonzero(rest)
-    counts[last[broken]] = rest[broken]
+    broken = np.flatnonzero(num_last)
+    counts[last[broken]] = num_last[broken]
     is_raw = np.zeros(len(counts), bool)
     is_raw[last[broken]] = raw[broken]
     number = np.arange(len(counts)) - np.repeat(last + 1 - of_block, of_block)
@@ -139,8 +139,8 @@ def _copy_raw(
         return
     words = np.ndarray((len(data) - width + 1,), out.dtype, buffer=data, strides=(1,))
     number = ranges(np.zeros_like(counts), counts)
-    places = np.repeat(starts, counts) + number * width
-    out[np.repeat(rows, counts), number] = words[places]
+    positions = np.repeat(starts, counts) + number * width
+    out[np.repeat(rows, counts), number] = words[positions]
 
 
 def encode_blocks(
@@ -189,8 +189,8 @@ def encode_blocks(
         fastlanes.pack_into(data, starts[packed], chosen, width)
     raw = np.flatnonzero(is_raw)
     if len(raw):
-        kept = rows[raw][filled[raw]]
-        data[ranges(starts[raw], sizes_of[full:][raw])] = kept.view(np.uint8)
+        raw_values = rows[raw][filled[raw]]
+        data[ranges(starts[raw], sizes_of[full:][raw])] = raw_values.view(np.uint8)
     last = np.cumsum(-(-counts // CHUNK_VALUES))
     sizes = np.diff(np.concatenate([[0], ends])[last], prepend=0)
     encoding = pb.CompressiveEncoding(

@@ -75,8 +75,8 @@ class RleCodec(Codec):
         return _decode(encoding, values, lengths, chunks.num_values)
 
     def decode_block(self, encoding: pb.Rle, data: Bytes, num_values: int) -> FixedWidthBlock:
-        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, whole, np.array([num_values]))
+        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.Rle, buffer: ChunkBuffer, num_values: IndexArray
@@ -85,13 +85,13 @@ class RleCodec(Codec):
             return _decode(encoding, buffer, buffer, num_values)
         empty = (num_values == 0) & (buffer.sizes == 0)
         if empty.any():
-            kept = np.flatnonzero(~empty)
-            buffer = ChunkBuffer(buffer.data, buffer.starts[kept], buffer.sizes[kept])
-            num_values = num_values[kept]
+            non_empty = np.flatnonzero(~empty)
+            buffer = ChunkBuffer(buffer.data, buffer.starts[non_empty], buffer.sizes[non_empty])
+            num_values = num_values[non_empty]
         if (buffer.sizes < _BLOCK_HEADER).any():
             raise CorruptFileError("a buffer of runs is too short for its header")
-        places = buffer.starts[:, None] + np.arange(_BLOCK_HEADER)
-        headers = buffer.data[places].view("<u8")[:, 0]
+        positions = buffer.starts[:, None] + np.arange(_BLOCK_HEADER)
+        headers = buffer.data[positions].view("<u8")[:, 0]
         room = buffer.sizes - _BLOCK_HEADER
         if (headers > room.astype(np.uint64)).any():
             raise CorruptFileError("the values of runs are longer than their buffer")
@@ -122,10 +122,10 @@ def _decode(
     until = bounds(times)
     last = np.cumsum(runs)
     begin = until[last - runs]
-    held = until[last] - begin
-    if (held < num_values).any():
+    num_decoded = until[last] - begin
+    if (num_decoded < num_values).any():
         raise CorruptFileError("the runs of a chunk hold fewer values than the chunk")
-    if (held > num_values).any():
+    if (num_decoded > num_values).any():
         times = np.clip(np.repeat(begin + num_values, runs) - until[:-1], 0, times)
     return block_of(np.repeat(result, times))
 
@@ -147,12 +147,12 @@ def _opened(
 
 
 def _width(encoding: pb.CompressiveEncoding) -> int:
-    kind = encoding.WhichOneof("compression")
-    if kind == "flat":
+    compression = encoding.WhichOneof("compression")
+    if compression == "flat":
         return int(encoding.flat.bits_per_value)
-    if kind == "constant":
+    if compression == "constant":
         return len(encoding.constant.value) * 8
-    if kind == "range":
+    if compression == "range":
         return int(encoding.range.uncompressed_bits_per_value)
     return int(encoding.out_of_line_bitpacking.uncompressed_bits_per_value)
 
@@ -170,8 +170,8 @@ def _number_of_runs(
     counts = []
     for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
         if encoding.WhichOneof("compression") == "flat":
-            runs, rest = np.divmod(buffer.sizes, _width(encoding) // 8)
-            if rest.any():
+            runs, remainders = np.divmod(buffer.sizes, _width(encoding) // 8)
+            if remainders.any():
                 raise CorruptFileError("values or lengths of runs do not fill their buffer")
             counts.append(runs)
     if not counts:
@@ -184,21 +184,21 @@ def _number_of_runs(
 
 def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> IndexArray:
     """Return how many runs have so many values if their lengths are not stored."""
-    kind = encoding.WhichOneof("compression")
-    if kind == "constant":
+    compression = encoding.WhichOneof("compression")
+    if compression == "constant":
         start, step = int.from_bytes(encoding.constant.value, "little"), 0
-    elif kind == "range":
+    elif compression == "range":
         start, step = int(encoding.range.start), int(encoding.range.step)
     else:
         raise UnsupportedEncodingError("runs whose values and lengths are both bit-packed")
-    most = int(num_values.max(initial=0))
-    if not start and most:
+    max_values = int(num_values.max(initial=0))
+    if not start and max_values:
         raise CorruptFileError("runs without values")
-    if start >= most or not step:
+    if start >= max_values or not step:
         return -(-num_values // max(start, 1))
     # So many lengths come to more than there are values.
-    longest = isqrt(2 * most // step) + 2
-    totals = np.cumsum(start + min(step, most) * np.arange(longest))
+    longest = isqrt(2 * max_values // step) + 2
+    totals = np.cumsum(start + min(step, max_values) * np.arange(longest))
     result: IndexArray = np.searchsorted(totals, num_values) + 1
     return np.where(num_values == 0, 0, result)
 
@@ -333,9 +333,11 @@ def encode_blocks(
     )
     stored = result.view(np.uint8)
     begin = 0
-    for place, count in zip((position + _BLOCK_HEADER).tolist(), entries.tolist(), strict=True):
-        end, middle = begin + count, place + count * width
-        out[place:middle] = stored[begin * width : end * width]
+    for value_start, count in zip(
+        (position + _BLOCK_HEADER).tolist(), entries.tolist(), strict=True
+    ):
+        end, middle = begin + count, value_start + count * width
+        out[value_start:middle] = stored[begin * width : end * width]
         out[middle : middle + count] = times[begin:end]
         begin = end
     return _message(width * 8), ChunkBuffer(out, position, sizes)

@@ -110,10 +110,10 @@ def _require_plain_bytes(encoding: pb.Variable) -> None:
 
 
 def _typed(data: Bytes, width: int) -> Offsets:
-    kind: np.dtype[Any] = np.dtype(f"<i{width}")
+    dtype: np.dtype[Any] = np.dtype(f"<i{width}")
     if data.ctypes.data % width:
         data = data.copy()
-    words: Offsets = data.view(kind)
+    words: Offsets = data.view(dtype)
     return words
 
 
@@ -124,16 +124,16 @@ def _check_offsets(offsets: Offsets, size: int) -> None:
 
 def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock:
     """Bring the offsets and the bytes of all chunks together; one copy of each."""
-    kind: np.dtype[Any] = np.dtype(f"<i{width}")
+    dtype: np.dtype[Any] = np.dtype(f"<i{width}")
     if not len(counts):
-        return VariableWidthBlock(np.zeros(1, kind), np.zeros(0, np.uint8))
+        return VariableWidthBlock(np.zeros(1, dtype), np.zeros(0, np.uint8))
     heads = (counts + 1) * width
     if (buffer.sizes < heads).any():
         raise CorruptFileError("a chunk is too small for the offsets of its strings")
     data, starts = buffer.data, buffer.starts
     if data.ctypes.data % width or (starts % width).any():
         data, starts = _aligned(buffer, width)
-    words = data.view(kind) if len(data) % width == 0 else data[: -(len(data) % width)].view(kind)
+    words = data.view(dtype) if len(data) % width == 0 else data[: -(len(data) % width)].view(dtype)
     position = starts // width
     firsts = words[position].astype(np.int64)
     lasts = words[position + counts].astype(np.int64)
@@ -143,14 +143,14 @@ def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidt
     begins = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
     if total > _INT32_MAX:
-        kind = np.dtype(np.int64)
-    offsets = np.empty(int(counts.sum()) + 1, kind)
+        dtype = np.dtype(np.int64)
+    offsets = np.empty(int(counts.sum()) + 1, dtype)
     # Slices of whole chunks cost less than gathering adjacent values by index.
     np.concatenate(
         [words[a:b] for a, b in zip(position.tolist(), (position + counts).tolist(), strict=True)],
         out=offsets[:-1],
     )
-    offsets[:-1] += np.repeat((begins - firsts).astype(kind), counts)
+    offsets[:-1] += np.repeat((begins - firsts).astype(dtype), counts)
     offsets[-1] = total
     if (offsets[1:] < offsets[:-1]).any():
         raise CorruptFileError("string offsets decrease")
@@ -302,13 +302,13 @@ def cut_chunks(
 
 def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]:
     """Return strings as one buffer, as dictionaries are stored."""
-    kind = block.offsets.dtype
-    width = kind.itemsize
+    dtype = block.offsets.dtype
+    width = dtype.itemsize
     first, last = int(block.offsets[0]), int(block.offsets[-1])
     begin = width * (block.num_values + 3)
     out = np.empty(begin + last - first, np.uint8)
-    out[: 2 * width].view(kind)[:] = [8 * width, begin]
-    np.subtract(block.offsets, first, out=out[2 * width : begin].view(kind))
+    out[: 2 * width].view(dtype)[:] = [8 * width, begin]
+    np.subtract(block.offsets, first, out=out[2 * width : begin].view(dtype))
     out[begin:] = block.data[first:last]
     return message(width), out
 

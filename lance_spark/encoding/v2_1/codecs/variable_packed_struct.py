@@ -86,12 +86,12 @@ class _Rows:
         bounds[:-1:2] = starts
         bounds[1::2] = starts + lengths
         bounds[-1] = len(self.data)
-        both = pa.Array.from_buffers(
+        lengths_and_gaps = pa.Array.from_buffers(
             pa.large_binary(),
             2 * len(lengths),
             [None, pa.py_buffer(bounds), pa.py_buffer(self.data)],
         )
-        picked = both.take(pa.array(np.arange(0, 2 * len(lengths), 2)))
+        picked = lengths_and_gaps.take(pa.array(np.arange(0, 2 * len(lengths), 2)))
         return _block_of(picked)
 
     def _advance(self, sizes: IndexArray) -> IndexArray:

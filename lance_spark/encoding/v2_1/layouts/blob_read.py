@@ -70,9 +70,9 @@ class BlobPage(PageReader):
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows."""
-        result = yield from self._inner.read(rows)
-        values = result.values
-        if not isinstance(result, PageRows) or result.levels.definition is not None:
+        descriptors = yield from self._inner.read(rows)
+        values = descriptors.values
+        if not isinstance(descriptors, PageRows) or descriptors.levels.definition is not None:
             raise CorruptFileError("places of blobs have levels of their own")
         if not max_definition(self._layers):
             return PageRows(values, Levels(self._layers, len(values)))

@@ -92,8 +92,8 @@ class ConstantPage:
             self._levels = yield from self._open()
         levels = self._levels
         if self._words is not None:
-            result = yield from fetch_rows(self._words.offset, 2, rows, 2)
-            words = result.data[result.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
+            fetched = yield from fetch_rows(self._words.offset, 2, rows, 2)
+            words = fetched.data[fetched.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
             chosen = Levels(self._layers, len(rows), None, words.astype(np.uint16, copy=False))
             chosen.check()
         elif levels.repetition is not None:
@@ -124,11 +124,11 @@ class ConstantPage:
 
     def _open(self) -> ReadPlan[Levels]:
         layout = self._layout
-        kept = list(self._meta.buffers)
-        has_scalar = len(kept) % 2 == 1
+        buffer_ranges = list(self._meta.buffers)
+        has_scalar = len(buffer_ranges) % 2 == 1
         if self._words is not None:
-            kept = kept[:has_scalar]
-        buffers = list((yield kept)) if kept else []
+            buffer_ranges = buffer_ranges[:has_scalar]
+        buffers = list((yield buffer_ranges)) if buffer_ranges else []
         if has_scalar:
             self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
         repetition = definition = None

@@ -80,10 +80,10 @@ def entries_of(
     numbers = first_rows[run_of] + np.arange(len(starts)) - first_start[run_of]
     # A row ends where the next one starts, or with its run.
     stops = np.minimum(np.append(starts[1:], levels.num_entries), run_ends[run_of])
-    wanted = np.array([rows.start, rows.stop - 1]) if isinstance(rows, range) else rows
-    result = np.searchsorted(numbers, wanted)
-    if int(result[-1]) >= len(numbers) or (numbers[result] != wanted).any():
+    edges = np.array([rows.start, rows.stop - 1]) if isinstance(rows, range) else rows
+    entry_indices = np.searchsorted(numbers, edges)
+    if int(entry_indices[-1]) >= len(numbers) or (numbers[entry_indices] != edges).any():
         raise CorruptFileError("the repetition levels do not hold the rows that they should")
     if isinstance(rows, range):
-        return slice(int(starts[result[0]]), int(stops[result[1]]))
-    return ranges(starts[result], stops[result] - starts[result])
+        return slice(int(starts[entry_indices[0]]), int(stops[entry_indices[1]]))
+    return ranges(starts[entry_indices], stops[entry_indices] - starts[entry_indices])

@@ -66,7 +66,7 @@ class FullZipPage:
     def __init__(self, layout: pb.FullZipLayout, meta: PageMeta, leaf: Leaf) -> None:
         self._layout = layout
         self._meta = meta
-        self._kind = leaf.field.type
+        self._dtype = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._has_lists = any(layer.is_list for layer in self._layers)
         if layout.bits_rep > 16 or layout.bits_def > 16:
@@ -106,15 +106,15 @@ class FullZipPage:
     def _fetch_fixed(self, rows: Rows) -> ReadPlan[Bytes]:
         """Plan the reading of the entries of rows, as the rows of a table."""
         stride = self._grid.control + self._grid.width
-        whole = buffer_at(self._meta, 0)
-        if whole.length != stride * self._meta.num_rows:
+        page_range = buffer_at(self._meta, 0)
+        if page_range.length != stride * self._meta.num_rows:
             raise CorruptFileError(
-                f"{self._meta.num_rows} rows of {stride} bytes in a buffer of {whole.length}"
+                f"{self._meta.num_rows} rows of {stride} bytes in a buffer of {page_range.length}"
             )
         if isinstance(rows, range):
-            (data,) = yield [ByteRange(whole.offset + rows.start * stride, len(rows) * stride)]
+            (data,) = yield [ByteRange(page_range.offset + rows.start * stride, len(rows) * stride)]
             return data.reshape(len(rows), stride)
-        fetched = yield from fetch_rows(whole.offset, stride, rows, stride)
+        fetched = yield from fetch_rows(page_range.offset, stride, rows, stride)
         if len(fetched.data) == len(rows) * stride:
             return fetched.data.reshape(len(rows), stride)
         return np.lib.stride_tricks.sliding_window_view(fetched.data, stride)[fetched.starts]
@@ -150,9 +150,9 @@ class FullZipPage:
     def _fetch_few(self, rows: Rows) -> ReadPlan[Fetched]:
         data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)
         width = self._index_width()
-        result = yield from fetch_rows(index.offset, width, rows, 2 * width)
-        places = result.starts[:, None] + np.arange(2 * width)
-        edges = little_endian(result.data[places].reshape(-1), width).reshape(-1, 2)
+        fetched = yield from fetch_rows(index.offset, width, rows, 2 * width)
+        positions = fetched.starts[:, None] + np.arange(2 * width)
+        edges = little_endian(fetched.data[positions].reshape(-1), width).reshape(-1, 2)
         starts, ends = edges[:, 0], edges[:, 1]
         if (starts > ends).any() or (ends[:-1] > starts[1:]).any() or ends[-1] > data.length:
             raise CorruptFileError("the index of rows does not go through the page")
@@ -181,13 +181,13 @@ class FullZipPage:
 
     def _gather_fixed(self, data: Bytes, entries: Entries) -> FixedWidthBlock:
         width = self._grid.width
-        places = entries.value_at
-        if len(places) and len(data) >= width:
+        positions = entries.value_at
+        if len(positions) and len(data) >= width:
             windows = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))
-            values = windows[places].view(np.uint8)
+            values = windows[positions].view(np.uint8)
         else:
             values = np.zeros(0, np.uint8)
-        return FixedWidthBlock(values, width * 8, len(places))
+        return FixedWidthBlock(values, width * 8, len(positions))
 
     def _finish(self, control: IndexArray | None, block: DataBlock) -> PageRows:
         layout = self._layout
@@ -200,7 +200,7 @@ class FullZipPage:
             repetition = (control >> layout.bits_def).astype(np.uint16)
         levels = Levels(self._layers, entries, repetition, definition)
         levels.check()
-        values: pa.Array = from_block(decode_values(layout.value_compression, block), self._kind)
+        values: pa.Array = from_block(decode_values(layout.value_compression, block), self._dtype)
         if len(values) != block.num_values:
             raise CorruptFileError(f"{len(values)} values where there must be {block.num_values}")
         return PageRows(values, levels)

@@ -1,11 +1,11 @@
-"""Finds the entries of full-zip rows.
+"""Entries of full-zip rows: their positions, control words and lengths.
 
-Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a
-single one that has none, and the levels at these places agree. How long any other entry is can only
-be read from the entry, so the other rows of a read are walked side by side: one step takes the next
-entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then
-looks as many strides ahead as pays, and takes all entries up to the first that is short. What is
-left of the last few rows, once steps no longer take many entries, is walked row by row.
+Most rows of fixed width are recognised at once: their length fits entries that all have a value, or
+a single entry without one, and the levels at these positions agree. The length of any other entry
+is stored in the entry itself, so all other rows are walked in parallel: one step takes the next
+entry of each unfinished row. Entries of fixed width mostly have one stride, so a step looks several
+strides ahead and takes all entries up to the first short one. When few rows are left, each of them
+is walked alone.
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ class Entries:
     value_size: IndexArray
 
 
-def numbers_at(data: Bytes, places: IndexArray, width: int) -> IndexArray:
-    """Return little-endian numbers of `width` bytes at any places; 0 for no bytes.
+def numbers_at(data: Bytes, positions: IndexArray, width: int) -> IndexArray:
+    """Return little-endian numbers of `width` bytes at any positions; 0 for no bytes.
 
     Raises
     ------
     CorruptFileError
-        A place is too near the end, or a number does not fit 63 bits.
+        A position is too near the end, or a number does not fit 63 bits.
     """
-    numbers = np.zeros(places.shape, np.int64)
-    if width and places.size:
-        if int(places.max()) + width > len(data):
+    numbers = np.zeros(positions.shape, np.int64)
+    if width and positions.size:
+        if int(positions.max()) + width > len(data):
             raise CorruptFileError("an entry is cut off")
         for byte in range(width):
-            numbers |= data[places + byte].astype(np.int64) << (8 * byte)
+            numbers |= data[positions + byte].astype(np.int64) << (8 * byte)
         if int(numbers.min()) < 0:
             raise CorruptFileError("a 64-bit length is out of bounds")
     return numbers
@@ -103,13 +103,13 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
         raise CorruptFileError("a row has no entry")
     mask = (1 << grid.bits_def) - 1
     if grid.variable:
-        _, place, control, length = _walk(grid, data, starts, ends)
+        _, positions, control, length = _walk(grid, data, starts, ends)
         definition = control & mask
-        value_at = place + grid.control + np.where(definition == 0, grid.width, 0)
+        value_at = positions + grid.control + np.where(definition == 0, grid.width, 0)
         visible = definition <= grid.max_visible
         return Entries(control, value_at[visible], length[visible])
-    place, control = _fixed_entries(grid, data, starts, ends)
-    value_at = place.compress((control & mask) <= grid.max_visible)
+    positions, control = _fixed_entries(grid, data, starts, ends)
+    value_at = positions.compress((control & mask) <= grid.max_visible)
     value_at += grid.control
     return Entries(control, value_at, np.full(len(value_at), grid.width))
 
@@ -117,30 +117,30 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
 def _fixed_entries(
     grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray
 ) -> tuple[IndexArray, IndexArray]:
-    """Return place and control word of each entry of rows whose values have a fixed width."""
+    """Return position and control word of each entry of rows whose values have a fixed width."""
     stride = grid.control + grid.width
     sizes = ends - starts
-    counts, rest = np.divmod(sizes, stride)
+    counts, remainders = np.divmod(sizes, stride)
     alone = sizes == grid.control
     counts[alone] = 1
-    plain = alone | (rest == 0)
+    plain = alone | (remainders == 0)
     counts *= plain
     before = np.cumsum(counts) - counts
-    place = np.arange(int(counts.sum())) * stride
-    place += np.repeat(starts - before * stride, counts)
-    control = numbers_at(data, place, grid.control)
+    positions = np.arange(int(counts.sum())) * stride
+    positions += np.repeat(starts - before * stride, counts)
+    control = numbers_at(data, positions, grid.control)
     hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
     other = hidden != np.repeat(alone, counts)
     if plain.all() and not other.any():
-        return place, control
+        return positions, control
     row = np.repeat(np.arange(len(starts)), counts)
     plain[row[other]] = False
-    kept, walked = plain[row], np.flatnonzero(~plain)
-    number, places, controls, _ = _walk(grid, data, starts[walked], ends[walked])
-    order = np.argsort(np.concatenate([row[kept], walked[number]]), kind="stable")
+    is_plain, walked = plain[row], np.flatnonzero(~plain)
+    number, walked_positions, controls, _ = _walk(grid, data, starts[walked], ends[walked])
+    order = np.argsort(np.concatenate([row[is_plain], walked[number]]), kind="stable")
     return (
-        np.concatenate([place[kept], places])[order],
-        np.concatenate([control[kept], controls])[order],
+        np.concatenate([positions[is_plain], walked_positions])[order],
+        np.concatenate([control[is_plain], controls])[order],
     )
 
 
@@ -148,52 +148,58 @@ _Walked = tuple[IndexArray, IndexArray, IndexArray, IndexArray]
 
 
 def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Walked:
-    """Return row, place, control word and length of each entry, row by row."""
+    """Return row, position, control word and length of each entry, row by row."""
     rows: list[IndexArray] = []
-    places: list[IndexArray] = []
+    all_positions: list[IndexArray] = []
     controls: list[IndexArray] = []
     lengths: list[IndexArray] = []
     active = np.arange(len(starts))
     position, stop = starts, ends
-    ahead = _FEW
+    look_ahead = _FEW
     while len(active):
         if grid.variable:
-            which, place, control, length, after = _variable_step(grid, data, position)
+            walk_index, entry_positions, control, length, after = _variable_step(
+                grid, data, position
+            )
         else:
-            most = max(_LOOK_AHEAD // len(position), 1)
-            which, place, control, length, after = _fixed_step(
-                grid, data, position, stop, min(ahead, most)
+            max_ahead = max(_LOOK_AHEAD // len(position), 1)
+            walk_index, entry_positions, control, length, after = _fixed_step(
+                grid, data, position, stop, min(look_ahead, max_ahead)
             )
             # Twice as far as the entries of this step went.
-            ahead = 2 * int(np.bincount(which).max())
-        rows.append(active[which])
-        places.append(place)
+            look_ahead = 2 * int(np.bincount(walk_index).max())
+        rows.append(active[walk_index])
+        all_positions.append(entry_positions)
         controls.append(control)
         lengths.append(length)
         if (after > stop).any():
             raise CorruptFileError("an entry is longer than its row")
-        more = after < stop
-        active, position, stop = active[more], after[more], stop[more]
-        if len(which) < _FEW:
+        has_more = after < stop
+        active, position, stop = active[has_more], after[has_more], stop[has_more]
+        if len(walk_index) < _FEW:
             break
     for number, first, end in zip(active.tolist(), position.tolist(), stop.tolist(), strict=True):
-        result = _walk_row(grid, data[first:end])
-        rows.append(np.full(result.shape[1], number))
-        places.append(result[0] + first)
-        controls.append(result[1])
-        lengths.append(result[2])
-    row, place = np.concatenate(rows), np.concatenate(places)
+        row_entries = _walk_row(grid, data[first:end])
+        rows.append(np.full(row_entries.shape[1], number))
+        all_positions.append(row_entries[0] + first)
+        controls.append(row_entries[1])
+        lengths.append(row_entries[2])
+    row, entry_positions = np.concatenate(rows), np.concatenate(all_positions)
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
         order = np.argsort(row, kind="stable")
-        row, place, control, length = row[order], place[order], control[order], length[order]
-    return row, place, control, length
+        row, entry_positions, control, length = (
+            row[order],
+            entry_positions[order],
+            control[order],
+            length[order],
+        )
+    return row, entry_positions, control, length
 
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
-    """Return place, control word and length of each entry of one row: every entry tells where the
-    next one is.
-    """
+    """Return position, control word and length of each entry of one row."""
+    # Each entry determines where the next one starts, so this loop cannot be vectorised.
     raw = data.tobytes()
     end, head, width = len(raw), grid.control, grid.width
     mask = (1 << grid.bits_def) - 1
@@ -219,34 +225,38 @@ def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
 _Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]
 
 
-def _variable_step(grid: Grid, data: Bytes, at: IndexArray) -> _Step:
-    control = numbers_at(data, at, grid.control)
+def _variable_step(grid: Grid, data: Bytes, positions: IndexArray) -> _Step:
+    control = numbers_at(data, positions, grid.control)
     valid = (control & ((1 << grid.bits_def) - 1)) == 0
-    length = np.zeros(len(at), np.int64)
-    length[valid] = numbers_at(data, at[valid] + grid.control, grid.width)
+    length = np.zeros(len(positions), np.int64)
+    length[valid] = numbers_at(data, positions[valid] + grid.control, grid.width)
     if int(length.max(initial=0)) > len(data):
         raise CorruptFileError("an entry is longer than its row")
-    after = at + grid.control + np.where(valid, grid.width + length, 0)
-    return np.arange(len(at)), at, control, length, after
+    after = positions + grid.control + np.where(valid, grid.width + length, 0)
+    return np.arange(len(positions)), positions, control, length, after
 
 
-def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray, ahead: int) -> _Step:
+def _fixed_step(
+    grid: Grid, data: Bytes, row_positions: IndexArray, stop: IndexArray, look_ahead: int
+) -> _Step:
     stride = grid.control + grid.width
-    ahead = min(ahead, int((stop - at).max()) // stride + 1)
-    place = at[:, None] + stride * np.arange(ahead)
-    inside = place + grid.control <= stop[:, None]
+    look_ahead = min(look_ahead, int((stop - row_positions).max()) // stride + 1)
+    entry_positions = row_positions[:, None] + stride * np.arange(look_ahead)
+    inside = entry_positions + grid.control <= stop[:, None]
     if not inside[:, 0].all():
         raise CorruptFileError("an entry is longer than its row")
-    control = numbers_at(data, np.where(inside, place, at[:, None]), grid.control)
+    control = numbers_at(
+        data, np.where(inside, entry_positions, row_positions[:, None]), grid.control
+    )
     hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
     # A row's step ends with its first hidden entry, which is short, or before its end.
     cut = hidden | ~inside
-    taken = np.where(cut.any(axis=1), cut.argmax(axis=1), ahead)
-    rows = np.arange(len(at))
-    ends_hidden = taken < ahead
-    ends_hidden[ends_hidden] = inside[rows[ends_hidden], taken[ends_hidden]]
-    after = at + taken * stride + np.where(ends_hidden, grid.control, 0)
-    mask = np.arange(ahead) < (taken + ends_hidden)[:, None]
-    which = np.repeat(rows, taken + ends_hidden)
-    result = place[mask]
-    return which, result, control[mask], np.full(len(result), grid.width), after
+    num_entries = np.where(cut.any(axis=1), cut.argmax(axis=1), look_ahead)
+    rows = np.arange(len(row_positions))
+    ends_hidden = num_entries < look_ahead
+    ends_hidden[ends_hidden] = inside[rows[ends_hidden], num_entries[ends_hidden]]
+    after = row_positions + num_entries * stride + np.where(ends_hidden, grid.control, 0)
+    mask = np.arange(look_ahead) < (num_entries + ends_hidden)[:, None]
+    walk_index = np.repeat(rows, num_entries + ends_hidden)
+    positions = entry_positions[mask]
+    return walk_index, positions, control[mask], np.full(len(positions), grid.width), after

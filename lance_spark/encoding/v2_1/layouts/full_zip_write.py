@@ -96,16 +96,16 @@ def _interleave(shown: Bytes, width: int, hidden: Bytes, visible: BoolArray) -> 
     """Return entries of two widths in their order; Arrow copies them, one by one."""
     head = hidden.shape[1]
     pool = np.concatenate([shown, hidden.reshape(-1)])
-    count, rest = int(np.count_nonzero(visible)), len(hidden)
+    count, num_hidden = int(np.count_nonzero(visible)), len(hidden)
     offsets = np.concatenate(
-        [np.arange(count) * width, len(shown) + np.arange(rest + 1) * head]
+        [np.arange(count) * width, len(shown) + np.arange(num_hidden + 1) * head]
     ).astype(np.int64)
     pieces = pa.Array.from_buffers(
-        pa.large_binary(), count + rest, [None, pa.py_buffer(offsets), pa.py_buffer(pool)]
+        pa.large_binary(), count + num_hidden, [None, pa.py_buffer(offsets), pa.py_buffer(pool)]
     )
-    order = np.empty(count + rest, np.int64)
+    order = np.empty(count + num_hidden, np.int64)
     order[visible] = np.arange(count)
-    order[~visible] = count + np.arange(rest)
+    order[~visible] = count + np.arange(num_hidden)
     return _bytes_of(pieces.take(pa.array(order)))
 
 
@@ -115,7 +115,7 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
     head = control.shape[1]
     lengths = np.diff(offsets)
     visible = levels.visible()
-    kind = block.offsets.dtype
+    dtype = block.offsets.dtype
     # A value for each entry: nothing for those that are hidden or null.
     holds = np.ones(levels.num_entries, np.bool_)
     if levels.definition is not None:
@@ -123,7 +123,7 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
     of_visible = holds if visible is None else holds[visible]
     sizes = np.zeros(levels.num_entries, np.int64)
     sizes[holds] = lengths[of_visible]
-    width = kind.itemsize
+    width = dtype.itemsize
     heads = np.zeros((levels.num_entries, head + width), np.uint8)
     heads[:, :head] = control
     heads[:, head:] = sizes.astype(f"<u{width}").view(np.uint8).reshape(-1, width)
@@ -140,27 +140,27 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
     return _joined(pool, position, long), _row_index(levels, head_sizes + sizes)
 
 
-def _joined(pool: Bytes, at: IndexArray, sizes: IndexArray) -> Bytes:
+def _joined(pool: Bytes, piece_starts: IndexArray, sizes: IndexArray) -> Bytes:
     """Return pieces of the pool, back to back.
 
     The pool is cut at the ends of all pieces, so that Arrow can take the cuts that are wanted in
     their order.
     """
-    starts, ends = at, at + sizes
+    starts, ends = piece_starts, piece_starts + sizes
     order = np.argsort(starts, kind="stable")
     # Between two neighbours of the pool there may be bytes that belong to none.
-    cuts = np.empty(2 * len(at) + 1, np.int64)
+    cuts = np.empty(2 * len(piece_starts) + 1, np.int64)
     cuts[0] = 0
     cuts[1::2] = starts[order]
     cuts[2::2] = ends[order]
     # Empty pieces may claim a place inside of another one.
     np.maximum.accumulate(cuts, out=cuts)
     pieces = pa.Array.from_buffers(
-        pa.large_binary(), 2 * len(at), [None, pa.py_buffer(cuts), pa.py_buffer(pool)]
+        pa.large_binary(), 2 * len(piece_starts), [None, pa.py_buffer(cuts), pa.py_buffer(pool)]
     )
-    places = np.empty(len(at), np.int64)
-    places[order] = 2 * np.arange(len(at)) + 1
-    return _bytes_of(pieces.take(pa.array(places)))
+    cut_positions = np.empty(len(piece_starts), np.int64)
+    cut_positions[order] = 2 * np.arange(len(piece_starts)) + 1
+    return _bytes_of(pieces.take(pa.array(cut_positions)))
 
 
 def _bytes_of(pieces: pa.Array) -> Bytes:

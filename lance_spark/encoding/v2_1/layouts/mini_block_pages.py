@@ -58,7 +58,7 @@ class PageGroup:
             self._pages
             and self._values + page.layout.num_items <= _MAX_VALUES
             and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
-            and _alike(self._pages[0].layout, page.layout)
+            and _has_same_encoding(self._pages[0].layout, page.layout)
         )
 
     def _add(self, page: MiniBlockPage) -> bool:
@@ -84,13 +84,13 @@ class PageGroup:
             num_values=[page.layout.num_items for page in self._pages],
             data_sizes=[len(data) for data in buffers[count : 2 * count]],
         )
-        data, places = _one_run(buffers[count : 2 * count])
+        data, page_starts = _one_run(buffers[count : 2 * count])
         sizes, counts, last_chunks = tables.sizes, tables.counts, tables.last_chunks
         ends = np.cumsum(sizes)
         first_chunks = last_chunks - np.diff(last_chunks, prepend=-1) + 1
         before = ends[first_chunks] - sizes[first_chunks]
         starts = ends - sizes
-        starts += np.repeat(np.array(places) - before, np.diff(last_chunks, prepend=-1))
+        starts += np.repeat(np.array(page_starts) - before, np.diff(last_chunks, prepend=-1))
         decoded = first.decode(data, starts, sizes, counts)
         ends = np.cumsum(decoded.num_levels)[last_chunks]
         value_ends = np.cumsum(counts)[last_chunks]
@@ -106,22 +106,24 @@ class PageGroup:
         """Return the items at positions in the dictionaries of the pages."""
         opened = zip(self._pages, dictionaries, strict=True)
         items = [page.open_dictionary(data) for page, data in opened]
-        sizes = np.array([len(some) for some in items])
+        sizes = np.array([len(page_items) for page_items in items])
         positions = unsigned(block)
         counts = np.diff(value_ends, prepend=0)
         if (np.maximum.reduceat(positions, value_ends - counts) >= sizes).any():
             raise CorruptFileError("a position is outside its dictionary")
         before = (np.cumsum(sizes) - sizes).astype(np.uint32)
-        places = positions + np.repeat(before, counts)
+        item_positions = positions + np.repeat(before, counts)
         every = pa.concat_arrays(items)
         if len(every) <= _FEW_ITEMS:
             # Pages have much the same items. The fewer there are, the more of them stay in the
             # processor's cache.
             unique = every.dictionary_encode()
-            places = unique.indices.to_numpy().astype(np.uint32).take(places)
+            item_positions = unique.indices.to_numpy().astype(np.uint32).take(item_positions)
             every = unique.dictionary
-        result = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
-        return look_up(result, every, self._pages[0].kind)
+        result = FixedWidthBlock(
+            item_positions.view(np.uint8), item_positions.itemsize * 8, len(item_positions)
+        )
+        return look_up(result, every, self._pages[0].dtype)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
         """Check that the levels of each page, which end at `ends`, match its values and
@@ -131,10 +133,10 @@ class PageGroup:
             return
         firsts = ends - np.diff(ends, prepend=0)
         visible = levels.visible()
-        seen = (
+        decoded_ends = (
             ends if visible is None else np.cumsum(np.add.reduceat(visible, firsts, dtype=np.int64))
         )
-        if (seen != value_ends).any():
+        if (decoded_ends != value_ends).any():
             raise CorruptFileError("the levels of a page do not stand for its values")
         if levels.repetition is None:
             return
@@ -146,10 +148,10 @@ class PageGroup:
 
 def _can_share(page: MiniBlockPage) -> bool:
     """Whether a page's values are no positions in a dictionary that is to be handed out too."""
-    return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.kind))
+    return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype))
 
 
-def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
     return first is second or bool(
         first.HasField("dictionary") == second.HasField("dictionary")
         and first.layers == second.layers
@@ -170,14 +172,17 @@ def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
     base = buffers[0].base
     if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
         first = _address(buffers[0])
-        places = [_address(buffer) - first for buffer in buffers]
+        buffer_starts = [_address(buffer) - first for buffer in buffers]
         if all(
-            buffer.base is base and place >= 0 and place % 8 == 0
-            for buffer, place in zip(buffers, places, strict=True)
+            buffer.base is base and buffer_start >= 0 and buffer_start % 8 == 0
+            for buffer, buffer_start in zip(buffers, buffer_starts, strict=True)
         ):
             start = first - _address(base)
-            end = max(place + len(buffer) for place, buffer in zip(places, buffers, strict=True))
-            return base.reshape(-1)[start : start + end], places
+            end = max(
+                buffer_start + len(buffer)
+                for buffer_start, buffer in zip(buffer_starts, buffers, strict=True)
+            )
+            return base.reshape(-1)[start : start + end], buffer_starts
     sizes = [len(buffer) for buffer in buffers]
     return np.concatenate(buffers), (np.cumsum(sizes) - sizes).tolist()
 

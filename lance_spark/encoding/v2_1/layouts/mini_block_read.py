@@ -115,7 +115,7 @@ class MiniBlockPage:
     def __init__(self, layout: pb.MiniBlockLayout, meta: PageMeta, leaf: Leaf) -> None:
         self.layout = self._layout = layout
         self.meta = self._meta = meta
-        self.kind = self._kind = leaf.field.type
+        self.dtype = self._dtype = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._depth = layout.repetition_index_depth
         self._has_dictionary = layout.HasField("dictionary")
@@ -145,12 +145,12 @@ class MiniBlockPage:
         the first.
         """
         chunk_data = buffer_at(self._meta, 1)
-        whole = len(rows) == self._meta.num_rows
+        whole_page = len(rows) == self._meta.num_rows
         if self._table is None:
             ranges = self._index_ranges()
-            buffers = yield [*ranges, chunk_data] if whole else ranges
+            buffers = yield [*ranges, chunk_data] if whole_page else ranges
             self._open(buffers)
-            if whole:
+            if whole_page:
                 assert self._table is not None
                 return self._decode(np.arange(len(self._table.bytes_at) - 1), buffers[-1], rows)
         table = self._table
@@ -159,9 +159,9 @@ class MiniBlockPage:
         heads, tails = runs_of(chunks)
         starts = table.bytes_at[chunks[heads]]
         sizes = table.bytes_at[chunks[tails - 1] + 1] - starts
-        places = (starts + chunk_data.offset).tolist()
-        wanted = list(map(ByteRange, places, sizes.tolist()))
-        return self._decode(chunks, joined((yield wanted)), rows)
+        byte_offsets = (starts + chunk_data.offset).tolist()
+        chunk_ranges = list(map(ByteRange, byte_offsets, sizes.tolist()))
+        return self._decode(chunks, joined((yield chunk_ranges)), rows)
 
     def _index_ranges(self) -> list[ByteRange]:
         ranges = [buffer_at(self._meta, 0)]
@@ -201,7 +201,7 @@ class MiniBlockPage:
                 f"a dictionary of {items.num_values} items where "
                 f"{layout.num_dictionary_items} were announced"
             )
-        return from_block(items, item_type(self._kind))
+        return from_block(items, item_type(self._dtype))
 
     def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows) -> PageRows:
         table = self._table
@@ -307,9 +307,9 @@ class MiniBlockPage:
         else:
             holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
             before = np.cumsum(counts) - counts
-            places = rows - firsts[chunks][holder] + before[holder]
-            values = self.array(block, places)
-            definition = None if definition is None else definition[places]
+            positions = rows - firsts[chunks][holder] + before[holder]
+            values = self.array(block, positions)
+            definition = None if definition is None else definition[positions]
         return PageRows(values, Levels(levels.layers, len(rows), None, definition))
 
     def _select_rows(
@@ -343,12 +343,12 @@ class MiniBlockPage:
                 block.bits_per_value,
                 len(positions),
             )
-            return look_up(cut, self._items, self._kind)
+            return look_up(cut, self._items, self._dtype)
         if self._has_codes:
             from lance_spark.encoding.v2_1.codecs import fsst
 
-            return from_block(fsst.expand_some(self._values, block, where), self._kind)
-        array = from_block(block, self._kind)
+            return from_block(fsst.expand_some(self._values, block, where), self._dtype)
+        array = from_block(block, self._dtype)
         if isinstance(where, slice):
             return array.slice(where.start, where.stop - where.start)
         return array.take(pa.array(where))

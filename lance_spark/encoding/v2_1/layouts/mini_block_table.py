@@ -132,10 +132,10 @@ def parse_chunk_table(
     counts = np.left_shift(1, logs)
     if not logs[:-1].all():
         raise CorruptFileError("a chunk before the last has no number of values")
-    rest = num_values - int(counts[:-1].sum())
-    if not 0 <= rest <= _MAX_VALUES or (logs[-1] and counts[-1] != rest):
+    last_count = num_values - int(counts[:-1].sum())
+    if not 0 <= last_count <= _MAX_VALUES or (logs[-1] and counts[-1] != last_count):
         raise CorruptFileError(f"the chunks do not hold the page's {num_values} values")
-    counts[-1] = rest
+    counts[-1] = last_count
     if int(sizes.sum()) != data_size:
         raise CorruptFileError(f"chunks of {int(sizes.sum())} bytes in a buffer of {data_size}")
     return ChunkTable(bounds(sizes), bounds(counts), rows)
@@ -169,7 +169,7 @@ def parse_chunk_tables(
         One of them is not as it must be; it is not said which.
     """
     width = 4 if large else 2
-    lengths = np.array([len(some) for some in words])
+    lengths = np.array([len(page_words) for page_words in words])
     if (lengths % width).any() or not lengths.all():
         raise CorruptFileError("a chunk table is empty or incomplete")
     totals = np.array(num_values, np.uint64)
@@ -186,10 +186,12 @@ def parse_chunk_tables(
     if not logs.all():
         raise CorruptFileError("a chunk before the last has no number of values")
     counts[lasts] = 0
-    rest = totals.astype(np.int64) - np.add.reduceat(counts, firsts)
-    if ((rest < 0) | (rest > _MAX_VALUES)).any() or ((last_logs > 0) & (last_counts != rest)).any():
+    remaining = totals.astype(np.int64) - np.add.reduceat(counts, firsts)
+    if ((remaining < 0) | (remaining > _MAX_VALUES)).any() or (
+        (last_logs > 0) & (last_counts != remaining)
+    ).any():
         raise CorruptFileError("the chunks do not hold the values of their page")
-    counts[lasts] = rest
+    counts[lasts] = remaining
     if (np.add.reduceat(sizes, firsts) != data_sizes).any():
         raise CorruptFileError("chunks of other sizes than the buffer has room for")
     return ChunkTables(sizes, counts, lasts)

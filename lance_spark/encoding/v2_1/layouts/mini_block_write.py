@@ -158,31 +158,31 @@ def _assemble(
     header[:, : 2 * len(words)] = np.stack(words, axis=1).astype("<u2").view(np.uint8)
     tail = np.stack([part.sizes for part in values], axis=1).astype(f"<u{width}")
     header[:, 2 * len(words) :] = tail.view(np.uint8)
-    _place(
+    _write_chunks(
         out,
         starts,
         ChunkBuffer(header.reshape(-1), np.arange(len(header)) * head, np.full(len(header), head)),
     )
     position = starts + first
     for part, size in zip(parts, room, strict=True):
-        _place(out, position, part)
+        _write_chunks(out, position, part)
         position = position + size
     return out, sizes
 
 
-def _place(out: Bytes, targets: IndexArray, part: ChunkBuffer) -> None:
+def _write_chunks(out: Bytes, targets: IndexArray, part: ChunkBuffer) -> None:
     """Copy each chunk's buffer to its target; evenly spaced ones at once."""
     count = len(targets)
     even = 0
     if count > 2:
         size = int(part.sizes[0])
         step, stride = int(targets[1] - targets[0]), int(part.starts[1] - part.starts[0])
-        same = (
+        evenly_spaced = (
             (part.sizes[:-1] == size).all()
             and (np.diff(targets[:-1]) == step).all()
             and (np.diff(part.starts[:-1]) == stride).all()
         )
-        if same and size and step >= size and stride >= size:
+        if evenly_spaced and size and step >= size and stride >= size:
             even = count - 1
             np.ndarray((even, size), np.uint8, out, int(targets[0]), (step, 1))[...] = np.ndarray(
                 (even, size), np.uint8, part.data, int(part.starts[0]), (stride, 1)

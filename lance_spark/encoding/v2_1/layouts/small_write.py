@@ -111,18 +111,20 @@ def _fixed(values: pa.Array, bits: int) -> bytes | None:
     if bits > 1:
         width = bits // 8
         return bytes(memoryview(data)[start * width : (start + count) * width])
-    held = bytes(memoryview(data)[start // 8 : (start + count + 7) // 8])
-    flags: int = int.from_bytes(held, "little") >> start % 8 & (1 << count) - 1
+    packed = bytes(memoryview(data)[start // 8 : (start + count + 7) // 8])
+    flags: int = int.from_bytes(packed, "little") >> start % 8 & (1 << count) - 1
     return flags.to_bytes((count + 7) // 8, "little")
 
 
 def _variable(values: pa.Array, width: int) -> bytes | None:
     """Return byte strings as a chunk has them, offsets first, or None if they are many bytes."""
     start, count = values.offset, len(values)
-    _, held, data = values.buffers()
-    if held is None:
+    _, offset_buffer, data = values.buffers()
+    if offset_buffer is None:
         return None
-    offsets = np.frombuffer(held, np.int64 if width == 8 else np.int32)[start : start + count + 1]
+    offsets = np.frombuffer(offset_buffer, np.int64 if width == 8 else np.int32)[
+        start : start + count + 1
+    ]
     first, last = int(offsets[0]), int(offsets[-1])
     if last - first > _MAX_BYTES:
         return None

@@ -67,8 +67,8 @@ def operation(op: str, left: Expression, right: Expression, settings: SqlSetting
         common = pa.int64()
     else:
         common = wider_type(types[0], types[1], settings)
-    both = (casted(left, common, settings), casted(right, common, settings))
-    return Call(op, both, common, settings.ansi)
+    operands = (casted(left, common, settings), casted(right, common, settings))
+    return Call(op, operands, common, settings.ansi)
 
 
 def _decimal(
@@ -88,8 +88,8 @@ def _decimal(
             f"{op.upper()} of {type_name(a)} and {type_name(b)} is not computed here; cast both "
             "to double, or leave it to DataFrame.where"
         )
-    both = (casted(left, a, settings), casted(right, b, settings))
-    return Call(op, both, pa.decimal128(precision, scale), settings.ansi)
+    operands = (casted(left, a, settings), casted(right, b, settings))
+    return Call(op, operands, pa.decimal128(precision, scale), settings.ansi)
 
 
 def _decimal_type(side: Expression, dtype: pa.DataType, settings: SqlSettings) -> pa.DataType:

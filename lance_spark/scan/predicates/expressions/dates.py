@@ -90,7 +90,7 @@ def _added(sign: int) -> Builder:
 
 
 def _difference(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    return Call("datediff", tuple(_date(one, settings) for one in args), pa.int32())
+    return Call("datediff", tuple(_date(arg, settings) for arg in args), pa.int32())
 
 
 def _of_date(part: str) -> Builder:

@@ -137,15 +137,15 @@ def interval_between(text: str, largest: str, smallest: str) -> Interval:
             f"{text!r} is not an interval {largest.upper()} TO {smallest.upper()}; write it as in "
             "INTERVAL '1 02:03:04' DAY TO SECOND"
         )
-    sign, first, *rest = match.groups()
+    sign, first, *digit_groups = match.groups()
     parts = {largest: int(first)}
-    for unit, digits in zip(_units_below(largest), rest, strict=False):
+    for unit, digits in zip(_units_below(largest), digit_groups, strict=False):
         if unit == "fraction":
             break
         parts[unit] = int(digits)
         if parts[unit] >= _LIMITS[unit]:
             raise ValueError(f"the {unit} must be below {_LIMITS[unit]}, not {digits}")
-    fraction = (rest[-1] or "") if smallest == "second" else ""
+    fraction = (digit_groups[-1] or "") if smallest == "second" else ""
     return _interval(parts, _micros_of(fraction), smallest, -1 if sign == "-" else 1)
 
 

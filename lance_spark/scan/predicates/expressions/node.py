@@ -199,8 +199,8 @@ class Choice(Expression):
         undecided = pa.repeat(pa.scalar(True), batch.num_rows)
         chosen: list[tuple[pa.Array, pa.Array]] = []
         for condition, value in self.branches:
-            met = evaluated_where(condition.evaluate, batch, undecided).fill_null(False)
-            taken = pc.and_(undecided, met)
+            holds = evaluated_where(condition.evaluate, batch, undecided).fill_null(False)
+            taken = pc.and_(undecided, holds)
             undecided = pc.and_not(undecided, taken)
             chosen.append((taken, evaluated_where(value.evaluate, batch, taken)))
         result = evaluated_where(self.otherwise.evaluate, batch, undecided)

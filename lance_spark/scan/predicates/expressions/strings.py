@@ -183,10 +183,12 @@ def _search(how: str) -> Builder:
 
 
 def _replace(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    value, *others = (text(arg, settings) for arg in args)
-    if not all(isinstance(other, Literal) for other in others):
+    value, *replacements = (text(arg, settings) for arg in args)
+    if not all(isinstance(other, Literal) for other in replacements):
         raise NoCommonTypeError("the search text and the new text of replace must be literals here")
-    old, new = [*(other.typed.value for other in others if isinstance(other, Literal)), ""][:2]
+    old, new = [*(other.typed.value for other in replacements if isinstance(other, Literal)), ""][
+        :2
+    ]
     if old is None or new is None:
         return Call("null", (value,), pa.string())
     return Call("replace", (value,), pa.string(), (old, new))

@@ -42,8 +42,8 @@ class Holds(Predicate):
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        met = self.value.evaluate(batch)
-        return pc.invert(met) if self.inverted else met
+        result = self.value.evaluate(batch)
+        return pc.invert(result) if self.inverted else result
 
     def columns(self) -> Iterator[Column]:
         yield from self.value.columns()

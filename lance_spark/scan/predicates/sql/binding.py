@@ -34,7 +34,7 @@ from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, TypeN
 from lance_spark.scan.predicates.sql.tokens import error
 from lance_spark.scan.predicates.sql.words import CURRENT
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import And, Column, Constant, Known, Or, Predicate, SameTruth
+from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, Predicate, SameTruth
 from lance_spark.scan.predicates.typed_values import (
     Typed,
     is_number,
@@ -254,18 +254,18 @@ class _Binder:
 
     def _in(self, node: Apply) -> Predicate:
         operands = [_as_typed(self.operand(arg)) for arg in node.args]
-        value, *others = operands
+        value, *items = operands
         if any(isinstance(operand, Predicate) for operand in operands):
             if not all(map(_is_condition, operands)):
                 raise self._error(node, "a list mixes conditions and other values; write OR")
-            return Or(tuple(self._compare_conditions(node, "==", value, item) for item in others))
+            return Or(tuple(self._compare_conditions(node, "==", value, item) for item in items))
         try:
-            if isinstance(value, Column) and all(isinstance(i, Column | Typed) for i in others):
-                return coercion.is_in(value, others, self._settings)
+            if isinstance(value, Column) and all(isinstance(i, Column | Typed) for i in items):
+                return coercion.is_in(value, items, self._settings)
         except InvalidInputError as reason:
-            return self._or_computed(reason, computed.is_in, value, others)
-        met = computed.is_in(value, others, self._settings)
-        return self._constant(met) if all(isinstance(o, Typed) for o in operands) else met
+            return self._or_computed(reason, computed.is_in, value, items)
+        result = computed.is_in(value, items, self._settings)
+        return self._constant(result) if all(isinstance(o, Typed) for o in operands) else result
 
     def _constant(self, predicate: Predicate) -> Constant:
         """Evaluate a condition on literals."""
@@ -284,7 +284,7 @@ class _Binder:
                 raise self._error(node, "IS UNKNOWN takes a condition; write IS NULL")
             return self._is_null(operand)
         predicate = self.predicate(node.args[0])
-        return Known(predicate if node.detail == "TRUE" else predicate.negated())
+        return IsTrue(predicate if node.detail == "TRUE" else predicate.negated())
 
     def _is_null(self, operand: Operand) -> Predicate:
         if isinstance(operand, Typed):
@@ -303,7 +303,7 @@ class _Binder:
             number = cast(operand, pa.float64(), self._settings).value
             return Constant(math.isnan(number))
         if isinstance(operand, Column):
-            dtype = coercion.kind_of(operand.field)
+            dtype = coercion.dtype_of(operand.field)
             if pat.is_floating(dtype):
                 return IsNan(Column(operand.path))
             if is_number(dtype):
@@ -398,15 +398,15 @@ class _Binder:
         for condition, result in zip(parts[::2], parts[1::2], strict=True):
             case = self.operand(condition)
             if value is not None:
-                met = self._compare(node, "==", value, case)
+                condition_met = self._compare(node, "==", value, case)
             elif isinstance(case, Typed) and pat.is_null(case.dtype):
                 # Spark accepts NULL as a condition in IF and WHERE, but not in CASE.
                 raise self._error(
                     node, "NULL is not a condition of CASE; write CAST(NULL AS BOOLEAN)"
                 )
             else:
-                met = self.predicate(condition)
-            branches.append((met, computed.value_of(self.operand(result))))
+                condition_met = self.predicate(condition)
+            branches.append((condition_met, computed.value_of(self.operand(result))))
         return computed.operand_of(choice(branches, computed.value_of(otherwise), self._settings))
 
     def _cast(self, node: Apply) -> Operand:
@@ -438,7 +438,7 @@ def _as_predicate(value: Expression) -> Predicate:
 
 
 def _dtype_of(column: Column) -> pa.DataType:
-    return column.cast_type or coercion.kind_of(column.field)
+    return column.cast_type or coercion.dtype_of(column.field)
 
 
 def _is_condition(operand: Operand) -> bool:

@@ -211,18 +211,20 @@ def null_safe_equal(left: Operand, right: Operand, settings: SqlSettings) -> Pre
     return Or((And((ValueIsNull(a), ValueIsNull(b))), both_valid))
 
 
-def is_in(value: Operand, others: Sequence[Operand], settings: SqlSettings) -> Predicate:
+def is_in(value: Operand, items: Sequence[Operand], settings: SqlSettings) -> Predicate:
     """Return the condition that an operand equals one of some other operands.
 
     Raises
     ------
     NoCommonTypeError, CastError
     """
-    first, *rest = (value_of(operand) for operand in (value, *others))
-    common = list_type([first.dtype, *(item.dtype for item in rest)], settings, strings=True)
+    first, *item_expressions = (value_of(operand) for operand in (value, *items))
+    common = list_type(
+        [first.dtype, *(item.dtype for item in item_expressions)], settings, strings=True
+    )
     if pat.is_null(common):
         return Constant(None)
-    pairs = [_in_common_type(first, item, common, settings) for item in rest]
+    pairs = [_in_common_type(first, item, common, settings) for item in item_expressions]
     parts = [CompareValues(left, "==", right) for left, right in pairs]
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 

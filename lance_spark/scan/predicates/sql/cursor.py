@@ -25,7 +25,7 @@ class TokenCursor:
 
     def _next(self) -> Token:
         token = self._tokens[self._index]
-        self._index += token.kind != "end"
+        self._index += token.category != "end"
         return token
 
     def _accept(self, *signs: str) -> bool:
@@ -57,7 +57,11 @@ class TokenCursor:
         second of two words in a row, may be meant as the name of a column.
         """
         before = self._tokens[self._index - 1] if self._index else self._current
-        word = self._current if self._current.kind == "word" and offset != before.offset else before
-        if word_hint and word.kind == "word":
+        word = (
+            self._current
+            if self._current.category == "word" and offset != before.offset
+            else before
+        )
+        if word_hint and word.category == "word":
             message += f"; if {word.value} is a column, write `{word.value}` with backticks"
         return error(self._text, self._current.offset if offset is None else offset, message)

@@ -76,7 +76,7 @@ class _Parser(TokenCursor):
         if len(self._tokens) == 1:
             raise self._error("the text is empty; expected a condition")
         node = self._logic()
-        if self._current.kind != "end":
+        if self._current.category != "end":
             raise self._error("expected AND, OR, an operator or the end", word_hint=True)
         return node
 
@@ -183,7 +183,7 @@ class _Parser(TokenCursor):
         pattern, escape = self._value(1), "\\"
         if self._accept_word("ESCAPE"):
             token = self._next()
-            if token.kind != "string" or len(token.value) != 1:
+            if token.category != "string" or len(token.value) != 1:
                 raise self._error("expected a string of one character after ESCAPE", token.offset)
             escape = token.value
         return self._apply(offset, op, [left, pattern], escape)
@@ -214,7 +214,7 @@ class _Parser(TokenCursor):
         offset = self._current.offset
         signs: list[Token] = []
         while self._current.is_sign("-", "+", "~"):
-            if self._current.value == "-" and self._peek().kind == "number":
+            if self._current.value == "-" and self._peek().category == "number":
                 break
             signs.append(self._next())
         node = self._primary()
@@ -223,8 +223,8 @@ class _Parser(TokenCursor):
             node = self._apply(sign.offset, op, [node])
         while True:
             current = self._current
-            op = current.value if current.kind == "sign" else current.upper
-            precedence = PRECEDENCE.get(op, 0) if current.kind in ("sign", "word") else 0
+            op = current.value if current.category == "sign" else current.upper
+            precedence = PRECEDENCE.get(op, 0) if current.category in ("sign", "word") else 0
             if precedence < min_precedence:
                 return node
             self._index += 1
@@ -240,26 +240,26 @@ class _Parser(TokenCursor):
                 node = Name(node.offset, 1, (*node.parts, self._name()))
             elif self._current.is_sign("[") and isinstance(node, Name):
                 self._index += 1
-                if self._current.kind != "string" or not self._peek().is_sign("]"):
+                if self._current.category != "string" or not self._peek().is_sign("]"):
                     raise self._error("expected the name of a struct's child in quotes, and ]")
                 node = Name(node.offset, 1, (*node.parts, self._next().value))
                 self._index += 1
             elif self._accept("::"):
                 node = self._apply(node.offset, "cast", [node], self._type())
-            elif self._current.upper == "COLLATE" and self._peek().kind in ("word", "name"):
+            elif self._current.upper == "COLLATE" and self._peek().category in ("word", "name"):
                 raise self._error("collations are not supported in a predicate")
             else:
                 return node
 
     def _operand(self) -> Node:
         token = self._next()
-        if token.kind == "number":
+        if token.category == "number":
             return self._number(token, "")
         if token.is_sign("-"):
             return self._number(self._next(), "-", token.offset)
-        if token.kind == "string":
+        if token.category == "string":
             text = token.value
-            while self._current.kind == "string":
+            while self._current.category == "string":
                 text += self._next().value
             return Value(token.offset, 1, Typed(text, pa.string(), True))
         if token.is_sign("("):
@@ -269,11 +269,11 @@ class _Parser(TokenCursor):
                 raise self._error("rows of several values are not supported in a predicate")
             self._expect(")")
             return node
-        if token.kind == "name":
+        if token.category == "name":
             return Name(token.offset, 1, (token.value,))
-        if token.kind == "word":
+        if token.category == "word":
             return self._word(token)
-        self._index -= token.kind != "end"
+        self._index -= token.category != "end"
         if token.is_sign("?", ":"):
             raise self._error("parameters have no value here; write the literal")
         raise self._error("expected a column, a literal or a bracket", token.offset, word_hint=True)
@@ -281,9 +281,13 @@ class _Parser(TokenCursor):
     def _refuse_query(self) -> None:
         """Refuse a subquery. Spark reads also ``(values IN (1))`` as one, not as a column."""
         word, after = self._current, self._peek()
-        if word.kind != "word" or word.upper not in QUERY_WORDS or after.is_sign(*SIGNS_AFTER_NAME):
+        if (
+            word.category != "word"
+            or word.upper not in QUERY_WORDS
+            or after.is_sign(*SIGNS_AFTER_NAME)
+        ):
             return
-        if after.kind != "end":
+        if after.category != "end":
             raise self._error(
                 f"{word.value} begins a subquery, which is not supported in a predicate; if "
                 f"{word.value} is a column, write `{word.value}` with backticks"
@@ -298,10 +302,10 @@ class _Parser(TokenCursor):
                 return Value(token.offset, 1, Typed(None, pa.null(), True))
             return Value(token.offset, 1, Typed(word == "TRUE", pa.bool_(), True))
         if word == "INTERVAL" and (
-            current.kind in ("string", "number") or current.is_sign("-", "+")
+            current.category in ("string", "number") or current.is_sign("-", "+")
         ):
             return self._interval(token)
-        if current.kind == "string":
+        if current.category == "string":
             if word not in LITERAL_TYPES:
                 raise self._error(
                     f"the type of a literal must be one of {', '.join(LITERAL_TYPES)}, not "
@@ -331,16 +335,16 @@ class _Parser(TokenCursor):
         It is numbers with units, a string of these, or a string and a range of units.
         """
         parts: list[str] = []
-        while not parts or self._current.kind in ("number", "string"):
+        while not parts or self._current.category in ("number", "string"):
             sign = self._next().value if self._current.is_sign("-", "+") else ""
             number = self._next()
-            if number.kind not in ("string", "number") or number.suffix:
+            if number.category not in ("string", "number") or number.suffix:
                 raise self._error(
                     "expected a number and a unit, as in INTERVAL 3 DAYS", number.offset
                 )
-            if number.kind == "string" and self._peek().upper == "TO" and not parts:
+            if number.category == "string" and self._peek().upper == "TO" and not parts:
                 return self._interval_between(token, sign, number.value)
-            if number.kind == "string" and not _NUMBER.fullmatch(number.value):
+            if number.category == "string" and not _NUMBER.fullmatch(number.value):
                 if sign or parts:
                     raise self._error(
                         "write the sign of an interval inside its string", number.offset
@@ -348,7 +352,7 @@ class _Parser(TokenCursor):
                 return self._apply(token.offset, "interval", (), (number.value, False, None))
             unit = self._next()
             value = number.value.strip()
-            if unit.kind != "word" or (sign and value[0] in "+-"):
+            if unit.category != "word" or (sign and value[0] in "+-"):
                 raise self._error("expected a unit, as in INTERVAL 3 DAYS", unit.offset)
             # A sign after the unit is an operator, and ends the interval.
             parts.append(f"{sign}{value} {unit.value}")
@@ -393,9 +397,9 @@ class _Parser(TokenCursor):
 
     def _name(self) -> str:
         token = self._next()
-        if token.kind not in ("word", "name"):
+        if token.category not in ("word", "name"):
             raise self._error("expected the name of a struct's child", token.offset)
-        if token.kind == "word":
+        if token.category == "word":
             self._check_reserved(token)
         return token.value
 
@@ -453,7 +457,7 @@ class _Parser(TokenCursor):
             self._index += 1
             while not sizes or self._accept(","):
                 size = self._next()
-                if size.kind != "number" or size.suffix or not size.value.isdigit():
+                if size.category != "number" or size.suffix or not size.value.isdigit():
                     raise self._error("expected a number of digits", size.offset)
                 sizes.append(int(size.value[:9]))
             self._expect(")")
@@ -486,6 +490,6 @@ class _Parser(TokenCursor):
 
 
 def _begins_operand(token: Token) -> bool:
-    if token.kind == "sign":
+    if token.category == "sign":
         return token.value in ("(", "-", "+", "~", "!")
-    return token.kind != "end"
+    return token.category != "end"

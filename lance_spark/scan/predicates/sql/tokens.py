@@ -34,7 +34,7 @@ class Token:
 
     Attributes
     ----------
-    kind : str
+    category : str
     value : str
     offset : int
         Its first character in the text.
@@ -42,7 +42,7 @@ class Token:
         Of a number: L, S, Y, F, D, BD or empty.
     """
 
-    kind: Kind
+    category: Kind
     value: str
     offset: int
     suffix: str = ""
@@ -50,11 +50,11 @@ class Token:
     @property
     def upper(self) -> str:
         """The word in upper case; empty for tokens that are not words."""
-        return self.value.upper() if self.kind == "word" else ""
+        return self.value.upper() if self.category == "word" else ""
 
     def is_sign(self, *signs: str) -> bool:
         """Return whether the token is one of some signs."""
-        return self.kind == "sign" and self.value in signs
+        return self.category == "sign" and self.value in signs
 
 
 _SPACE = re.compile(
@@ -103,9 +103,9 @@ def tokens(text: str, settings: SqlSettings) -> list[Token]:
 
 def error(text: str, offset: int, message: str) -> InvalidInputError:
     """Return an error with the position in the text."""
-    rest = text[offset : offset + 20]
-    place = f"character {offset + 1}, before {rest!r}" if rest else "its end"
-    return InvalidInputError(f"filter {shown(text)}, {place}: {message}")
+    following = text[offset : offset + 20]
+    position = f"character {offset + 1}, before {following!r}" if following else "its end"
+    return InvalidInputError(f"filter {shown(text)}, {position}: {message}")
 
 
 def shown(text: str) -> str:
@@ -167,11 +167,11 @@ class _Lexer:
             return Token("string", match.group()[start:-1], offset), match.end()
         if match := _POINT.match(text, offset):
             return self._number(match, offset)
-        word, whole = _WORD.match(text, offset), _WHOLE.match(text, offset)
-        if whole and whole.group(2) and whole.group(2) in "LSYlsy" and not whole[1].isdigit():
-            whole = re.compile(r"([0-9]++[eE][+-]?[0-9]++)()").match(text, offset)
-        if whole and (word is None or whole.end() >= word.end()):
-            return self._number(whole, offset)
+        word, number = _WORD.match(text, offset), _WHOLE.match(text, offset)
+        if number and number.group(2) and number.group(2) in "LSYlsy" and not number[1].isdigit():
+            number = re.compile(r"([0-9]++[eE][+-]?[0-9]++)()").match(text, offset)
+        if number and (word is None or number.end() >= word.end()):
+            return self._number(number, offset)
         if word is not None:
             self._check_letter(word.end(), offset)
             return Token("word", word.group(), offset), word.end()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.child_values import Path, check_disjoint_paths, names_of, path_to
 from lance_spark.spark.table.dataframes import cast_to, to_column
 from lance_spark.spark.table.merge.clauses import quoted

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,

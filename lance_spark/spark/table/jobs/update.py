@@ -26,7 +26,8 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.file.blobs.fields import has_blobs, input_schema
-from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import abort_on_error

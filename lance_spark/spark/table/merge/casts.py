@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blobs.fields import has_blobs
-from lance_spark.file.schema.schema import Field
+from lance_spark.file.schema.field import Field
 from lance_spark.spark.types.mapping import to_spark_schema
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""Append: new fragments behind those of the newest version.
+"""Append: new fragments behind the fragments of the newest version.
 
 | field of `Append` | content |
 | --- | --- |
-| fragments | the new fragments; their ids are 0 until the commit gives them some |
+| fragments | the new fragments; their ids are 0 until the commit assigns ids |
 
-The rows hold on top of every change that leaves the schema's columns and their meaning alone.
+An append is compatible with every change that does not change the columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation, Rebase
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "append"
 #: Field ids, by path.
 FieldPaths = Mapping[tuple[str, ...], int]
 
@@ -33,16 +32,16 @@ class Append(Operation):
     ----------
     fragments : tuple of Fragment
     planned_fields : mapping of tuple of str to int, optional
-        The fields that the fragments have, with the ids they are written under; by default those
-        that their files name. Not part of the transaction. A column that was given another type
-        meanwhile has another id: without this check its values would be lost, as pylance loses
-        them.
+        Paths and ids of the fields of the new rows; by default the ids that their files name. Not
+        part of the transaction. If another client changes the type of a column, the column gets a
+        new id. Without these paths, the values of the new rows would be lost, as in pylance.
     dropped_fields : frozenset of int
-        Those of them that others have dropped meanwhile. Their ids can be given again, to columns
-        that must not show what the fragments have under them. Not part of the transaction.
+        Ids of planned fields that another client dropped. The append fails if a new column has
+        such an id, because the column would show the values of the dropped one. Not part of the
+        transaction.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "append"
 
     fragments: tuple[Fragment, ...]
     planned_fields: FieldPaths | None = field(default=None, compare=False)
@@ -50,7 +49,7 @@ class Append(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Append, source: str) -> Append:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(Fragment.from_proto(proto, source) for proto in message.fragments))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -59,18 +58,18 @@ class Append(Operation):
         transaction.append.fragments.extend(fragment.to_proto() for fragment in self.fragments)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        answer = self.conflict_by_kind(committed)
-        if answer is Conflict.COMPATIBLE and self._dropped_by(committed):
+        outcome = self.conflict_by_matrix(committed)
+        if outcome is Conflict.COMPATIBLE and self._dropped_by(committed):
             return Conflict.REBASE
-        return answer
+        return outcome
 
     def _dropped_by(self, committed: Operation) -> frozenset[int]:
-        if committed.kept_fields is None:
+        if committed.remaining_fields is None:
             return frozenset()
-        return self._written_fields() - committed.kept_fields
+        return self._written_fields() - committed.remaining_fields
 
     def _written_fields(self) -> frozenset[int]:
         if self.planned_fields is not None:
@@ -79,59 +78,58 @@ class Append(Operation):
         return frozenset(number for file in files for number in file.fields if number >= 0)
 
     def rebase(self, rebase: Rebase) -> Append:
-        """Remember which columns others have dropped.
+        """Record the columns that other clients have dropped.
 
         Raises
         ------
         CommitConflictError
-            A column was given another type, and another name with it perhaps.
+            The type of a column was changed.
         """
         dropped = self.dropped_fields
         for committed in rebase.committed:
-            gone = self._dropped_by(committed) - dropped
-            # A merge drops no column: one that it does not have any more has its values under
-            # another id now.
-            if gone and committed.kind == "merge":
-                raise self._given_another_type(gone)
-            dropped |= gone
+            missing = self._dropped_by(committed) - dropped
+            # A merge does not drop columns. If it lacks a field id, it changed the type of the
+            # column, whose values have a new id.
+            if missing and committed.name == "merge":
+                raise self._type_changed(missing)
+            dropped |= missing
         return replace(self, dropped_fields=dropped)
 
-    def _given_another_type(self, ids: frozenset[int]) -> CommitConflictError:
+    def _type_changed(self, ids: frozenset[int]) -> CommitConflictError:
         paths = [path for path, planned in (self.planned_fields or {}).items() if planned in ids]
-        what = f"column {'.'.join(min(paths))!r}" if paths else f"the column of field {min(ids)}"
+        column = f"column {'.'.join(min(paths))!r}" if paths else f"the column of field {min(ids)}"
         return CommitConflictError(
-            f"{what} was given another type since the rows were written; write them again",
+            f"the type of {column} was changed after the rows were written; write them again",
             retryable=True,
         )
 
-    def apply(self, draft: ManifestBuilder) -> None:
+    def apply(self, builder: ManifestBuilder) -> None:
         """Add the fragments.
 
         Raises
         ------
         CommitConflictError
-            A column has become another one.
+            The type of a column was changed, or a new column has the id of a dropped one.
         InvalidInputError
         """
         if self.planned_fields is not None:
-            current = field_paths(draft.proto.fields)
+            current = field_paths(builder.proto.fields)
             for path, planned in self.planned_fields.items():
                 if current.get(path, planned) != planned:
-                    raise self._given_another_type(frozenset([planned]))
-        again = self.dropped_fields.intersection(one.id for one in draft.proto.fields)
-        if again:
+                    raise self._type_changed(frozenset([planned]))
+        reused = self.dropped_fields.intersection(field.id for field in builder.proto.fields)
+        if reused:
             raise CommitConflictError(
-                f"columns with the field ids {sorted(again)} were dropped since the rows were "
-                "written, and other columns have "
-                "these ids now; write the rows again",
+                f"columns with the field ids {sorted(reused)} were dropped after the rows were "
+                "written, and other columns have these ids now; write the rows again",
                 retryable=True,
             )
-        draft.add_fragments(self.fragments)
+        builder.add_fragments(self.fragments)
 
 
 def field_paths(fields: Iterable[file_pb2.Field]) -> dict[tuple[str, ...], int]:
     """Return the ids of fields by path, from their messages in depth-first order."""
     paths: dict[int, tuple[str, ...]] = {}
-    for one in fields:
-        paths[one.id] = (*paths.get(one.parent_id, ()), one.name)
-    return {path: number for number, path in paths.items()}
+    for proto in fields:
+        paths[proto.id] = (*paths.get(proto.parent_id, ()), proto.name)
+    return {path: field_id for field_id, path in paths.items()}

@@ -1,11 +1,11 @@
-"""DataOverlay: files with new values of single cells of fragments.
+"""DataOverlay: overlay files with new values of single cells of fragments.
 
 | field of `DataOverlay` | content |
 | --- | --- |
-| groups | for each fragment the overlays that come on top of those that it has |
+| groups | for each fragment, the overlays to add above its existing overlays |
 
-The commit notes in each overlay the version that it came with. Tables with overlays have flag 64:
-other clients refuse them unless they are told not to. Specification: table/commit/transaction.md.
+The commit sets `committed_version` of each overlay. A table with overlays has feature flag 64. By
+default, other clients refuse such a table. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "data_overlay"
-
 
 @dataclass(frozen=True)
 class DataOverlay(Operation):
@@ -34,33 +32,33 @@ class DataOverlay(Operation):
     Attributes
     ----------
     groups : tuple of transaction_pb2.Transaction.DataOverlayGroup
-        Nobody changes the messages any more.
+        The messages must not be modified.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "data_overlay"
 
     groups: tuple[transaction_pb2.Transaction.DataOverlayGroup, ...]
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of the fragments that it changes."""
+        """Ids of changed fragments."""
         return frozenset(group.fragment_id for group in self.groups)
 
     @cached_property
     def modified_fields(self) -> frozenset[int]:
         """Ids of fields whose values change."""
         return frozenset(
-            field
+            field_id
             for group in self.groups
             for overlay in group.overlays
-            for field in overlay.data_file.fields
+            for field_id in overlay.data_file.fields
         )
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.DataOverlay, source: str
     ) -> DataOverlay:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.groups))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -69,54 +67,53 @@ class DataOverlay(Operation):
         transaction.data_overlay.groups.extend(self.groups)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        mine = self.touched_fragments
+        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        if mine & committed.removed_fragments:
+        if self.touched_fragments & committed.removed_fragments:
             return Conflict.RETRYABLE
-        # Which rows moved away the transaction does not tell for sure.
-        if mine & committed.touched_fragments and (
-            committed.moves_rows or committed.kind == "rewrite"
+        # The transaction does not always say which rows have moved.
+        if self.touched_fragments & committed.touched_fragments and (
+            committed.moves_rows or committed.name == "rewrite"
         ):
             return Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Add the overlays to those that their fragments have.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Add the overlays to their fragments.
 
         Raises
         ------
         CommitConflictError
-            A fragment is gone.
+            A fragment was removed.
         CorruptTableError
-            An overlay cannot be one.
+            The rows of an overlay cannot be decoded.
         """
         for group in self.groups:
-            fragment = draft.fragment(group.fragment_id)
+            fragment = builder.fragment(group.fragment_id)
             if fragment is None:
                 raise CommitConflictError(
-                    f"fragment {group.fragment_id}, some cells of which were to be replaced, is "
-                    "gone; plan the change again",
+                    f"fragment {group.fragment_id}, whose cells the change replaces, was removed; "
+                    "plan the change again",
                     retryable=True,
                 )
             for overlay in group.overlays:
-                rows = _covered(Overlay.from_proto(overlay))
+                rows = _covered_rows(Overlay.from_proto(overlay))
                 added = fragment.overlays.add()
                 added.CopyFrom(overlay)
-                added.committed_version = draft.version
-                if draft.stable_row_ids:
-                    schema_changes.note_change(fragment, draft.version, rows, draft.paths)
+                added.committed_version = builder.version
+                if builder.stable_row_ids:
+                    schema_changes.note_change(fragment, builder.version, rows, builder.paths)
 
 
-def _covered(overlay: Overlay) -> BitMap:
-    """Return the rows that an overlay has a new value of."""
+def _covered_rows(overlay: Overlay) -> BitMap:
+    """Return the rows for which an overlay has a new value."""
     rows = BitMap()
     for data in overlay.bitmaps:
         try:
             rows |= BitMap.deserialize(data)
         except (ValueError, IndexError, MemoryError) as error:
             raise CorruptTableError(
-                f"overlay {overlay.data_file.path!r}: no readable set of rows: {error}"
+                f"overlay {overlay.data_file.path!r}: the bitmap of its rows is not valid: {error}"
             ) from None
     return rows

@@ -2,13 +2,13 @@
 
 | field of `DataReplacement` | content |
 | --- | --- |
-| replacements | for each fragment a file, with all rows of the fragment, and all columns in it |
+| replacements | for each fragment one file, which has all rows of the fragment |
 
-All files have the same columns. The columns' values in the files of before count no more: the
-field's id becomes -2 there, and a file without any other goes out of the fragment. A column that
-has no values yet, because it was added without, gets some. The same holds for overlays of the
-columns that there were when it was planned. Indexes on them cover these fragments no more.
-Specification: table/commit/transaction.md.
+All files have the same columns. In older files of the fragments, the ids of these fields become -2,
+so that their values are no longer read. A file without other fields is removed from its fragment.
+Overlays of these columns that existed when the operation was planned are hidden in the same way. A
+column that was added without values gets values. Indexes on these columns no longer cover these
+fragments. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "data_replacement"
-
 
 @dataclass(frozen=True)
 class DataReplacement(Operation):
@@ -37,28 +35,28 @@ class DataReplacement(Operation):
     Attributes
     ----------
     replacements : tuple of (int, DataFile)
-        Fragment ids, and the file of each.
+        Fragment id and new file.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "data_replacement"
 
     replacements: tuple[tuple[int, DataFile], ...]
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of the fragments that it changes."""
-        return frozenset(number for number, _ in self.replacements)
+        """Ids of changed fragments."""
+        return frozenset(fragment_id for fragment_id, _ in self.replacements)
 
     @cached_property
     def modified_fields(self) -> frozenset[int]:
         """Ids of fields whose values change."""
-        return frozenset(field for _, file in self.replacements for field in file.fields)
+        return frozenset(field_id for _, file in self.replacements for field_id in file.fields)
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.DataReplacement, source: str
     ) -> DataReplacement:
-        """Parse the message; `source` is what errors call its file.
+        """Parse the message; errors call its file `source`.
 
         Raises
         ------
@@ -79,67 +77,69 @@ class DataReplacement(Operation):
             message.replacements.add(fragment_id=fragment_id, new_file=file.to_proto())
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        kind = committed.kind
-        mine, theirs = self.touched_fragments, committed.touched_fragments
-        if kind in ("delete", "update") and mine & committed.removed_fragments:
+        """Return the outcome for this operation of one that was committed first."""
+        name = committed.name
+        if name in ("delete", "update") and self.touched_fragments & committed.removed_fragments:
             return Conflict.INCOMPATIBLE
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        if kind == "project" and not self.modified_fields <= (committed.kept_fields or frozenset()):
+        remaining = committed.remaining_fields or frozenset()
+        if name == "project" and not self.modified_fields <= remaining:
             return Conflict.INCOMPATIBLE
-        if kind == "update" and mine & theirs and committed.moves_rows:
-            return Conflict.RETRYABLE
+        same_fragments = self.touched_fragments & committed.touched_fragments
         same_fields = self.modified_fields & committed.modified_fields
-        if kind in ("update", KIND) and mine & theirs and same_fields:
+        if name == "update" and same_fragments and committed.moves_rows:
             return Conflict.RETRYABLE
-        if kind == "rewrite" and mine & theirs:
+        if name in ("update", self.name) and same_fragments and same_fields:
             return Conflict.RETRYABLE
-        if kind == "create_index" and self.modified_fields & committed.indexed_fields:
+        if name == "rewrite" and same_fragments:
             return Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        if name == "create_index" and self.modified_fields & committed.indexed_fields:
+            return Conflict.RETRYABLE
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Put the files in.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Add the files to their fragments, and hide the replaced values.
 
         Raises
         ------
         InvalidInputError
-            The files have different columns, or some that the table does not have, or two are for
-            one fragment.
+            The files have different fields, or fields that the table does not have, or two files
+            are for one fragment.
         CommitConflictError
-            A fragment is not there.
+            A fragment was removed.
         CorruptTableError
         """
-        self._check(draft)
-        kept = {field.id for field in draft.proto.fields}
+        self._check(builder)
+        table_fields = {field.id for field in builder.proto.fields}
         for fragment_id, file in self.replacements:
-            fragment = draft.fragment(fragment_id)
+            fragment = builder.fragment(fragment_id)
             if fragment is None:
                 raise CommitConflictError(
-                    f"the table has no fragment {fragment_id}, whose columns are to be replaced",
+                    f"fragment {fragment_id}, whose columns the change replaces, was removed; "
+                    "plan the change again",
                     retryable=True,
                 )
-            _replace(fragment, file, kept)
-            schema_changes.hide_overlays(fragment, file.fields, draft.planned_on)
-            if draft.stable_row_ids:
-                schema_changes.note_change(fragment, draft.version)
-        if draft.has_indices:
+            _replace_columns(fragment, file, table_fields)
+            schema_changes.hide_overlays(fragment, file.fields, builder.planned_on)
+            if builder.stable_row_ids:
+                schema_changes.note_change(fragment, builder.version)
+        if builder.has_indices:
             index_updates.prune_fields(
-                draft.indices, self.touched_fragments, self.modified_fields, draft.proto.fields
+                builder.indices, self.touched_fragments, self.modified_fields, builder.proto.fields
             )
 
-    def _check(self, draft: ManifestBuilder) -> None:
+    def _check(self, builder: ManifestBuilder) -> None:
         if len(self.touched_fragments) < len(self.replacements):
-            raise InvalidInputError("columns of a fragment are replaced by one file, not by two")
-        layouts = {file.fields for _, file in self.replacements}
-        if len(layouts) > 1:
+            raise InvalidInputError("a fragment has two files with new columns; give it one file")
+        field_sets = {file.fields for _, file in self.replacements}
+        if len(field_sets) > 1:
             raise InvalidInputError(
-                f"the files have different fields: {', '.join(map(str, sorted(layouts)))}; use a "
-                "commit for each"
+                f"the files have different fields: {', '.join(map(str, sorted(field_sets)))}; use "
+                "one commit for each set of fields"
             )
-        unknown = self.modified_fields - {field.id for field in draft.proto.fields}
-        if unknown or () in layouts:
+        unknown = self.modified_fields - {field.id for field in builder.proto.fields}
+        if unknown or () in field_sets:
             raise InvalidInputError(
                 f"the files have the fields {sorted(unknown)}, which the table does not have"
                 if unknown
@@ -147,7 +147,9 @@ class DataReplacement(Operation):
             )
 
 
-def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[int]) -> None:
+def _replace_columns(
+    fragment: table_pb2.DataFragment, new: DataFile, table_fields: Collection[int]
+) -> None:
     replaced = frozenset(new.fields)
     for file in fragment.files:
         if replaced.isdisjoint(file.fields):
@@ -158,7 +160,7 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[i
             and file.file_minor_version == new.file_minor_version
         )
         if same:
-            # The file keeps its place.
+            # The new file stands at the position of the old one.
             file.CopyFrom(new.to_proto())
             return
     for file in fragment.files:
@@ -166,11 +168,12 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[i
             file.fields, replaced
         ):
             raise UnsupportedFeatureError(
-                f"data file {file.path} is of version 0.1 and would lose its first column alone, "
-                "without which pylance "
-                "misreads the others; replace all columns of the file"
+                f"data file {file.path} has file version 0.1 and would lose its first column but "
+                "not the others, which pylance would then misread; replace all columns of the file"
             )
-        left = [schema_changes.TOMBSTONE if field in replaced else field for field in file.fields]
-        file.fields[:] = left
-    files = [file for file in fragment.files if schema_changes.is_live(file, kept)]
+        file.fields[:] = [
+            schema_changes.TOMBSTONE if field_id in replaced else field_id
+            for field_id in file.fields
+        ]
+    files = [file for file in fragment.files if schema_changes.is_live(file, table_fields)]
     schema_changes.set_files(fragment, [*files, new.to_proto()])

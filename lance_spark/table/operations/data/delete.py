@@ -1,13 +1,14 @@
-"""Delete: fragments get new deletion files, or go.
+"""Delete: fragments get new deletion files, or are removed.
 
 | field of `Delete` | content |
 | --- | --- |
-| updated_fragments | fragments that lose rows, with their new deletion files |
-| deleted_fragment_ids | fragments that have no row left |
-| predicate | which rows were meant, as text |
+| updated_fragments | fragments that lose some rows, with their new deletion files |
+| deleted_fragment_ids | fragments that lose all rows |
+| predicate | the condition of the delete, as text |
 
-Indexes stay as they are, but for segments that nothing is left of: readers leave out what they find
-in fragments that are gone, and rows that are deleted. Specification: table/commit/transaction.md.
+Indexes do not change, because readers ignore index entries of deleted rows and removed fragments.
+Only segments that cover no fragment of the table are removed. Specification:
+table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from lance_spark.table.operations.data.row_deletions import (
 )
 from lance_spark.table.rows.deletions import Offsets
 
-KIND = "delete"
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement"})
 _ROW_CHANGES = frozenset({"delete", "update"})
 
@@ -41,17 +41,17 @@ class Delete(FragmentChange):
     Attributes
     ----------
     fragments : tuple of Fragment
-        Those that lose rows and keep others, with their new deletion files.
+        The fragments that lose some rows, with their new deletion files.
     deleted_fragment_ids : tuple of int
-        Those that lose all.
+        The fragments that lose all rows.
     predicate : str
     affected : mapping of int to int64 array, optional
-        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not
-        among them. Not part of the transaction. Without them it holds on top of no other change of
-        these fragments.
+        Offsets of the rows that this operation deletes, by fragment, without rows that were
+        deleted before. Not part of the transaction. Without them, the operation cannot be rebased
+        onto another change of these fragments.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "delete"
 
     fragments: tuple[Fragment, ...]
     deleted_fragment_ids: tuple[int, ...] = ()
@@ -60,12 +60,12 @@ class Delete(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of fragments that go."""
+        """Ids of removed fragments."""
         return frozenset(self.deleted_fragment_ids)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Delete, source: str) -> Delete:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             deleted_fragment_ids=tuple(message.deleted_fragment_ids),
@@ -81,48 +81,48 @@ class Delete(FragmentChange):
         message.predicate = self.predicate
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        if committed.kind in _ROW_CHANGES:
+        """Return the outcome for this operation of one that was committed first."""
+        if committed.name in _ROW_CHANGES:
             return self.conflict_with_rows(committed)
-        if committed.kind in _FRAGMENT_CHANGES:
-            apart = self.touched_fragments.isdisjoint(committed.touched_fragments)
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        if committed.name in _FRAGMENT_CHANGES:
+            disjoint = self.touched_fragments.isdisjoint(committed.touched_fragments)
+            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        return self.conflict_by_matrix(committed)
 
     def rebase(self, rebase: Rebase) -> Delete:
-        """Merge the deleted rows with those that others deleted.
+        """Merge the deleted rows with the rows that other clients deleted.
 
         Raises
         ------
         CommitConflictError
-            Some are the same.
+            Another client deleted some of the same rows.
         CorruptFileError, StorageError
         """
-        merged, gone = merge_deletions(rebase, self.fragments, self.affected or {}, KIND)
+        merged, removed = merge_deletions(rebase, self.fragments, self.affected or {}, self.name)
         return replace(
-            self, fragments=merged, deleted_fragment_ids=(*self.deleted_fragment_ids, *gone)
+            self, fragments=merged, deleted_fragment_ids=(*self.deleted_fragment_ids, *removed)
         )
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Note the deletion files, and take out the fragments that have no row left.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Set the deletion files, and remove the fragments that lose all rows.
 
         Raises
         ------
         CommitConflictError
-            A fragment is not there.
+            A fragment was removed.
         """
         for fragment in self.fragments:
-            result = draft.fragment(fragment.id)
-            if result is None:
+            current = builder.fragment(fragment.id)
+            if current is None:
                 raise CommitConflictError(
-                    f"the table has no fragment {fragment.id} any more; delete again",
+                    f"fragment {fragment.id}, whose rows the delete removes, was removed; "
+                    "delete again",
                     retryable=True,
                 )
-            # Whatever else changed about the fragment meanwhile has nothing to do with which rows
-            # it has.
-            result.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
-            result.physical_rows = result.physical_rows or fragment.physical_rows
-        draft.remove_fragments(self.deleted_fragment_ids)
-        if draft.has_indices:
-            fields, live = draft.proto.fields, (item.id for item in draft.proto.fragments)
-            index_updates.retain_relevant(draft.indices, fields, live)
+            # The fragment may have changed otherwise since, but it has the same rows.
+            current.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
+            current.physical_rows = current.physical_rows or fragment.physical_rows
+        builder.remove_fragments(self.deleted_fragment_ids)
+        if builder.has_indices:
+            live = (fragment.id for fragment in builder.proto.fragments)
+            index_updates.retain_relevant(builder.indices, builder.proto.fields, live)

@@ -1,13 +1,12 @@
-"""The keys that a merge inserted, so that two merges that insert one key at the same time are
-noticed.
+"""The keys of inserted rows, by which a merge detects that another merge inserted the same key.
 
 | field of `KeyExistenceFilter` | content |
 | --- | --- |
 | field_ids | the columns of the key |
-| exact.key_hashes | a 64-bit hash for each key |
+| exact.key_hashes | a 64-bit hash of each key |
 | bloom.bitmap | a split-block Bloom filter: blocks of eight 32-bit words, a bit per word and key |
-| bloom.num_bits | its size |
-| bloom.number_of_items, bloom.probability | what it was sized for |
+| bloom.num_bits | the size of the filter |
+| bloom.number_of_items, bloom.probability | the item count and error rate that set the size |
 """
 
 from __future__ import annotations
@@ -41,42 +40,41 @@ class BloomFilter:
     number_of_items: int
     probability: float
 
-    def is_like(self, other: BloomFilter) -> bool:
-        """Whether both put a key at the same place."""
+    def has_same_size(self, other: BloomFilter) -> bool:
+        """Return whether both filters set the same bits for a key."""
         return len(self.bitmap) == len(other.bitmap) and self.num_bits == other.num_bits
 
-    def may_meet(self, other: BloomFilter) -> bool:
-        """Whether there can be a key that is in both: one that is has a bit in every word of a
-        block.
-        """
-        mine, theirs = (np.frombuffer(item.bitmap, "<u4") for item in (self, other))
+    def may_share_key(self, other: BloomFilter) -> bool:
+        """Return whether a key may be in both filters, which have the same size."""
+        # A key sets one bit in each word of a block.
+        mine, theirs = (np.frombuffer(bloom.bitmap, "<u4") for bloom in (self, other))
         return bool((mine & theirs).reshape(-1, _WORDS).all(axis=1).any())
 
 
 @dataclass(frozen=True, slots=True)
 class InsertedKeys:
-    """The keys that a merge inserted.
+    """The keys of the rows that a merge inserted.
 
     Attributes
     ----------
     field_ids : tuple of int
         The columns of the key.
     keys : frozenset of int, or BloomFilter, or None
-        Their hashes, or a filter that contains them.
+        Hashes of the keys, or a filter of them.
     """
 
     field_ids: tuple[int, ...]
     keys: frozenset[int] | BloomFilter | None
 
-    def may_meet(self, other: InsertedKeys) -> bool:
-        """Whether both can have inserted a key; true where they cannot be compared."""
+    def may_share_key(self, other: InsertedKeys) -> bool:
+        """Return whether both merges may have inserted one key; True if that is not known."""
         if self.field_ids != other.field_ids:
             return True
         mine, theirs = self.keys, other.keys
         if isinstance(mine, frozenset) and isinstance(theirs, frozenset):
             return not mine.isdisjoint(theirs)
         if isinstance(mine, BloomFilter) and isinstance(theirs, BloomFilter):
-            return not mine.is_like(theirs) or mine.may_meet(theirs)
+            return not mine.has_same_size(theirs) or mine.may_share_key(theirs)
         return True
 
     def to_proto(self) -> transaction_pb2.Transaction.KeyExistenceFilter:
@@ -97,23 +95,23 @@ class InsertedKeys:
     def from_proto(
         cls, message: transaction_pb2.Transaction.KeyExistenceFilter, source: str
     ) -> InsertedKeys:
-        """Parse the message; `source` is what errors call its file.
+        """Parse the message; errors call its file `source`.
 
         Raises
         ------
         CorruptTableError
-            A filter that has no whole number of blocks.
+            The size of a filter is not a multiple of the block size.
         """
-        kind = message.WhichOneof("data")
-        if kind == "exact":
+        form = message.WhichOneof("data")
+        if form == "exact":
             return cls(tuple(message.field_ids), frozenset(message.exact.key_hashes))
-        if kind is None:
+        if form is None:
             return cls(tuple(message.field_ids), None)
         bloom = message.bloom
         if len(bloom.bitmap) % _BLOCK_BYTES:
             raise CorruptTableError(
-                f"{source}: a filter of inserted keys has {len(bloom.bitmap)} bytes, which are no "
-                f"blocks of {_BLOCK_BYTES}"
+                f"{source}: a filter of inserted keys has {len(bloom.bitmap)} bytes, which is not "
+                f"a multiple of {_BLOCK_BYTES}"
             )
         return cls(
             tuple(message.field_ids),

@@ -1,15 +1,15 @@
-"""Merge: another schema, with new data files for new columns of all fragments.
+"""Merge: a new schema, with new data files for new columns of all fragments.
 
 | field of `Merge` | content |
 | --- | --- |
 | fragments | all fragments of the new version: existing with their new files, then new fragments |
-| schema | the columns there are afterwards; new ones have ids that no field ever had |
-| schema_metadata | set beside what the schema has |
-| preserves_nullability | rows written for the schema of before stay valid |
+| schema | the new schema; new fields have ids that no field ever had |
+| schema_metadata | keys to set in the metadata of the schema |
+| preserves_nullability | rows written for the old schema are valid under the new one |
 
-Fragments keep their rows; with stable row ids, those of fragments with new files count as changed.
-New fragments, of the id 0, get ids and row ids from the commit. Data files that no column is left
-of go out of their fragments; indexes on columns that are gone go too. Specification:
+Fragments keep their rows. With stable row ids, the rows of fragments with new files count as
+updated. New fragments have id 0; the commit assigns ids and row ids. The commit removes data files
+without a column of the schema, and indexes on removed columns. Specification:
 table/commit/transaction.md.
 """
 
@@ -30,26 +30,24 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "merge"
-
 
 @dataclass(frozen=True)
 class Merge(Operation):
-    """Change the schema, and the files of fragments with it.
+    """Change the schema, and the data files of fragments.
 
     Attributes
     ----------
     fragments : tuple of Fragment
-        Those of the table, in its order, then new ones.
+        The fragments of the table in their order, then new fragments.
     schema : tuple of file_pb2.Field
-        Nobody changes the messages any more.
+        The messages must not be modified.
     schema_metadata : mapping of str to bytes
     preserves_nullability : bool
-        Without this promise, no rows that were written meanwhile for the schema of before are
-        accepted.
+        If false, rows that another client writes for the old schema at the same time cause a
+        conflict.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "merge"
 
     fragments: tuple[Fragment, ...]
     schema: tuple[file_pb2.Field, ...]
@@ -57,18 +55,18 @@ class Merge(Operation):
     preserves_nullability: bool = False
 
     @cached_property
-    def kept_fields(self) -> frozenset[int]:
-        """Ids of the fields that there are afterwards."""
-        return frozenset(item.id for item in self.schema)
+    def remaining_fields(self) -> frozenset[int]:
+        """Ids of all fields of the new schema."""
+        return frozenset(field.id for field in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether columns could come in, or become such, that rows written without them break."""
+        """Whether a column may become required that rows written before may lack."""
         return not self.preserves_nullability
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Merge, source: str) -> Merge:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -87,74 +85,75 @@ class Merge(Operation):
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        if committed.kind == "update_config" and committed.metadata_targets:
-            # The schema here was planned with the metadata of before.
+        """Return the outcome for this operation of one that was committed first."""
+        if committed.name == "update_config" and committed.metadata_targets:
+            # The schema of this merge has the older metadata.
             return Conflict.RETRYABLE
         if any(index.name == indexes.MEM_WAL for index in committed.new_indexes):
             return Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Change schema and fragments.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Set the schema and the fragments.
 
         Raises
         ------
         InvalidInputError
-            The fragments are not those of the table, or a new field has the id of one that there is
-            or was.
+            Fragments of the table are missing or changed, or a new field has an id that another
+            field has or had.
         CorruptTableError
         """
         if not self.schema:
-            raise InvalidInputError("a table has at least one column")
-        there = len(draft.proto.fragments)
-        old, new = self.fragments[:there], self.fragments[there:]
-        self._check_fragments(draft, old, new)
-        schema_changes.check_new_fields(draft.proto, self.schema)
-        schema_changes.set_fields(draft, self.schema)
+            raise InvalidInputError("a table must have at least one column")
+        count = len(builder.proto.fragments)
+        old, new = self.fragments[:count], self.fragments[count:]
+        self._check_fragments(builder, old, new)
+        schema_changes.check_new_fields(builder.proto, self.schema)
+        schema_changes.set_fields(builder, self.schema)
         for key, value in self.schema_metadata.items():
-            draft.proto.schema_metadata[key] = value
-        before = {
+            builder.proto.schema_metadata[key] = value
+        old_paths = {
             fragment.id: {file.path for file in fragment.files}
-            for fragment in draft.proto.fragments
+            for fragment in builder.proto.fragments
         }
-        draft.replace_fragments(old)
-        if draft.stable_row_ids:
-            for fragment in draft.proto.fragments:
-                if any(file.path not in before[fragment.id] for file in fragment.files):
-                    schema_changes.note_change(fragment, draft.version)
-        if draft.has_indices and draft.base is not None:
-            replaced, now = draft.base.message.fragments, draft.proto.fragments
-            index_updates.prune_rewritten_columns(draft.indices, replaced, now, draft.proto.fields)
+        builder.replace_fragments(old)
+        proto = builder.proto
+        if builder.stable_row_ids:
+            for fragment in proto.fragments:
+                if any(file.path not in old_paths[fragment.id] for file in fragment.files):
+                    schema_changes.note_change(fragment, builder.version)
+        if builder.has_indices and builder.base is not None:
+            index_updates.prune_rewritten_columns(
+                builder.indices, builder.base.message.fragments, proto.fragments, proto.fields
+            )
         if new:
-            draft.add_fragments(new)
-        schema_changes.drop_dead_files(draft)
-        schema_changes.drop_dead_indexes(draft)
+            builder.add_fragments(new)
+        schema_changes.drop_dead_files(builder)
+        schema_changes.drop_dead_indexes(builder)
 
     def _check_fragments(
-        self, draft: ManifestBuilder, old: tuple[Fragment, ...], new: tuple[Fragment, ...]
+        self, builder: ManifestBuilder, old: tuple[Fragment, ...], new: tuple[Fragment, ...]
     ) -> None:
-        given = {fragment.id: fragment for fragment in old}
-        if len(given) < len(old):
-            raise InvalidInputError("a merge lists a fragment twice")
-        for proto in draft.proto.fragments:
-            fragment = given.get(proto.id)
+        by_id = {fragment.id: fragment for fragment in old}
+        if len(by_id) < len(old):
+            raise InvalidInputError("a merge lists a fragment twice; list each fragment once")
+        for proto in builder.proto.fragments:
+            fragment = by_id.get(proto.id)
             if fragment is None:
                 raise InvalidInputError(
-                    f"a merge lists all fragments of the table first, but fragment {proto.id} is "
-                    "not among the first "
-                    f"{len(old)}; removing fragments is a delete"
+                    "a merge must list all fragments of the table first, but fragment "
+                    f"{proto.id} is not among the first {len(old)}; use a delete to remove "
+                    "fragments"
                 )
             merged = fragment.to_proto()
             if merged.physical_rows != proto.physical_rows:
                 raise InvalidInputError(
-                    f"a merge keeps the rows of a fragment, but fragment {proto.id} with "
-                    f"{proto.physical_rows} rows would "
-                    f"have {merged.physical_rows}"
+                    f"a merge must keep the rows of a fragment, but fragment {proto.id} has "
+                    f"{proto.physical_rows} rows and would have {merged.physical_rows}"
                 )
             if merged.WhichOneof("row_id_sequence") != proto.WhichOneof("row_id_sequence"):
-                raise InvalidInputError(f"a merge keeps the row ids of fragment {proto.id}")
+                raise InvalidInputError(f"a merge must keep the row ids of fragment {proto.id}")
         if any(fragment.id for fragment in new):
             raise InvalidInputError(
-                "new fragments of a merge have the id 0; the commit numbers them"
+                "new fragments of a merge must have the id 0; the commit assigns their ids"
             )

@@ -1,16 +1,15 @@
-"""Overwrite: a new schema and new fragments instead of those of the newest version; also how a
-table is created.
+"""Overwrite: a new schema and new fragments replace all existing ones, or create a table.
 
 | field of `Overwrite` | content |
 | --- | --- |
-| fragments | the new fragments; their ids are 0 until the commit gives them some |
-| schema | the new columns; field ids start from 0, or after the greatest (writer flag 32768) |
-| schema_metadata | the new schema's, instead of the old one's |
-| config_upsert_values | configuration to set beside what the table has |
+| fragments | the new fragments; their ids are 0 until the commit assigns ids |
+| schema | the new fields; ids start from 0, or after the greatest one (writer flag 32768) |
+| schema_metadata | replaces the metadata of the schema |
+| config_upsert_values | keys to set in the configuration |
 | initial_bases | base paths of a new table |
 
-Fragment ids go on after the greatest one ever given, row ids too. Configuration, table metadata and
-base paths stay; indexes go with the columns they were made for.
+New fragment ids and row ids follow the greatest ones ever used. Configuration, table metadata and
+base paths stay. All indexes are removed.
 """
 
 from __future__ import annotations
@@ -26,32 +25,31 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "overwrite"
 _V = TypeVar("_V", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(Operation):
-    """Replace schema and rows.
+    """Replace the schema and all rows.
 
     Attributes
     ----------
     fragments : tuple of Fragment
     schema : tuple of file_pb2.Field
-        Nobody changes the messages any more.
+        The messages must not be modified.
     schema_metadata : mapping of str to bytes
     config_upsert_values : mapping of str to str
     initial_bases : tuple of table_pb2.BasePath
     data_storage_version : tuple of int, optional
-        Version of the files; the table's if none is given. Not part of the transaction, as the next
-        one.
+        File version of the table; by default it stays. This and the attributes below are not part
+        of the transaction.
     table_metadata : mapping of str to str
-        Set beside what the table has.
+        Keys to set in the metadata of the table.
     dictionaries : bytes
-        Dictionary values of version 0.1, which the fields refer to.
+        Dictionary values of file version 0.1, to which the fields refer.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "overwrite"
 
     fragments: tuple[Fragment, ...]
     schema: tuple[file_pb2.Field, ...]
@@ -64,7 +62,7 @@ class Overwrite(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -89,43 +87,43 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Replace what is there.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Replace the schema and the fragments.
 
         Raises
         ------
         InvalidInputError
-            The fields are no tree, or the fragments do not fit the table.
+            The fields are not a tree, or the fragments do not fit the table.
         CommitConflictError
-            Others gave its field ids to new columns, in a table that gives none twice.
+            The table never reuses field ids, and another client has used ids of the new fields.
         """
-        first = draft.base.first_new_field_id if draft.base is not None else 0
-        if any(item.id < first for item in self.schema):
+        first = builder.base.first_new_field_id if builder.base is not None else 0
+        if any(field.id < first for field in self.schema):
             raise CommitConflictError(
-                f"the table uses no field id again, and ids up to {first - 1} are given; write the "
-                "rows again",
+                f"the table never reuses field ids, and ids up to {first - 1} are in use; write "
+                "the rows again",
                 retryable=True,
             )
-        proto = draft.proto
-        draft.drop_content()
-        draft.dictionaries = self.dictionaries
-        # Clusterings name columns by their ids, which start anew.
+        proto = builder.proto
+        builder.drop_content()
+        builder.dictionaries = self.dictionaries
+        # A clustering names columns by field ids, which start from 0 again.
         proto.ClearField("clustering")
-        draft.set_fields(self.schema)
+        builder.set_fields(self.schema)
         proto.ClearField("schema_metadata")
         _update(proto.schema_metadata, self.schema_metadata)
         if self.data_storage_version is not None:
-            draft.set_data_storage_version(self.data_storage_version)
-        if draft.is_new_table:
+            builder.set_data_storage_version(self.data_storage_version)
+        if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
         _update(proto.config, self.config_upsert_values)
         _update(proto.table_metadata, self.table_metadata)
-        draft.add_fragments(self.fragments)
+        builder.add_fragments(self.fragments)
 
 
 def _update(target: MutableMapping[str, _V], values: Mapping[str, _V]) -> None:

@@ -1,22 +1,22 @@
-"""Rewrite: rows move to other fragments as they are; a compaction.
+"""Rewrite: unchanged rows move to new fragments, as in a compaction.
 
 | field of `Rewrite` | content |
 | --- | --- |
-| groups | old fragments, and the new ones that have their live rows in the same order |
-| rewritten_indices | segments of indexes whose files were written anew with the new addresses |
-| old_fragments, new_fragments | the one group of early writers |
+| groups | old fragments, and new fragments with their live rows in the same order |
+| rewritten_indices | index segments whose files were rewritten with the new row addresses |
+| old_fragments, new_fragments | the single group of early writers |
 
-New fragments have reserved ids (`reserve_fragments`), and fragments are in the order of their ids,
-so that the rows go where these say. A group that others have changed since its rows were read
-cannot be committed. A rewrite that may be done in part leaves such groups out, and is overtaken
-only if there are no others.
+New fragments have reserved ids (`reserve_fragments`). A manifest lists fragments in the order of
+their ids, so the reserved ids set the position of the rows. A group cannot be committed if another
+client has changed its fragments since their rows were read. A rewrite with `in_part` leaves such
+groups out, and fails only if no group remains.
 
-Where rows have stable ids, new fragments bring these along, with the versions of their rows.
+In a table with stable row ids, new fragments contain the row ids and versions of their rows.
 
-Indexes that are not rewritten find rows under their old addresses. A rewrite can bring an entry of
-the fragment reuse index that translates these (`fragment_reuse`); the transaction does not show it.
-Without one, and without stable row ids, nothing is left of such indexes for these rows: their
-bitmaps name fragments that are gone.
+Indexes that are not rewritten refer to rows by their old addresses. A rewrite can add an entry of
+the fragment reuse index that translates these addresses (`fragment_reuse`); the entry is not part
+of the transaction. Without an entry and without stable row ids, such indexes no longer cover these
+rows, because their bitmaps name removed fragments.
 
 Specification: table/commit/transaction.md.
 """
@@ -43,22 +43,21 @@ from lance_spark.table.operations.base import Operation, Rebase
 from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import TablePaths
 
-KIND = "rewrite"
-#: Manifests have signed numbers of 32 bits for it, transactions unsigned ones.
+#: It is a signed 32-bit number in manifests, but an unsigned one in transactions.
 _MAX_INDEX_VERSION = 2**31 - 1
 _FRAGMENT_CHANGES = frozenset({"delete", "update", "rewrite", "data_replacement", "data_overlay"})
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments that take the place of others.
+    """Old fragments, and the new fragments that replace them.
 
     Attributes
     ----------
     old : tuple of Fragment
-        As they were when their rows were read.
+        The fragments as they were when their rows were read.
     new : tuple of Fragment
-        With reserved ids.
+        Fragments with reserved ids.
     """
 
     old: tuple[Fragment, ...]
@@ -66,22 +65,22 @@ class RewriteGroup:
 
     @property
     def ids(self) -> FragmentGroup:
-        """The ids of both."""
+        """The ids of the old and the new fragments."""
         return FragmentGroup(tuple(f.id for f in self.old), tuple(f.id for f in self.new))
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseEntry:
-    """The entry of the fragment reuse index that a rewrite brings.
+    """The entry of the fragment reuse index that a rewrite adds.
 
     Attributes
     ----------
-    moves : tuple of MovedRows
-        What it adds.
+    moves : tuple of RemappedRows
+        The rows that the rewrite moves.
     entry : table_pb2.IndexMetadata
-        What it adds, together with the entry of the version that it was made for.
+        `moves`, merged with the existing entry of the version that it was built for.
     path : str or None
-        The file that was written for it, below the table's root.
+        The file of the entry, below the table's root; None if the entry has no file.
     """
 
     moves: tuple[RemappedRows, ...]
@@ -91,7 +90,7 @@ class ReuseEntry:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(Operation):
-    """Put fragments in the place of others.
+    """Replace groups of fragments.
 
     Attributes
     ----------
@@ -100,11 +99,11 @@ class Rewrite(Operation):
     reuse : ReuseEntry, optional
         Not part of the transaction.
     in_part : bool
-        Whether groups may be left out. Indexes that are written anew know the rows of all of them:
-        with such it is done as a whole.
+        Whether groups may be left out. Rewritten indexes have the new addresses of all groups, so
+        a rewrite with rewritten indexes is never committed in part.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "rewrite"
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
@@ -113,22 +112,22 @@ class Rewrite(Operation):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of fragments that go."""
-        return frozenset(item.id for group in self.groups for item in group.old)
+        """Ids of removed fragments."""
+        return frozenset(fragment.id for group in self.groups for fragment in group.old)
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of the fragments that it touches live on in others."""
+        """Whether rows of `touched_fragments` move to other fragments."""
         return True
 
     @property
     def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the files beside data files that it brings along."""
+        """Path below the table's root of the new file of the fragment reuse index."""
         return () if self.reuse is None or self.reuse.path is None else (self.reuse.path,)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Rewrite, source: str) -> Rewrite:
-        """Parse the message; `source` is what errors call its file.
+        """Parse the message; errors call its file `source`.
 
         Raises
         ------
@@ -148,8 +147,8 @@ class Rewrite(Operation):
         message.SetInParent()
         for group in self.groups:
             message.groups.add(
-                old_fragments=[item.to_proto() for item in group.old],
-                new_fragments=[item.to_proto() for item in group.new],
+                old_fragments=[fragment.to_proto() for fragment in group.old],
+                new_fragments=[fragment.to_proto() for fragment in group.new],
             )
         for index in self.rewritten_indices:
             added = message.rewritten_indices.add(
@@ -159,113 +158,113 @@ class Rewrite(Operation):
             added.new_index_details.CopyFrom(index.details.index_details)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        if committed.kind in _FRAGMENT_CHANGES:
+        """Return the outcome for this operation of one that was committed first."""
+        if committed.name in _FRAGMENT_CHANGES:
             if not self.removed_fragments.isdisjoint(committed.touched_fragments):
-                rest = self.in_part and not self.rewritten_indices and self._apart([committed])
-                return Conflict.REBASE if rest else Conflict.RETRYABLE
-            # It may have brought an entry of the reuse index, which ours must not take the place
-            # of.
-            deferred = committed.kind == KIND and self.reuse is not None
-            return Conflict.REBASE if deferred else Conflict.COMPATIBLE
-        if committed.kind == "create_index":
+                partial = self.in_part and not self.rewritten_indices
+                remaining = partial and self._unchanged_groups([committed])
+                return Conflict.REBASE if remaining else Conflict.RETRYABLE
+            # The other rewrite may have added an entry of the reuse index. The entry of this one
+            # must include it.
+            merges_entry = committed.name == self.name and self.reuse is not None
+            return Conflict.REBASE if merges_entry else Conflict.COMPATIBLE
+        if committed.name == "create_index":
             return self._conflict_with_indexes(committed.new_indexes)
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
     def _conflict_with_indexes(self, created: Sequence[table_pb2.IndexMetadata]) -> Conflict:
         for index in created:
             if index.name == fragment_reuse.NAME:
                 continue
             covered = indexes.fragment_bitmap(index)
-            if covered is None or not self._fits(covered):
+            if covered is None or not self._index_stays_valid(covered):
                 return Conflict.RETRYABLE
         return Conflict.COMPATIBLE if self.reuse is None else Conflict.REBASE
 
-    def _fits(self, covered: BitMap) -> bool:
-        """Tell whether an index stays right that was made meanwhile."""
+    def _index_stays_valid(self, covered: BitMap) -> bool:
+        """Return whether a new index of another client, with this coverage, stays valid."""
         if self.reuse is None:
             return covered.isdisjoint(BitMap(self.removed_fragments))
-        sets = (BitMap(group.ids.old) for group in self.groups)
-        return all(old.issubset(covered) or old.isdisjoint(covered) for old in sets)
+        groups = (BitMap(group.ids.old) for group in self.groups)
+        return all(old.issubset(covered) or old.isdisjoint(covered) for old in groups)
 
-    def _apart(self, committed: Iterable[Operation]) -> tuple[RewriteGroup, ...]:
-        """Return the groups that others did not change."""
-        changes = (item for item in committed if item.kind in _FRAGMENT_CHANGES)
-        touched = frozenset[int]().union(*(item.touched_fragments for item in changes))
-        return tuple(item for item in self.groups if touched.isdisjoint(item.ids.old))
+    def _unchanged_groups(self, committed: Iterable[Operation]) -> tuple[RewriteGroup, ...]:
+        """Return the groups that the committed operations did not change."""
+        changes = (operation for operation in committed if operation.name in _FRAGMENT_CHANGES)
+        touched = frozenset[int]().union(*(change.touched_fragments for change in changes))
+        return tuple(group for group in self.groups if touched.isdisjoint(group.ids.old))
 
     def rebase(self, rebase: Rebase) -> Rewrite:
-        """Leave out what others have changed, and add what the reuse index is to know to the entry
-        of the newest version.
+        """Leave out changed groups, and merge the reuse entry with that of the newest version.
 
         Raises
         ------
         CommitConflictError
-            Nothing is left.
+            No group remains.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        kept = self._without_changed(rebase.committed)
-        if kept.reuse is None:
-            return kept
-        made = with_reuse(kept, rebase.paths, rebase.newest)
-        rebase.written.extend(made.deletion_files)
+        remaining = self._without_changed_groups(rebase.committed)
+        if remaining.reuse is None:
+            return remaining
+        rebased = with_reuse(remaining, rebase.paths, rebase.newest)
+        rebase.written.extend(rebased.deletion_files)
         rebase.written.extend(self.deletion_files)
-        return made
+        return rebased
 
-    def _without_changed(self, committed: Iterable[Operation]) -> Rewrite:
-        groups = self._apart(committed)
+    def _without_changed_groups(self, committed: Iterable[Operation]) -> Rewrite:
+        groups = self._unchanged_groups(committed)
         if len(groups) == len(self.groups):
             return self
         if not groups:
             raise CommitConflictError(
-                "others have changed all fragments that were rewritten; compact again",
+                "other clients have changed all fragments that were rewritten; compact again",
                 retryable=True,
             )
         reuse = self.reuse
         if reuse is not None:
-            old = frozenset(item.id for group in groups for item in group.old)
-            moves = tuple(item for item in reuse.moves if item.old[0].id in old)
+            old = frozenset(fragment.id for group in groups for fragment in group.old)
+            moves = tuple(move for move in reuse.moves if move.old[0].id in old)
             reuse = replace(reuse, moves=moves)
         return replace(self, groups=groups, reuse=reuse)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Make the change.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Replace the fragments, and update the indexes.
 
         Raises
         ------
         CommitConflictError
-            A fragment is not there any more, or has changed since its rows were read.
+            A fragment was removed, or was changed after its rows were read.
         InvalidInputError, CorruptTableError
         """
-        before = []
-        columns = {column.id for column in draft.proto.fields}
+        replaced = []
+        columns = {column.id for column in builder.proto.fields}
         for group in self.groups:
-            result = [draft.fragment(item.id) for item in group.old]
-            for fragment, now in zip(group.old, result, strict=True):
-                if now is None or not _same_rows(fragment, now, columns):
+            current = [builder.fragment(fragment.id) for fragment in group.old]
+            for fragment, proto in zip(group.old, current, strict=True):
+                if proto is None or not _same_rows(fragment, proto, columns):
                     raise CommitConflictError(
-                        f"fragment {fragment.id} was changed since its rows were read; compact "
+                        f"fragment {fragment.id} was changed after its rows were read; compact "
                         "again",
                         retryable=True,
                     )
-            before.append([_copy(item) for item in result if item is not None])
+            replaced.append([_copy(proto) for proto in current if proto is not None])
         ids = [group.ids for group in self.groups]
-        draft.remove_fragments(self.removed_fragments)
-        draft.insert_fragments(item for group in self.groups for item in group.new)
-        if draft.has_indices:
-            section, fields = draft.indices, draft.proto.fields
+        builder.remove_fragments(self.removed_fragments)
+        builder.insert_fragments(fragment for group in self.groups for fragment in group.new)
+        if builder.has_indices:
+            section, fields = builder.indices, builder.proto.fields
             index_updates.follow_compaction(
                 section,
                 ids,
-                stable_row_ids=draft.stable_row_ids,
+                stable_row_ids=builder.stable_row_ids,
                 rewritten=self.rewritten_indices,
             )
-            for old, group_ids in zip(before, ids, strict=True):
+            for old, group_ids in zip(replaced, ids, strict=True):
                 index_updates.prune_stale_overlays(section, old, group_ids, fields)
         if self.reuse is not None:
-            entry = fragment_reuse.find_entry(draft.indices)
+            entry = fragment_reuse.find_entry(builder.indices)
             if entry is None:
-                entry = draft.indices.indices.add()
+                entry = builder.indices.indices.add()
             entry.CopyFrom(self.reuse.entry)
 
 
@@ -275,17 +274,17 @@ def with_reuse(
     newest: Manifest,
     moves: Sequence[RemappedRows] | None = None,
 ) -> Rewrite:
-    """Return a rewrite with an entry of the fragment reuse index, as it follows on that of a
-    version.
+    """Return a rewrite with a reuse entry that includes the existing entry of a version.
 
     Parameters
     ----------
     rewrite : Rewrite
     paths : TablePaths
-        Of that version.
+        The paths of that version.
     newest : Manifest
-    moves : sequence of MovedRows, optional
-        What the entry says; by default what it said before.
+        The version.
+    moves : sequence of RemappedRows, optional
+        The rows that the rewrite moves; by default the moves of its present entry.
 
     Raises
     ------
@@ -298,21 +297,18 @@ def with_reuse(
     return replace(rewrite, reuse=ReuseEntry(tuple(moves), entry, path))
 
 
-def _same_rows(fragment: Fragment, now: table_pb2.DataFragment, columns: Set[int]) -> bool:
-    """Tell whether a fragment has the rows and values that it had.
-
-    Files without any of the columns have no values. They do not count: commits take them out
-    (`early_releases.drop_unused_files`).
-    """
-    then = fragment.to_proto()
+def _same_rows(fragment: Fragment, current: table_pb2.DataFragment, columns: Set[int]) -> bool:
+    """Return whether a fragment still has the rows and values that were read."""
+    read = fragment.to_proto()
     return (
-        _deletion(then) == _deletion(now)
-        and _used_files(then, columns) == _used_files(now, columns)
-        and list(then.overlays) == list(now.overlays)
+        _deletion(read) == _deletion(current)
+        and _used_files(read, columns) == _used_files(current, columns)
+        and list(read.overlays) == list(current.overlays)
     )
 
 
 def _used_files(fragment: table_pb2.DataFragment, columns: Set[int]) -> list[tuple[str, list[int]]]:
+    # Commits remove files without a column of the schema (`repairs.drop_unused_files`).
     return [
         (file.path, list(file.fields))
         for file in fragment.files
@@ -340,10 +336,11 @@ def _rewritten(
 ) -> RewrittenIndex:
     old, new = message.old_id.uuid, message.new_id.uuid
     if len(old) != 16 or len(new) != 16:
-        raise CorruptTableError(f"{source}: an index is rewritten whose id is no UUID")
+        raise CorruptTableError(f"{source}: the id of a rewritten index is not a UUID")
     if message.new_index_version > _MAX_INDEX_VERSION:
         raise CorruptTableError(
-            f"{source}: an index is rewritten with version {message.new_index_version}"
+            f"{source}: the version of a rewritten index is {message.new_index_version}, which is "
+            f"greater than {_MAX_INDEX_VERSION}"
         )
     details = table_pb2.IndexMetadata(index_version=message.new_index_version)
     details.index_details.CopyFrom(message.new_index_details)

@@ -1,10 +1,9 @@
-"""Rows that an operation deletes, against rows that others deleted meanwhile; common to `Delete`
-and `Update`.
+"""Merging of rows that two operations delete at the same time, for `Delete` and `Update`.
 
-A deletion file has all deleted rows of its fragment, so that of two operations on one fragment the
-later one has to write a file with the rows of both. That is right if they are different rows of the
-same data files; otherwise the later one has seen values that are no more, and has to be planned
-anew.
+A deletion file has all deleted rows of its fragment. If two operations delete rows of one fragment,
+the later one must write a file with the rows of both. This is possible only if they delete
+different rows and the data files are the same. Otherwise the later operation was planned on values
+that have changed, and must be planned again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 
-#: Rows that an error names at most.
+#: Maximum number of rows that an error names.
 _NAMED_ROWS = 5
 
 
@@ -32,109 +31,110 @@ def conflict_with_rows(
     affected: Mapping[int, Offsets] | None,
     committed: Operation,
 ) -> Conflict:
-    """Tell what a committed Delete or Update means for an operation that deletes rows.
+    """Return the outcome of a committed `Delete` or `Update` for an operation that deletes rows.
 
     Parameters
     ----------
     updated : mapping of int to Fragment
-        The fragments that the operation gives deletion files.
+        The fragments to which the operation adds deletion files.
     removed : collection of int
-        Ids of those that it removes.
+        Ids of the fragments that the operation removes.
     affected : mapping of int to int64 array, optional
-        Offsets of the rows that it deletes, by fragment; without them no two sets can be merged.
+        Offsets of the rows that the operation deletes, by fragment. Without them, deletions cannot
+        be merged.
     committed : Operation
     """
     overlap = committed.touched_fragments & (updated.keys() | set(removed))
     if not overlap:
         return Conflict.COMPATIBLE
-    # Whoever removes a fragment deletes every row of it, those that the other one touched among
-    # them.
+    # An operation that removes a fragment deletes all its rows, so both delete the same rows.
     if affected is None or overlap & set(removed) or overlap & committed.removed_fragments:
         return Conflict.RETRYABLE
-    for number in overlap:
-        if committed.updated_fragments[number].files != updated[number].files:
+    for fragment_id in overlap:
+        if committed.updated_fragments[fragment_id].files != updated[fragment_id].files:
             return Conflict.RETRYABLE
     return Conflict.REBASE
 
 
 class FragmentChange(Operation):
-    """An operation that gives fragments new states, and can delete some of their rows."""
+    """An operation that changes fragments, and may delete some of their rows."""
 
-    #: Fragments that stay and change, with new deletion files or data files.
+    #: Changed fragments that stay in the table, with new deletion files or data files.
     fragments: tuple[Fragment, ...]
     #: Offsets of the rows that this operation deletes, by fragment.
     affected: Mapping[int, Offsets] | None
 
     @cached_property
     def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of fragments that stay, by id."""
+        """New states of changed fragments that stay in the table, by id."""
         return {fragment.id: fragment for fragment in self.fragments}
 
     @property
     def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the deletion files that it brings along."""
+        """Paths below the table's root of the operation's new deletion files."""
         return deletion_paths(self.fragments)
 
     def conflict_with_rows(self, committed: Operation) -> Conflict:
-        """Return what a committed Delete or Update means for the rows of this operation."""
+        """Return the outcome of a committed `Delete` or `Update` for this operation."""
         return conflict_with_rows(
             self.updated_fragments, self.removed_fragments, self.affected, committed
         )
 
 
 def merge_deletions(
-    rebase: Rebase, updated: Iterable[Fragment], affected: Mapping[int, Offsets], kind: str
+    rebase: Rebase, updated: Iterable[Fragment], affected: Mapping[int, Offsets], operation: str
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """Bring fragments with new deletion files on top of the newest version.
+    """Merge the new deletion files of fragments with those of the newest version.
 
     Parameters
     ----------
     rebase : Rebase
     updated : iterable of Fragment
+        The changed fragments, with their new deletion files.
     affected : mapping of int to int64 array
         Offsets of the rows that the operation deletes, by fragment.
-    kind : str
-        What errors call the operation.
+    operation : str
+        Name of the operation, for errors.
 
     Returns
     -------
     tuple of Fragment
-        Those that keep rows, as the newest version has them, with deletion files for the rows of
-        all.
+        The fragments of the newest version that still have rows, with merged deletion files.
     tuple of int
-        Ids of those that do not.
+        Ids of the fragments that lose all rows.
 
     Raises
     ------
     CommitConflictError
-        A row, or the data files of a fragment, changed meanwhile; retryable.
+        Another client changed one of the rows, or the data files of a fragment; retryable.
     CorruptFileError, StorageError
     """
-    before = {fragment.id: fragment for fragment in rebase.base.fragments}
-    newest = {fragment.id: fragment for fragment in rebase.newest.fragments}
+    base_fragments = {fragment.id: fragment for fragment in rebase.base.fragments}
+    newest_fragments = {fragment.id: fragment for fragment in rebase.newest.fragments}
     merged: list[Fragment] = []
-    gone: list[int] = []
+    removed: list[int] = []
     for fragment in updated:
-        now, then = newest.get(fragment.id), before.get(fragment.id)
-        if now is None or then is None or now.files != then.files:
-            raise _conflict(rebase, kind, f"fragment {fragment.id} was changed or removed")
-        if now.deletion_file == then.deletion_file:
-            merged.append(with_deletion_file(now, fragment.deletion_file))
+        newest, base = newest_fragments.get(fragment.id), base_fragments.get(fragment.id)
+        if newest is None or base is None or newest.files != base.files:
+            raise _conflict(rebase, operation, f"fragment {fragment.id} was changed or removed")
+        if newest.deletion_file == base.deletion_file:
+            merged.append(with_deletion_file(newest, fragment.deletion_file))
             continue
-        others = read_deletions(rebase.paths, now)
-        own = affected.get(fragment.id, np.empty(0, np.int64))
-        both = np.intersect1d(own, others, assume_unique=True)
-        if len(both):
-            rows = ", ".join(str(row) for row in both[:_NAMED_ROWS].tolist())
-            raise _conflict(rebase, kind, f"rows {rows} of fragment {fragment.id} were changed too")
-        union = np.union1d(own, others)
-        rows_in_files = now.physical_rows or fragment.physical_rows
+        deleted = read_deletions(rebase.paths, newest)
+        new_deletions = affected.get(fragment.id, np.empty(0, np.int64))
+        common = np.intersect1d(new_deletions, deleted, assume_unique=True)
+        if len(common):
+            rows = ", ".join(str(row) for row in common[:_NAMED_ROWS].tolist())
+            change = f"rows {rows} of fragment {fragment.id} were changed too"
+            raise _conflict(rebase, operation, change)
+        union = np.union1d(new_deletions, deleted)
+        rows_in_files = newest.physical_rows or fragment.physical_rows
         if len(union) == rows_in_files:
-            gone.append(fragment.id)
+            removed.append(fragment.id)
             continue
         file = rebase.write_deletions(fragment.id, union)
-        merged.append(with_deletion_file(now, file))
-    return tuple(merged), tuple(gone)
+        merged.append(with_deletion_file(newest, file))
+    return tuple(merged), tuple(removed)
 
 
 def with_deletion_file(fragment: Fragment, file: DeletionFile | None) -> Fragment:
@@ -154,10 +154,9 @@ def deletion_paths(fragments: Iterable[Fragment]) -> Iterable[str]:
             yield deletion_path(file, fragment.id)
 
 
-def _conflict(rebase: Rebase, kind: str, what: str) -> CommitConflictError:
+def _conflict(rebase: Rebase, operation: str, change: str) -> CommitConflictError:
     return CommitConflictError(
-        f"{rebase.newest.name}: this {kind} was overtaken: {what} since version "
-        f"{rebase.base.version}, which it was "
-        "planned on; plan it again on the newest version",
+        f"{rebase.newest.name}: this {operation} was overtaken: {change} since version "
+        f"{rebase.base.version}, which it was planned on; plan it again on the newest version",
         retryable=True,
     )

@@ -1,23 +1,21 @@
-"""Update: values of rows change, in new fragments or in new data files of their own; rows may come
-along.
+"""Update: rows get new values, in new fragments or in new data files; rows may be inserted.
 
 | field of `Update` | content |
 | --- | --- |
-| removed_fragment_ids | fragments that have no row left |
+| removed_fragment_ids | fragments that lose all rows |
 | updated_fragments | fragments with new deletion files, or with new files for some columns |
-| new_fragments | rows with new values, and inserted rows; ids are 0 until the commit sets them |
+| new_fragments | rows with new values, and inserted rows; ids are 0 until the commit assigns ids |
 | fields_modified | fields that have new files in `updated_fragments` |
 | compacted_sstables | parts of the write-ahead log that are now in the table |
 | fields_for_preserving_frag_bitmap | fields whose values changed in rows that moved |
-| update_mode | rows (rewritten in new fragments) or columns (rewritten where they are) |
+| update_mode | rows (moved to new fragments) or columns (updated in place) |
 | inserted_rows | keys of the inserted rows |
-| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows changed in place, by fragment |
+| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows updated in place, by fragment |
 
-Tables with stable row ids: a new fragment brings the ids of rows that moved, which come first. The
-others get new ones, and each attempt to commit gives them anew. Moved rows keep the version that
-they were created in; that of their last change is the version that is committed. Rows that changed
-where they are only get the latter. Specification: table/commit/transaction.md,
-table/row_id_lineage.md.
+In tables with stable row ids, a new fragment contains the ids of its moved rows, which come before
+inserted rows. Each commit attempt assigns new ids to inserted rows. Moved rows keep the version
+that created them, and are last updated in the committed version. Of rows updated in place, only the
+last updated version changes. Specification: table/commit/transaction.md, table/row_id_lineage.md.
 """
 
 from __future__ import annotations
@@ -47,13 +45,12 @@ from lance_spark.table.operations.data.row_deletions import (
 from lance_spark.table.rows import ids as row_ids
 from lance_spark.table.rows.deletions import Offsets
 
-KIND = "update"
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement", "data_overlay"})
 _ROW_CHANGES = frozenset({"delete", "update"})
 
 
 class UpdateMode(Enum):
-    """What was written anew; the value is the protobuf's."""
+    """What the update rewrites; the value is the number in the protobuf message."""
 
     REWRITE_ROWS = 0
     REWRITE_COLUMNS = 1
@@ -66,26 +63,26 @@ class Update(FragmentChange):
     Attributes
     ----------
     fragments : tuple of Fragment
-        Those that stay and change: with new deletion files, or new data files.
+        Changed fragments that stay in the table, with new deletion files or data files.
     new_fragments : tuple of Fragment
-        With the ids of rows that moved, and the versions that these were created in. The
-        transaction has the ids only.
+        With the ids of moved rows and the versions that created these. The transaction has only
+        the ids.
     removed_fragment_ids : tuple of int
     fields_modified : tuple of int
     fields_for_preserving_frag_bitmap : tuple of int
     mode : UpdateMode
     inserted_rows : InsertedKeys, optional
     updated_offsets : mapping of int to BitMap
-        Rows that changed where they are, by fragment.
+        Rows updated in place, by fragment.
     compacted_sstables : tuple of table_pb2.CompactedSsTable
-        Nobody changes the messages any more.
+        The messages must not be modified.
     affected : mapping of int to int64 array, optional
-        Offsets of the rows that this operation deletes, by fragment, those of earlier ones not
-        among them. Not part of the transaction. Without them it holds on top of no other change of
-        these fragments.
+        Offsets of the rows that this operation deletes, by fragment, without rows that were
+        deleted before. Not part of the transaction. Without them, the operation cannot be rebased
+        onto another change of these fragments.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "update"
 
     fragments: tuple[Fragment, ...] = ()
     new_fragments: tuple[Fragment, ...] = ()
@@ -100,34 +97,34 @@ class Update(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of fragments that go."""
+        """Ids of removed fragments."""
         return frozenset(self.removed_fragment_ids)
 
     @property
     def modified_fields(self) -> frozenset[int]:
-        """Ids of fields whose values change in rows that stay where they are."""
+        """Ids of fields whose values are updated in place."""
         return frozenset(self.fields_modified)
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of the fragments that it touches live on in others."""
+        """Whether rows of `touched_fragments` move to other fragments."""
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)
 
     @property
     def inserted_keys(self) -> InsertedKeys | None:
-        """The keys that a merge inserted, if it noted them."""
+        """The keys of the rows that a merge inserted; None if they are not recorded."""
         return self.inserted_rows
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the shards of the write-ahead log whose state it notes."""
+        """Ids of the write-ahead log shards whose state the operation records."""
         return frozenset(
             compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
         )
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
-        """Parse the message; `source` is what errors call its file.
+        """Parse the message; errors call its file `source`.
 
         Raises
         ------
@@ -137,13 +134,14 @@ class Update(FragmentChange):
             mode = UpdateMode(message.update_mode)
         except ValueError:
             raise CorruptTableError(
-                f"{source}: an update of unknown mode {message.update_mode}"
+                f"{source}: the update mode {message.update_mode} is unknown"
             ) from None
         offsets = {
-            number: BitMap(rows.values) for number, rows in message.updated_fragment_offsets.items()
+            fragment_id: BitMap(rows.values)
+            for fragment_id, rows in message.updated_fragment_offsets.items()
         }
-        for number, bitmap in message.updated_fragment_offset_bitmaps.items():
-            offsets[number] = _decode_offsets(bitmap, number, source)
+        for fragment_id, bitmap in message.updated_fragment_offset_bitmaps.items():
+            offsets[fragment_id] = _decode_offsets(bitmap, fragment_id, source)
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             new_fragments=tuple(Fragment.from_proto(p, source) for p in message.new_fragments),
@@ -163,9 +161,7 @@ class Update(FragmentChange):
         message = transaction.update
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
-        message.new_fragments.extend(
-            _without_versions(new_fragment) for new_fragment in self.new_fragments
-        )
+        message.new_fragments.extend(map(_without_versions, self.new_fragments))
         message.removed_fragment_ids.extend(self.removed_fragment_ids)
         message.fields_modified.extend(self.fields_modified)
         message.fields_for_preserving_frag_bitmap.extend(self.fields_for_preserving_frag_bitmap)
@@ -173,170 +169,176 @@ class Update(FragmentChange):
         message.compacted_sstables.extend(self.compacted_sstables)
         if self.inserted_rows is not None:
             message.inserted_rows.CopyFrom(self.inserted_rows.to_proto())
-        for number, offsets in self.updated_offsets.items():
-            message.updated_fragment_offset_bitmaps[number] = offsets.serialize()
+        for fragment_id, offsets in self.updated_offsets.items():
+            message.updated_fragment_offset_bitmaps[fragment_id] = offsets.serialize()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        if committed.kind == "append" and self.inserted_rows is not None:
+        if committed.name == "append" and self.inserted_rows is not None:
             return Conflict.RETRYABLE
-        if committed.kind == "update_mem_wal_state":
-            apart = self.compacted_shards.isdisjoint(committed.compacted_shards)
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        if committed.kind in _ROW_CHANGES:
-            if committed.kind == KIND and self._inserts_keys_of(committed):
+        if committed.name == "update_mem_wal_state":
+            disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
+            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        if committed.name in _ROW_CHANGES:
+            if committed.name == self.name and self._may_insert_same_key(committed):
                 return Conflict.RETRYABLE
             return self.conflict_with_rows(committed)
-        if committed.kind in _FRAGMENT_CHANGES:
-            apart = self.touched_fragments.isdisjoint(committed.touched_fragments)
-            if committed.kind == "data_overlay" and self.mode is UpdateMode.REWRITE_COLUMNS:
-                apart = apart or self.modified_fields.isdisjoint(committed.modified_fields)
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        if committed.name in _FRAGMENT_CHANGES:
+            disjoint = self.touched_fragments.isdisjoint(committed.touched_fragments)
+            if committed.name == "data_overlay" and self.mode is UpdateMode.REWRITE_COLUMNS:
+                disjoint = disjoint or self.modified_fields.isdisjoint(committed.modified_fields)
+            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        return self.conflict_by_matrix(committed)
 
-    def _inserts_keys_of(self, committed: Operation) -> bool:
+    def _may_insert_same_key(self, committed: Operation) -> bool:
         if self.inserted_rows is None:
             return False
         theirs = committed.inserted_keys
-        return theirs is None or self.inserted_rows.may_meet(theirs)
+        return theirs is None or self.inserted_rows.may_share_key(theirs)
 
     def rebase(self, rebase: Rebase) -> Update:
-        """Merge the deleted rows with those that others deleted.
+        """Merge the deleted rows with the rows that other clients deleted.
 
         Raises
         ------
         CommitConflictError
-            Some are the same.
+            Another client deleted some of the same rows.
         CorruptFileError, StorageError
         """
-        merged, gone = merge_deletions(rebase, self.fragments, self.affected or {}, KIND)
+        merged, removed = merge_deletions(rebase, self.fragments, self.affected or {}, self.name)
         return replace(
-            self, fragments=merged, removed_fragment_ids=(*self.removed_fragment_ids, *gone)
+            self, fragments=merged, removed_fragment_ids=(*self.removed_fragment_ids, *removed)
         )
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Make the change.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Change, remove and add fragments, and update the indexes.
 
         Raises
         ------
         CommitConflictError
-            A fragment is not there.
+            A fragment was removed.
         InvalidInputError, CorruptTableError
         """
-        kept = frozenset(item.id for item in draft.proto.fields)
-        modified = indexes.related_fields(draft.proto.fields, self.fields_modified)
-        found_ones = map(draft.fragment, self.touched_fragments)
-        touched = {item.id: bool(item.overlays) for item in found_ones if item is not None}
+        table_fields = frozenset(field.id for field in builder.proto.fields)
+        modified = indexes.related_fields(builder.proto.fields, self.fields_modified)
+        existing = map(builder.fragment, self.touched_fragments)
+        had_overlays = {proto.id: bool(proto.overlays) for proto in existing if proto is not None}
         for fragment in self.fragments:
-            result = draft.fragment(fragment.id)
-            if result is None:
+            proto = builder.fragment(fragment.id)
+            if proto is None:
                 raise CommitConflictError(
-                    f"the table has no fragment {fragment.id} any more; update again",
+                    f"fragment {fragment.id}, whose rows the update changes, was removed; "
+                    "update again",
                     retryable=True,
                 )
-            self._change(result, fragment, draft, kept)
+            self._change_fragment(proto, fragment, builder, table_fields)
             if modified:
-                schema_changes.hide_overlays(result, modified, draft.planned_on)
-        new_fragments = self._with_created_versions(draft)
-        draft.remove_fragments(self.removed_fragment_ids)
-        first = len(draft.proto.fragments)
-        draft.add_fragments(new_fragments)
-        if draft.has_indices:
-            self._change_indices(draft, draft.proto.fragments[first:], touched)
+                schema_changes.hide_overlays(proto, modified, builder.planned_on)
+        new_fragments = self._with_created_versions(builder)
+        builder.remove_fragments(self.removed_fragment_ids)
+        first = len(builder.proto.fragments)
+        builder.add_fragments(new_fragments)
+        if builder.has_indices:
+            self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
 
-    def _with_created_versions(self, draft: ManifestBuilder) -> Sequence[Fragment]:
-        """Return the new fragments with the versions that moved rows were created in.
+    def _with_created_versions(self, builder: ManifestBuilder) -> Sequence[Fragment]:
+        """Return the new fragments with the versions that created their moved rows.
 
-        Transactions have no versions: those that were read from a file, or come from pylance, are
-        looked up by row id.
+        A transaction does not contain versions. For an update that was read from a transaction
+        file, or that pylance planned, the versions are looked up by row id.
         """
-        paths = draft.paths
-        if not draft.stable_row_ids or paths is None or all(map(_is_dated, self.new_fragments)):
+        paths = builder.paths
+        if (
+            not builder.stable_row_ids
+            or paths is None
+            or all(map(_has_created_versions, self.new_fragments))
+        ):
             return self.new_fragments
-        messages = [draft.fragment(number) for number in sorted(self.touched_fragments)]
-        old = [Fragment.from_proto(item, "the table") for item in messages if item is not None]
-        known = row_ids.created_versions_by_id(old, paths)
+        protos = [builder.fragment(fragment_id) for fragment_id in sorted(self.touched_fragments)]
+        old = [Fragment.from_proto(proto, "the table") for proto in protos if proto is not None]
+        created = row_ids.created_versions_by_id(old, paths)
         return [
-            item if _is_dated(item) else row_ids.with_created_versions(item, known, draft.version)
-            for item in self.new_fragments
+            fragment
+            if _has_created_versions(fragment)
+            else row_ids.with_created_versions(fragment, created, builder.version)
+            for fragment in self.new_fragments
         ]
 
-    def _change_indices(
+    def _change_indexes(
         self,
-        draft: ManifestBuilder,
+        builder: ManifestBuilder,
         added: Sequence[table_pb2.DataFragment],
-        touched: Mapping[int, bool],
+        had_overlays: Mapping[int, bool],
     ) -> None:
-        """Adjust the indexes; `touched` are the fragments that changed or went, with whether they
-        had overlays.
-        """
-        fields, section = draft.proto.fields, draft.indices
+        """Update the indexes; `had_overlays` has an entry for each changed or removed fragment."""
+        fields, section = builder.proto.fields, builder.indices
         index_updates.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
-        # What overlays said of rows that moved stands in their new files, and an index can be older
-        # than that.
+        # The new files of moved rows have the values of the overlays, which an index may lack.
         if (
-            draft.stable_row_ids
+            builder.stable_row_ids
             and self.mode is UpdateMode.REWRITE_ROWS
-            and not any(touched.values())
+            and not any(had_overlays.values())
         ):
-            # Rows without an id of their own are new ones, which no index has.
+            # A fragment to which the commit added row ids has inserted rows, which no index has.
             moved = [
-                new.id
-                for new, given in zip(added, self.new_fragments, strict=True)
-                if given.inline_lineage(Lineage.ROW_IDS) == new.inline_row_ids
+                proto.id
+                for proto, fragment in zip(added, self.new_fragments, strict=True)
+                if fragment.inline_lineage(Lineage.ROW_IDS) == proto.inline_row_ids
             ]
             changed = self.fields_for_preserving_frag_bitmap
-            index_updates.extend_to_moved_rows(section, moved, touched, changed, fields)
+            index_updates.extend_to_moved_rows(section, moved, had_overlays, changed, fields)
         index_updates.retain_relevant(
-            section, fields, (fragment.id for fragment in draft.proto.fragments)
+            section, fields, (fragment.id for fragment in builder.proto.fragments)
         )
 
-    def _change(
+    def _change_fragment(
         self,
-        found: table_pb2.DataFragment,
+        proto: table_pb2.DataFragment,
         fragment: Fragment,
-        draft: ManifestBuilder,
-        kept: Collection[int],
+        builder: ManifestBuilder,
+        table_fields: Collection[int],
     ) -> None:
-        given = fragment.to_proto()
-        # Columns may have been dropped since, and files with them.
-        live = [file for file in given.files if schema_changes.is_live(file, kept)]
-        schema_changes.set_files(found, live or given.files[:1])
-        found.ClearField("deletion_file")
-        if given.HasField("deletion_file"):
-            found.deletion_file.CopyFrom(given.deletion_file)
-        found.physical_rows = found.physical_rows or given.physical_rows
+        new = fragment.to_proto()
+        # Another client may have dropped columns since, and files with them.
+        live = [file for file in new.files if schema_changes.is_live(file, table_fields)]
+        schema_changes.set_files(proto, live or new.files[:1])
+        proto.ClearField("deletion_file")
+        if new.HasField("deletion_file"):
+            proto.deletion_file.CopyFrom(new.deletion_file)
+        proto.physical_rows = proto.physical_rows or new.physical_rows
         offsets = self.updated_offsets.get(fragment.id)
-        if self.mode is UpdateMode.REWRITE_COLUMNS and draft.stable_row_ids and offsets is not None:
-            _advance(found, fragment, offsets, draft)
+        if (
+            self.mode is UpdateMode.REWRITE_COLUMNS
+            and builder.stable_row_ids
+            and offsets is not None
+        ):
+            _set_updated_versions(proto, fragment, offsets, builder)
 
 
-def _advance(
-    found: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, draft: ManifestBuilder
+def _set_updated_versions(
+    proto: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, builder: ManifestBuilder
 ) -> None:
-    """Note the version of the last change of some rows."""
+    """Set the last updated version of some rows to the new version."""
     group, inline, _ = Lineage.UPDATED.value
     planned = fragment.inline_lineage(Lineage.UPDATED)
-    if found.WhichOneof(group) != inline and planned is not None:
-        # They were in a file, which cannot be changed: the plan has read them from there.
-        found.inline_last_updated_at_versions = planned
-    schema_changes.note_change(found, draft.version, offsets, draft.paths)
+    if proto.WhichOneof(group) != inline and planned is not None:
+        # The versions are in a file, which cannot be changed. The plan has read them from there.
+        proto.inline_last_updated_at_versions = planned
+    schema_changes.note_change(proto, builder.version, offsets, builder.paths)
 
 
-def _is_dated(fragment: Fragment) -> bool:
-    """Tell whether the versions are known that rows which bring their ids were created in."""
+def _has_created_versions(fragment: Fragment) -> bool:
+    """Return whether a new fragment has the created version of each moved row."""
     return not fragment.inline_lineage(Lineage.ROW_IDS) or fragment.has_lineage(Lineage.CREATED)
 
 
 def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
-    """Return the message of a new fragment as transactions have it: the commit tells the versions
-    of its rows.
-    """
+    """Return the message of a new fragment for a transaction; the commit sets the row versions."""
     proto = fragment.to_proto()
-    for kind in (Lineage.CREATED, Lineage.UPDATED):
-        proto.ClearField(kind.value[1])
+    for lineage in (Lineage.CREATED, Lineage.UPDATED):
+        proto.ClearField(lineage.value[1])
     return proto
 
 
@@ -345,5 +347,5 @@ def _decode_offsets(data: bytes, fragment_id: int, source: str) -> BitMap:
         return BitMap.deserialize(data)
     except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(
-            f"{source}: no readable bitmap of updated rows of fragment {fragment_id}: {error}"
+            f"{source}: the bitmap of updated rows of fragment {fragment_id} is not valid: {error}"
         ) from None

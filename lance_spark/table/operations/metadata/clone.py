@@ -1,18 +1,17 @@
-"""Clone: the first version of a table or branch that is made from a version of another.
+"""Clone: the first version of a table or branch, made from a version of another one.
 
 | field of `Clone` | content |
 | --- | --- |
-| is_shallow | whether the files stay where they are |
-| ref_name | branch of the source, none for the main one |
+| is_shallow | whether the clone refers to the files of the source |
+| ref_name | branch of the source; none for the main branch |
 | ref_version | version of the source; the clone's first version has the same number |
 | ref_path | root of the source |
-| branch_name | the branch that is made; none for a table |
+| branch_name | the new branch; none for a table |
 
-A shallow clone gets the root of its source as one more base path, and every data file, deletion
-file and index that has no base path yet is said to lie below it. A deep clone has copies of all
-files, so that nothing lies below a base path. Everything else is taken over: schema, indexes, row
-ids, configuration. Nothing can come in between: there are no conflicts. Specification:
-table/commit/transaction.md, table/layout.md.
+A shallow clone has the root of its source as one more base path, and data files, deletion files and
+indexes without a base path get this base path. A deep clone has copies of all files, which have no
+base path. Schema, indexes, row ids and configuration are those of the source. A clone has no
+conflicts. Specification: table/commit/transaction.md, table/layout.md.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "clone"
-
 
 @dataclass(frozen=True, slots=True)
 class Clone(Operation):
-    """Take over a version of another table, or of another branch.
+    """Create the first version of a table or branch.
 
     Attributes
     ----------
@@ -42,13 +39,13 @@ class Clone(Operation):
     ref_name : str, optional
     branch_name : str, optional
     renamed : mapping of (base id or None, str) to str
-        New names of copied data files, where two had one name. Not part of the transaction, as the
-        next one.
+        New names of copied data files whose names were not unique. This and the attribute below
+        are not part of the transaction.
     kept_bases : frozenset of int
-        Base paths that a deep clone keeps, for what its data refers to.
+        Ids of the base paths that a deep clone keeps, because its data refers to files below them.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "clone"
 
     is_shallow: bool
     ref_version: int
@@ -60,7 +57,7 @@ class Clone(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Clone, source: str) -> Clone:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(
             message.is_shallow,
             message.ref_version,
@@ -82,72 +79,73 @@ class Clone(Operation):
             message.branch_name = self.branch_name
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means: nothing, the clone is of one version."""
+        """Return that a clone, which reads one version, has no conflicts."""
         return Conflict.COMPATIBLE
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Refuse: a clone is no change of a table.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Raise an error: a clone does not change a table.
 
         Raises
         ------
         InvalidInputError
         """
         raise InvalidInputError(
-            "a clone is the first version of another table: use Dataset.shallow_clone, deep_clone "
-            "or create_branch"
+            "a clone is the first version of another table and cannot be committed to this one; "
+            "use Dataset.shallow_clone, deep_clone or create_branch"
         )
 
-    def make(self, draft: ManifestBuilder) -> None:
-        """Turn a draft on the version of the source into the first version of the clone."""
-        proto = draft.proto
+    def apply_to_source(self, builder: ManifestBuilder) -> None:
+        """Change the manifest of the source version into the first manifest of the clone."""
+        proto = builder.proto
         proto.version = self.ref_version
         if self.branch_name is None:
             proto.ClearField("branch")
         else:
             proto.branch = self.branch_name
         if self.is_shallow:
-            self._refer(draft, self._add_base(proto))
+            self._set_base_ids(builder, self._add_source_base(proto))
         else:
-            self._own(draft)
+            self._clear_base_ids(builder)
 
-    def _add_base(self, proto: table_pb2.Manifest) -> int:
-        number = max((base.id + 1 for base in proto.base_paths), default=0)
+    def _add_source_base(self, proto: table_pb2.Manifest) -> int:
+        base_id = max((base.id + 1 for base in proto.base_paths), default=0)
         proto.base_paths.add(
-            id=number, path=self.ref_path, is_dataset_root=True, name=self.ref_name
+            id=base_id, path=self.ref_path, is_dataset_root=True, name=self.ref_name
         )
-        return number
+        return base_id
 
-    def _refer(self, draft: ManifestBuilder, base: int) -> None:
-        for fragment in draft.proto.fragments:
-            for file in _files(fragment):
+    def _set_base_ids(self, builder: ManifestBuilder, base_id: int) -> None:
+        """Set the base path of data files, deletion files and indexes that have none."""
+        for fragment in builder.proto.fragments:
+            for file in _data_files(fragment):
                 if not file.HasField("base_id"):
-                    file.base_id = base
+                    file.base_id = base_id
             if fragment.HasField("deletion_file") and not fragment.deletion_file.HasField(
                 "base_id"
             ):
-                fragment.deletion_file.base_id = base
-        if draft.has_indices:
-            for index in draft.indices.indices:
+                fragment.deletion_file.base_id = base_id
+        if builder.has_indices:
+            for index in builder.indices.indices:
                 if not index.HasField("base_id"):
-                    index.base_id = base
+                    index.base_id = base_id
 
-    def _own(self, draft: ManifestBuilder) -> None:
-        proto = draft.proto
+    def _clear_base_ids(self, builder: ManifestBuilder) -> None:
+        proto = builder.proto
         for fragment in proto.fragments:
-            for file in _files(fragment):
+            for file in _data_files(fragment):
                 key = (file.base_id if file.HasField("base_id") else None, file.path)
                 file.path = self.renamed.get(key, file.path)
                 file.ClearField("base_id")
             if fragment.HasField("deletion_file"):
                 fragment.deletion_file.ClearField("base_id")
-        if draft.has_indices:
-            for index in draft.indices.indices:
+        if builder.has_indices:
+            for index in builder.indices.indices:
                 index.ClearField("base_id")
         kept = [base for base in proto.base_paths if base.id in self.kept_bases]
-        rest = table_pb2.Manifest(base_paths=kept)
+        bases = table_pb2.Manifest(base_paths=kept)
         proto.ClearField("base_paths")
-        proto.MergeFrom(rest)
+        proto.MergeFrom(bases)
 
 
-def _files(fragment: table_pb2.DataFragment) -> list[table_pb2.DataFile]:
+def _data_files(fragment: table_pb2.DataFragment) -> list[table_pb2.DataFile]:
     return [*fragment.files, *(overlay.data_file for overlay in fragment.overlays)]

@@ -1,18 +1,20 @@
-"""CreateIndex: segments of indexes come, and go.
+"""CreateIndex: segments of indexes are added and removed.
 
 | field of `CreateIndex` | content |
 | --- | --- |
-| new_indices | segments whose files exist; a segment with the id of another replaces it |
-| removed_indices | segments that go, told by their ids |
+| new_indices | new segments, whose files exist; a segment replaces another one with the same id |
+| removed_indices | segments to remove, identified by their ids |
 
-An index is dropped by removing all its segments. It is replaced by removing them and bringing
-others of the same name; new segments of that name beside the old ones add to it.
+To drop an index, all its segments are removed. To replace an index, its segments are removed and
+segments of the same name are added. To extend an index, segments of its name are added.
 
-What was committed since an index was built can have changed rows of it. Rows that were deleted or
-moved by an update do not matter: the index finds them in fragments where they are no more. Columns
-that were written anew in fragments that stay do, so these fragments are taken out of the new
-segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again,
-unless the fragment reuse index tells where their rows have gone.
+Another client may have changed rows while the index was built:
+
+| change | new segments |
+| --- | --- |
+| rows were deleted, or moved by an update | do not change; readers ignore their old addresses |
+| columns of fragments were rewritten | no longer cover these fragments |
+| fragments were rewritten | must be built again without an entry of the fragment reuse index |
 
 Specification: table/commit/transaction.md.
 """
@@ -34,7 +36,6 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation, Rebase
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "create_index"
 _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
 
 
@@ -45,34 +46,34 @@ class CreateIndex(Operation):
     Attributes
     ----------
     new_indices, removed_indices : tuple of table_pb2.IndexMetadata
-        Nobody changes them any more.
+        The messages must not be modified.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "create_index"
 
     new_indices: tuple[table_pb2.IndexMetadata, ...]
     removed_indices: tuple[table_pb2.IndexMetadata, ...] = ()
 
     @property
     def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The segments of indexes that it brings."""
+        """The index segments that the operation adds."""
         return self.new_indices
 
     @property
     def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The segments of indexes that it takes away."""
+        """The index segments that the operation removes."""
         return self.removed_indices
 
     @property
     def indexed_fields(self) -> frozenset[int]:
-        """Ids of the fields that the new segments are about."""
-        return frozenset(field for index in self.new_indices for field in index.fields)
+        """Ids of the fields of new indexes."""
+        return frozenset(field_id for index in self.new_indices for field_id in index.fields)
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.CreateIndex, source: str
     ) -> CreateIndex:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.new_indices), tuple(message.removed_indices))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -82,152 +83,153 @@ class CreateIndex(Operation):
         transaction.create_index.removed_indices.extend(self.removed_indices)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        kind = committed.kind
-        kept = committed.kept_fields
-        if kept is not None and not self.indexed_fields <= kept:
-            # The id of a column that was dropped can be that of a new column by now.
+        """Return the outcome for this operation of one that was committed first."""
+        name = committed.name
+        remaining = committed.remaining_fields
+        if remaining is not None and not self.indexed_fields <= remaining:
+            # A new column may have the id of a dropped one.
             return Conflict.RETRYABLE
-        if not self._is_mem_wal and kind in ("merge", "update_mem_wal_state"):
-            return self.conflict_by_kind(committed)
-        if kind in ("merge", "update_mem_wal_state"):
+        if not self._is_mem_wal and name in ("merge", "update_mem_wal_state"):
+            return self.conflict_by_matrix(committed)
+        if name in ("merge", "update_mem_wal_state"):
             return Conflict.RETRYABLE
-        if kind == KIND:
-            apart = _names(self, brings=True).isdisjoint(_names(committed))
-            apart = apart and _names(self).isdisjoint(_names(committed, brings=True))
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        if kind == "rewrite":
+        if name == self.name:
+            disjoint = _index_names(self, added=True).isdisjoint(_index_names(committed))
+            disjoint = disjoint and _index_names(self).isdisjoint(
+                _index_names(committed, added=True)
+            )
+            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        if name == "rewrite":
             return self._conflict_with_rewrite(BitMap(committed.removed_fragments))
-        if kind == "data_replacement":
-            fields = {number for index in self._of_columns for number in index.fields}
-            apart = fields.isdisjoint(committed.modified_fields)
-            # Files name the items of a list, or a packed struct, where the index names the list, or
-            # a child.
-            return Conflict.REBASE if apart else Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        if name == "data_replacement":
+            fields = {field_id for index in self._column_indexes for field_id in index.fields}
+            disjoint = fields.isdisjoint(committed.modified_fields)
+            # An index names a list, or a child of a packed struct, but a data file names the items
+            # of the list, or the struct. The rebase compares them.
+            return Conflict.REBASE if disjoint else Conflict.RETRYABLE
+        return self.conflict_by_matrix(committed)
 
-    def _conflict_with_rewrite(self, gone: BitMap) -> Conflict:
-        if indexes.FRAGMENT_REUSE in _names(self):
-            # The rewrite may have brought another entry than the one that this one was made from.
+    def _conflict_with_rewrite(self, removed: BitMap) -> Conflict:
+        if indexes.FRAGMENT_REUSE in _index_names(self):
+            # The new entry was built from an entry that the rewrite may have replaced.
             return Conflict.RETRYABLE
-        if indexes.MEM_WAL in _names(self, brings=True):
+        if indexes.MEM_WAL in _index_names(self, added=True):
             return Conflict.RETRYABLE
-        answer = Conflict.COMPATIBLE
-        for index in self._of_columns:
+        outcome = Conflict.COMPATIBLE
+        for index in self._column_indexes:
             covered = indexes.fragment_bitmap(index)
-            if covered is not None and covered.isdisjoint(gone):
+            if covered is not None and covered.isdisjoint(removed):
                 continue
-            # Pylance does not build on the reuse index for these.
+            # pylance does not use the fragment reuse index for n-gram indexes.
             if covered is None or indexes.type_of_index(index) == "NGRAM":
                 return Conflict.RETRYABLE
-            answer = Conflict.REBASE
-        return answer
+            outcome = Conflict.REBASE
+        return outcome
 
     @property
-    def _of_columns(self) -> list[table_pb2.IndexMetadata]:
+    def _column_indexes(self) -> list[table_pb2.IndexMetadata]:
         return [index for index in self.new_indices if not indexes.is_system(index)]
 
     @property
     def _is_mem_wal(self) -> bool:
-        return indexes.MEM_WAL in _names(self)
+        return indexes.MEM_WAL in _index_names(self)
 
     def rebase(self, rebase: Rebase) -> CreateIndex:
-        """Take fragments out of bitmaps where indexed columns were written anew; look whether rows
-        that moved can be followed.
+        """Remove fragments with rewritten columns from the coverage of the new segments.
 
         Raises
         ------
         CommitConflictError
-            Some cannot.
+            Covered rows moved, and the fragment reuse index does not have their new addresses.
         CorruptTableError, StorageError
         """
-        self._check_moves(rebase)
-        if not any(item.kind in _REWRITES_COLUMNS for item in rebase.committed):
+        self._check_moved_rows(rebase)
+        if not any(operation.name in _REWRITES_COLUMNS for operation in rebase.committed):
             return self
         newest = rebase.newest.message
         section = table_pb2.IndexSection(indices=self.new_indices)
-        before = rebase.base.message.fragments
-        index_updates.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
+        base = rebase.base.message.fragments
+        index_updates.prune_rewritten_columns(section, base, newest.fragments, newest.fields)
         return replace(self, new_indices=tuple(section.indices))
 
-    def _check_moves(self, rebase: Rebase) -> None:
-        gone = BitMap(
-            number
-            for item in rebase.committed
-            if item.kind == "rewrite"
-            for number in item.removed_fragments
+    def _check_moved_rows(self, rebase: Rebase) -> None:
+        rewritten = BitMap(
+            fragment_id
+            for operation in rebase.committed
+            if operation.name == "rewrite"
+            for fragment_id in operation.removed_fragments
         )
         entry = fragment_reuse.find_entry(indexes.section_of(rebase.newest))
-        known: list[tuple[BitMap, int]] = []
-        if entry is not None and gone and not fragment_reuse.is_tagged(entry):
+        remapped_groups: list[tuple[BitMap, int]] = []
+        if entry is not None and rewritten and not fragment_reuse.is_tagged(entry):
             content = fragment_reuse.read_content(rebase.paths, entry)
-            known = [
+            remapped_groups = [
                 (BitMap(digest.id for digest in group.old_fragments), version.dataset_version)
                 for version in content.legacy_versions
                 for group in version.groups
             ]
-        # A rewrite makes overlays part of the rows, and nothing tells then that the index is older.
+        # A rewrite copies the values of overlays to the new fragments. After that, no overlay shows
+        # that an index is older than these values.
         overlaid = BitMap(
-            number
-            for item in rebase.committed
-            if item.kind == "data_overlay"
-            for number in item.touched_fragments
+            fragment_id
+            for operation in rebase.committed
+            if operation.name == "data_overlay"
+            for fragment_id in operation.touched_fragments
         )
-        new_values = frozenset().union(*(item.modified_fields for item in rebase.committed))
-        anywhere = any(item.kind == "merge" for item in rebase.committed)
-        for index in self._of_columns:
+        new_values = frozenset().union(*(op.modified_fields for op in rebase.committed))
+        any_merge = any(operation.name == "merge" for operation in rebase.committed)
+        for index in self._column_indexes:
             covered = indexes.fragment_bitmap(index) or BitMap()
-            moved = covered & gone
+            moved = covered & rewritten
             if not moved:
                 continue
             fields = indexes.related_fields(rebase.newest.message.fields, index.fields)
-            told = BitMap()
-            for old, version in known:
+            remapped = BitMap()
+            for old, version in remapped_groups:
                 if old.issubset(covered) and index.dataset_version < version:
-                    told |= old
-            # Bitmaps do not tell which of the new fragments have rows that got new values before
-            # they moved, or after.
-            stale = anywhere or not fields.isdisjoint(new_values)
-            if stale or not moved.issubset(told - overlaid):
+                    remapped |= old
+            # The bitmaps do not say which new fragments have rows that got new values.
+            stale = any_merge or not fields.isdisjoint(new_values)
+            if stale or not moved.issubset(remapped - overlaid):
                 raise CommitConflictError(
-                    f"index {index.name!r}: rows that it covers were moved to other fragments "
-                    "since it was built; build it again",
+                    f"index {index.name!r}: rows that it covers moved to other fragments after it "
+                    "was built; build it again",
                     retryable=True,
                 )
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Make the change.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Add and remove the segments.
 
         Raises
         ------
         CommitConflictError
-            A field of a new index is not there any more, or a segment that goes has another id now.
+            A field of a new index was dropped, or a segment to remove has another id now.
         CorruptTableError
         """
-        present = {field.id for field in draft.proto.fields}
-        for index in self._of_columns:
-            if not present.issuperset(index.fields):
+        table_fields = {field.id for field in builder.proto.fields}
+        for index in self._column_indexes:
+            if not table_fields.issuperset(index.fields):
                 raise CommitConflictError(
                     f"index {index.name!r}: one of its fields {list(index.fields)} was dropped "
-                    "since it was built",
+                    "after it was built; build it again",
                     retryable=True,
                 )
-        there = {item.uuid.uuid: item.name for item in draft.indices.indices}
-        names = frozenset(there.values())
+        existing = {segment.uuid.uuid: segment.name for segment in builder.indices.indices}
+        names = frozenset(existing.values())
         for index in self.removed_indices:
             # A compaction that remaps an index gives its segments other ids.
-            if index.uuid.uuid not in there and index.name in names:
+            if index.uuid.uuid not in existing and index.name in names:
                 raise CommitConflictError(
-                    f"index {index.name!r}: a segment that was to go was rewritten since; drop or "
-                    "replace the index again",
+                    f"index {index.name!r}: a segment to remove was rewritten; drop or replace the "
+                    "index again",
                     retryable=True,
                 )
-        gone = {item.uuid.uuid for item in (*self.removed_indices, *self.new_indices)}
-        kept = [item for item in draft.indices.indices if item.uuid.uuid not in gone]
-        index_updates.replace_segments(draft.indices, [*kept, *self.new_indices])
+        removed = {segment.uuid.uuid for segment in (*self.removed_indices, *self.new_indices)}
+        kept = [segment for segment in builder.indices.indices if segment.uuid.uuid not in removed]
+        index_updates.replace_segments(builder.indices, [*kept, *self.new_indices])
 
 
-def _names(operation: Operation, *, brings: bool = False) -> frozenset[str]:
-    """Return the names of the indexes that an operation brings segments of, or takes some away."""
-    removed = () if brings else operation.removed_indexes
-    return frozenset(item.name for item in (*operation.new_indexes, *removed))
+def _index_names(operation: Operation, *, added: bool = False) -> frozenset[str]:
+    """Return the names of the indexes with new or removed segments; with `added`, only new ones."""
+    removed = () if added else operation.removed_indexes
+    return frozenset(segment.name for segment in (*operation.new_indexes, *removed))

@@ -1,14 +1,13 @@
-"""Project: another schema over the same files: columns are dropped, renamed, reordered, or may be
-null.
+"""Project: a new schema over the same files, which drops, renames or reorders columns.
 
 | field of `Project` | content |
 | --- | --- |
-| schema | the columns there are afterwards, with the field ids that they have |
-| preserves_nullability | no column becomes required that rows of the old schema could lack |
+| schema | the new schema, with the existing field ids |
+| preserves_nullability | rows written for the old schema are valid under the new one |
 
-Data files are not rewritten. Those that no column is left of go out of their fragments; indexes on
-columns that are gone go too. Metadata of the schema stays. Specification:
-table/commit/transaction.md.
+A project may also make columns nullable or required. Data files are not rewritten. The commit
+removes data files without a column of the schema, and indexes on removed columns. Metadata of the
+schema stays. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -25,40 +24,38 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import SCHEMA_METADATA, Operation, Rebase
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "project"
-
 
 @dataclass(frozen=True)
 class Project(Operation):
-    """Change the schema alone.
+    """Change only the schema.
 
     Attributes
     ----------
     schema : tuple of file_pb2.Field
-        Nobody changes the messages any more.
+        The messages must not be modified.
     preserves_nullability : bool
-        Without this promise, no rows that were written meanwhile for the schema of before are
-        accepted.
+        If false, rows that another client writes for the old schema at the same time cause a
+        conflict.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "project"
 
     schema: tuple[file_pb2.Field, ...]
     preserves_nullability: bool = False
 
     @cached_property
-    def kept_fields(self) -> frozenset[int]:
-        """Ids of the fields that there are afterwards."""
-        return frozenset(item.id for item in self.schema)
+    def remaining_fields(self) -> frozenset[int]:
+        """Ids of all fields of the new schema."""
+        return frozenset(field.id for field in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether columns could come in, or become such, that rows written without them break."""
+        """Whether a column may become required that rows written before may lack."""
         return not self.preserves_nullability
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Project, source: str) -> Project:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.schema), message.preserves_nullability)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -69,51 +66,51 @@ class Project(Operation):
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        if self.can_add_required_columns and committed.kind in schema_changes.WRITES_ROWS:
+        """Return the outcome for this operation of one that was committed first."""
+        if self.can_add_required_columns and committed.name in schema_changes.WRITES_ROWS:
             return Conflict.RETRYABLE
         if committed.metadata_targets - {SCHEMA_METADATA}:
-            # The schema here was planned with the metadata that its fields had before.
+            # The fields of this schema have the older metadata.
             return Conflict.REBASE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
     def rebase(self, rebase: Rebase) -> Project:
-        """Take over what became of the metadata of fields, where the projection leaves it alone."""
-        before = {item.id: item.metadata for item in rebase.base.message.fields}
-        after = {item.id: item.metadata for item in rebase.newest.message.fields}
+        """Copy new metadata of fields whose metadata the projection does not change."""
+        base = {field.id: field.metadata for field in rebase.base.message.fields}
+        newest = {field.id: field.metadata for field in rebase.newest.message.fields}
         schema = []
-        for item in self.schema:
-            if item.id in after and dict(item.metadata) == dict(before.get(item.id, {})):
-                schema.append(_with_metadata(item, after[item.id]))
+        for field in self.schema:
+            if field.id in newest and dict(field.metadata) == dict(base.get(field.id, {})):
+                schema.append(_with_metadata(field, newest[field.id]))
             else:
-                schema.append(item)
+                schema.append(field)
         return replace(self, schema=tuple(schema))
 
-    def apply(self, draft: ManifestBuilder) -> None:
+    def apply(self, builder: ManifestBuilder) -> None:
         """Change the schema.
 
         Raises
         ------
         InvalidInputError
-            There is no column, or one that the table does not have.
+            The schema is empty, or has a field that the table does not have.
         CorruptTableError
         """
         if not self.schema:
-            raise InvalidInputError("a table has at least one column")
-        unknown = self.kept_fields - {field.id for field in draft.proto.fields}
+            raise InvalidInputError("a table must have at least one column")
+        unknown = self.remaining_fields - {field.id for field in builder.proto.fields}
         if unknown:
             raise InvalidInputError(
-                f"a projection has the fields {sorted(unknown)}, which the table does not have; it "
-                "writes no data for them"
+                f"a projection has the fields {sorted(unknown)}, which the table does not have; a "
+                "projection cannot add fields"
             )
-        schema_changes.set_fields(draft, self.schema)
-        schema_changes.drop_dead_files(draft)
-        schema_changes.drop_dead_indexes(draft)
+        schema_changes.set_fields(builder, self.schema)
+        schema_changes.drop_dead_files(builder)
+        schema_changes.drop_dead_indexes(builder)
 
 
-def _with_metadata(one: file_pb2.Field, metadata: Mapping[str, bytes]) -> file_pb2.Field:
+def _with_metadata(field: file_pb2.Field, metadata: Mapping[str, bytes]) -> file_pb2.Field:
     changed = file_pb2.Field()
-    changed.CopyFrom(one)
+    changed.CopyFrom(field)
     changed.ClearField("metadata")
     for key, value in metadata.items():
         changed.metadata[key] = value

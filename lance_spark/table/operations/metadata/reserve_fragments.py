@@ -1,13 +1,11 @@
-"""ReserveFragments: ids are set aside for fragments that a later commit brings.
+"""ReserveFragments: fragment ids are reserved for a later commit.
 
 | field of `ReserveFragments` | content |
 | --- | --- |
-| num_fragments | how many |
+| num_fragments | the number of ids |
 
-The greatest id ever given grows by the number; the last ids up to it are reserved. A compaction has
-to know the ids of its fragments before it commits them, for what it tells indexes about the new
-addresses of rows.
-
+The greatest fragment id of the table grows by this number; the new ids are reserved. A compaction
+needs the ids of its fragments before its commit, because indexes contain the new row addresses.
 """
 
 from __future__ import annotations
@@ -19,19 +17,17 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 
-KIND = "reserve_fragments"
-
 
 @dataclass(frozen=True, slots=True)
 class ReserveFragments(Operation):
-    """Set fragment ids aside.
+    """Reserve fragment ids.
 
     Attributes
     ----------
     num_fragments : int
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "reserve_fragments"
 
     num_fragments: int
 
@@ -39,7 +35,7 @@ class ReserveFragments(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.ReserveFragments, source: str
     ) -> ReserveFragments:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(message.num_fragments)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -47,12 +43,12 @@ class ReserveFragments(Operation):
         transaction.reserve_fragments.SetInParent()
         transaction.reserve_fragments.num_fragments = self.num_fragments
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Make the change.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Reserve the ids.
 
         Raises
         ------
         InvalidInputError
-            The ids are used up.
+            The table does not have that many unused ids.
         """
-        draft.reserve_fragments(self.num_fragments)
+        builder.reserve_fragments(self.num_fragments)

@@ -1,11 +1,11 @@
-"""Restore: what an older version holds becomes the newest version.
+"""Restore: the content of an older version becomes the newest version.
 
 | field of `Restore` | content |
 | --- | --- |
 | version | the version to restore |
 
-Schema, fragments, indexes, configuration, metadata and base paths are those of that version. Ids
-are not: those of fragments, rows and fields go on after the greatest ones ever given.
+Schema, fragments, indexes, configuration, metadata and base paths are restored. The counters of
+fragment ids, row ids and field ids are not: new ids still follow the greatest ones ever used.
 Specification: table/commit/transaction.md.
 """
 
@@ -22,8 +22,6 @@ from lance_spark.table.manifest.codec import check_identity
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "restore"
-
 
 @dataclass(frozen=True, slots=True)
 class Restore(Operation):
@@ -33,17 +31,18 @@ class Restore(Operation):
     ----------
     version : int
     identity : (int, str or None) or None
-        `Manifest.identity` of that version, if it is known. Not stored.
+        `Manifest.identity` of that version, to detect that another version has its number now.
+        Not part of the transaction.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "restore"
 
     version: int
     identity: tuple[int, str | None] | None = field(default=None, compare=False)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Restore, source: str) -> Restore:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(message.version)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -52,32 +51,32 @@ class Restore(Operation):
         transaction.restore.SetInParent()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if committed.metadata_targets:
-            # It would be undone unseen.
+            # The restore would silently undo the change of the metadata.
             return Conflict.INCOMPATIBLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Put the version's content in the place of what there is.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Replace the content of the table with that of the version.
 
         Raises
         ------
         VersionNotFoundError
-            The version has been cleaned up, or never was; or it is another one of that number.
+            The version was removed by cleanup, or never existed, or another version has its number.
         UnsupportedFeatureError
-            The version needs more than this release does, or is older than a decision that cannot
-            be taken back.
+            The version needs a feature that this release does not have, or lacks one that the
+            table cannot give up.
         CorruptTableError, StorageError
         """
-        restored = draft.read_version(self.version)
+        restored = builder.read_version(self.version)
         check_identity(restored.name, restored, self.identity)
         restored.check_writable(restored.name)
-        fixed = flags.STABLE_FIELD_IDS
-        if draft.base is not None and draft.base.flags.writer & ~restored.flags.writer & fixed:
+        lost = 0 if builder.base is None else builder.base.flags.writer & ~restored.flags.writer
+        if lost & flags.STABLE_FIELD_IDS:
             raise UnsupportedFeatureError(
-                f"{restored.name}: version {self.version} cannot be restored: since then the table "
-                "has promised never to use "
-                "a field id again, and in that version nobody noted which ones there were"
+                f"{restored.name}: version {self.version} cannot be restored: the table now never "
+                "reuses a field id, and that version does not record which field ids were used; "
+                "restore a version with writer flag 32768"
             )
-        draft.restore(restored)
+        builder.restore(restored)

@@ -1,19 +1,16 @@
-"""UpdateBases: more roots that files of the table may lie below, or other paths of those that it
-has.
+"""UpdateBases: base paths are added to the table, or get other paths.
 
 | field of `UpdateBases` | content |
 | --- | --- |
-| new_bases | the roots; those of the id 0 get the first free ones from 1 on |
+| new_bases | the base paths; a base path with id 0 gets the first unused id from 1 on |
 
-Names and paths are unique within a table, and so are ids. Specification:
-table/commit/transaction.md.
+Ids, names and paths are unique within a table. Specification: table/commit/transaction.md.
 
-The message has no field that says whether a root is new. pylance builds the next manifest by ids: a
-root with an id that the table has takes the place of that one. So a root gets another path by the
-same message (`replaces`). Older versions keep the path that they have. To other changes it does not
-look like a contradiction, in pylance neither; here, a change that was planned with the old path is
-planned again (`lance_spark.table.commit.commit`), and so is this one, whatever was committed
-meanwhile.
+The message does not say whether a base path is new. In pylance, a base path with an existing id
+replaces the existing one. This package gives a base path another path by the same message
+(`replaces`). Older versions keep the old path. The conflict matrix, like pylance, has no conflict
+for this change. But a change that was planned with the old path is planned again
+(`lance_spark.table.commit.commit`), and so is a replacement after any other change.
 """
 
 from __future__ import annotations
@@ -30,21 +27,19 @@ from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import BasePath
 
-KIND = "update_bases"
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateBases(Operation):
-    """Add roots, or give roots other paths.
+    """Add or replace base paths.
 
     Attributes
     ----------
     new_bases : tuple of BasePath
     replaces : bool
-        Whether they take the places of those with the same ids; not part of the message.
+        Whether they replace the base paths with the same ids. Not part of the transaction.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "update_bases"
 
     new_bases: tuple[BasePath, ...]
     replaces: bool = False
@@ -53,7 +48,7 @@ class UpdateBases(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateBases, source: str
     ) -> UpdateBases:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(BasePath.from_proto(proto) for proto in message.new_bases))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -62,62 +57,66 @@ class UpdateBases(Operation):
         transaction.update_bases.new_bases.extend(base.to_proto() for base in self.new_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if isinstance(committed, UpdateBases) and any(
-            _meet(mine, theirs) for mine in self.new_bases for theirs in committed.new_bases
+            _is_duplicate(mine, theirs) for mine in self.new_bases for theirs in committed.new_bases
         ):
             return Conflict.INCOMPATIBLE
         if self.replaces:
-            # It was looked for the files of another version.
+            # The plan has checked that the files of an older version exist below the new path.
             return Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Add the roots.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Add or replace the base paths.
 
         Raises
         ------
         InvalidInputError
-            There is one of that name, path or id.
+            The table has a base path with the same name, path or id.
         """
         if self.replaces:
-            self._replace(draft)
+            self._replace_bases(builder)
             return
-        there = [BasePath.from_proto(proto) for proto in draft.proto.base_paths]
+        existing = [BasePath.from_proto(proto) for proto in builder.proto.base_paths]
         for base in self.new_bases:
-            for other in there:
-                if _meet(base, other):
+            for other in existing:
+                if _is_duplicate(base, other):
                     raise InvalidInputError(
-                        f"base path {base.name or parse_uri(base.path).display!r}: the table has "
-                        "one of that name, path or id: "
+                        f"base path {base.name or parse_uri(base.path).display!r}: the table "
+                        "already has one with the same name, path or id: "
                         f"{other.id}, {other.name!r}, {parse_uri(other.path).display}"
                     )
             added = base.to_proto()
             if not added.id:
-                taken = {other.id for other in there}
-                added.id = next(number for number in count(1) if number not in taken)
-            draft.proto.base_paths.append(added)
-            there.append(BasePath.from_proto(added))
+                used = {other.id for other in existing}
+                added.id = next(base_id for base_id in count(1) if base_id not in used)
+            builder.proto.base_paths.append(added)
+            existing.append(BasePath.from_proto(added))
 
-    def _replace(self, draft: ManifestBuilder) -> None:
-        protos = {proto.id: proto for proto in draft.proto.base_paths}
+    def _replace_bases(self, builder: ManifestBuilder) -> None:
+        protos = {proto.id: proto for proto in builder.proto.base_paths}
         for base in self.new_bases:
             proto = protos.get(base.id)
             if proto is None:
                 raise InvalidInputError(f"the table has no base path with the id {base.id}")
-            others = [BasePath.from_proto(item) for item in protos.values() if item.id != base.id]
+            others = [
+                BasePath.from_proto(other_proto)
+                for other_proto in protos.values()
+                if other_proto.id != base.id
+            ]
             for other in others:
-                if _meet(base, other):
+                if _is_duplicate(base, other):
                     raise InvalidInputError(
-                        f"base path {base.id}: the table has another one of that name or path: "
-                        f"{other.id}, {other.name!r}"
+                        f"base path {base.id}: the table has another one with the same name or "
+                        f"path: {other.id}, {other.name!r}"
                     )
             proto.CopyFrom(base.to_proto())
 
 
-def _meet(one: BasePath, other: BasePath) -> bool:
+def _is_duplicate(base: BasePath, other: BasePath) -> bool:
     return bool(
-        (one.id and one.id == other.id)
-        or (one.name is not None and one.name == other.name)
-        or one.path == other.path
+        (base.id and base.id == other.id)
+        or (base.name is not None and base.name == other.name)
+        or base.path == other.path
     )

@@ -1,17 +1,17 @@
-"""UpdateConfig: configuration of the table, and metadata of the table, its schema and its fields.
+"""UpdateConfig: changes of the configuration, and of table, schema and field metadata.
 
 | field of `UpdateConfig` | content |
 | --- | --- |
-| upsert_values, delete_keys | configuration to set, and its keys to delete, as of older writers |
-| schema_metadata | all metadata of the schema, as older writers put it |
-| field_metadata | all metadata of some fields, by id, as older writers put it |
-| config_updates | what becomes of the configuration |
-| table_metadata_updates | what becomes of the table's metadata |
-| schema_metadata_updates | what becomes of the schema's metadata |
-| field_metadata_updates | what becomes of the metadata of some fields, by id |
+| upsert_values, delete_keys | configuration to set, and keys to delete (older writers) |
+| schema_metadata | the new metadata of the schema (older writers) |
+| field_metadata | the new metadata of fields, by id (older writers) |
+| config_updates | update of the configuration |
+| table_metadata_updates | update of the table's metadata |
+| schema_metadata_updates | update of the schema's metadata |
+| field_metadata_updates | updates of the metadata of fields, by id |
 
-Each update is a list of keys with their values, keys without a value to be deleted, and whether to
-start from nothing. Specification: table/commit/transaction.md.
+An update has keys and values, and a flag that deletes all other keys. A key without a value is
+deleted. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.schema import set_keys
+from lance_spark.file.schema.field import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import SCHEMA_METADATA, Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "update_config"
 _V = TypeVar("_V", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class MapUpdate:
-    """What becomes of a map of strings.
+    """An update of a map of strings.
 
     Attributes
     ----------
     entries : mapping of str to str or None
-        Values to set; None deletes.
+        Values to set; None deletes the key.
     replace : bool
-        Whether to start from an empty map.
+        Whether all other keys are deleted.
     """
 
     entries: Mapping[str, str | None]
@@ -48,7 +47,7 @@ class MapUpdate:
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.UpdateMap) -> MapUpdate:
-        """Parse the message; of several values for a key the last one counts."""
+        """Parse the message; the last value of a key is used."""
         return cls(
             {
                 entry.key: entry.value if entry.HasField("value") else None
@@ -79,7 +78,7 @@ class MapUpdate:
 
 @dataclass(frozen=True, slots=True)
 class UpdateConfig(Operation):
-    """Change configuration and metadata.
+    """Change the configuration and metadata.
 
     Attributes
     ----------
@@ -88,7 +87,7 @@ class UpdateConfig(Operation):
         By field id.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "update_config"
 
     config: MapUpdate | None = None
     table_metadata: MapUpdate | None = None
@@ -102,7 +101,7 @@ class UpdateConfig(Operation):
 
     @property
     def deleted_config_keys(self) -> frozenset[str]:
-        """Those of them that are deleted."""
+        """The keys among `config_keys` that are deleted."""
         entries = self.config.entries if self.config else {}
         return frozenset(key for key, value in entries.items() if value is None)
 
@@ -113,24 +112,22 @@ class UpdateConfig(Operation):
 
     @property
     def replaces_table_metadata(self) -> bool:
-        """Whether all other keys of the table's metadata go."""
+        """Whether the operation removes all keys of the table's metadata that it does not set."""
         return self.table_metadata is not None and self.table_metadata.replace
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
-        schema's.
-        """
-        of_schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
-        return frozenset((*of_schema, *self.field_metadata))
+        """Ids of the fields whose metadata changes; `SCHEMA_METADATA` for the schema itself."""
+        schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
+        return frozenset((*schema, *self.field_metadata))
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateConfig, source: str
     ) -> UpdateConfig:
-        """Parse the message; `source` is what errors call its file.
+        """Parse the message; errors call its file `source`.
 
-        What older writers put into fields of their own counts where the newer field is not there.
+        The fields of older writers are used where the newer ones are missing.
         """
         config = None
         if message.HasField("config_updates"):
@@ -144,11 +141,11 @@ class UpdateConfig(Operation):
         elif message.schema_metadata:
             schema = MapUpdate(dict(message.schema_metadata), replace=True)
         fields = {
-            number: MapUpdate.from_proto(update)
-            for number, update in message.field_metadata_updates.items()
+            field_id: MapUpdate.from_proto(update)
+            for field_id, update in message.field_metadata_updates.items()
         } or {
-            number: MapUpdate(dict(update.metadata), replace=True)
-            for number, update in message.field_metadata.items()
+            field_id: MapUpdate(dict(update.metadata), replace=True)
+            for field_id, update in message.field_metadata.items()
         }
         return cls(
             config=config,
@@ -169,60 +166,58 @@ class UpdateConfig(Operation):
             self.table_metadata.write_to(message.table_metadata_updates)
         if self.schema_metadata is not None:
             self.schema_metadata.write_to(message.schema_metadata_updates)
-        for number, update in self.field_metadata.items():
-            update.write_to(message.field_metadata_updates[number])
+        for field_id, update in self.field_metadata.items():
+            update.write_to(message.field_metadata_updates[field_id])
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
-        if self._same_key_as(committed) or self._same_table_metadata_as(committed):
+        """Return the outcome for this operation of one that was committed first."""
+        if self._changes_same_config(committed) or self._changes_same_table_metadata(committed):
             return Conflict.INCOMPATIBLE
         targets = self.metadata_targets
-        if committed.kind in ("overwrite", "restore") and targets:
+        if committed.name in ("overwrite", "restore") and targets:
             return Conflict.INCOMPATIBLE
-        if committed.kind == KIND and targets & committed.metadata_targets:
+        if committed.name == self.name and targets & committed.metadata_targets:
             return Conflict.INCOMPATIBLE
-        if committed.kind == "merge" and targets:
-            # Its schema may have been planned with the metadata of before.
+        if committed.name == "merge" and targets:
+            # The schema of the merge may have the older metadata.
             return Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Change the maps.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Update the maps.
 
         Raises
         ------
         InvalidInputError
-            A field is not there.
+            The table does not have one of the fields.
         """
-        proto = draft.proto
+        proto = builder.proto
         if self.config is not None:
-            _replace(proto.config, self.config)
+            _update_map(proto.config, self.config)
         if self.table_metadata is not None:
-            _replace(proto.table_metadata, self.table_metadata)
+            _update_map(proto.table_metadata, self.table_metadata)
         if self.schema_metadata is not None:
-            _replace_bytes(proto.schema_metadata, self.schema_metadata)
+            _update_bytes_map(proto.schema_metadata, self.schema_metadata)
         if not self.field_metadata:
             return
-        fields = {one.id: one for one in proto.fields}
-        for number, update in self.field_metadata.items():
-            if number not in fields:
-                raise InvalidInputError(f"the table has no field of the id {number}")
-            _replace_bytes(fields[number].metadata, update)
-            if not fields[number].unenforced_primary_key:
-                # A key that is set stays.
-                set_keys(fields[number], dict(fields[number].metadata))
+        fields = {field.id: field for field in proto.fields}
+        for field_id, update in self.field_metadata.items():
+            if field_id not in fields:
+                raise InvalidInputError(f"the table has no field with the id {field_id}")
+            _update_bytes_map(fields[field_id].metadata, update)
+            # A primary key cannot be changed once it is set.
+            if not fields[field_id].unenforced_primary_key:
+                set_keys(fields[field_id], dict(fields[field_id].metadata))
 
-    def _same_key_as(self, committed: Operation) -> bool:
-        """Tell whether both name a key of the configuration, and not only to delete it."""
+    def _changes_same_config(self, committed: Operation) -> bool:
+        """Return whether both change a key of the configuration; to delete it twice is allowed."""
         return bool(
             (self.config_keys & committed.config_keys)
             - (self.deleted_config_keys & committed.deleted_config_keys)
         )
 
-    def _same_table_metadata_as(self, committed: Operation) -> bool:
-        """Tell whether both change the table's metadata, and one of them all of it, or both the
-        same key.
-        """
+    def _changes_same_table_metadata(self, committed: Operation) -> bool:
+        """Return whether both change one key of the table's metadata."""
         mine, theirs = self.table_metadata_keys, committed.table_metadata_keys
         if mine & theirs:
             return True
@@ -230,32 +225,33 @@ class UpdateConfig(Operation):
         return (replaces and (replaced or bool(theirs))) or (replaced and bool(mine))
 
 
-def map_update(values: Mapping[str, str | None], *, replace: bool, what: str) -> MapUpdate:
-    """Check values that a user gives, and return the update.
+def map_update(values: Mapping[str, str | None], *, replace: bool, label: str) -> MapUpdate:
+    """Return an update with values from a user; errors call it `label`.
 
     Raises
     ------
     InvalidInputError
-        A key or a value is no string.
+        A key is not a string, or a value is neither a string nor None.
     """
     if not isinstance(values, Mapping):
-        raise InvalidInputError(f"{what} must be a mapping, not {type(values).__name__}")
+        raise InvalidInputError(f"{label} must be a mapping, not {type(values).__name__}")
     for key, value in values.items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise InvalidInputError(
-                f"{what}: {key!r}: {value!r} is no string with a string, or None to delete it"
+                f"{label}: a key must be a string and a value a string or None, which deletes the "
+                f"key; not {key!r}: {value!r}"
             )
     return MapUpdate(dict(values), replace)
 
 
-def _replace(target: MutableMapping[str, str], update: MapUpdate) -> None:
+def _update_map(target: MutableMapping[str, str], update: MapUpdate) -> None:
     merged = update.apply_to(target)
     _clear(target)
     target.update(merged)
 
 
-def _replace_bytes(target: MutableMapping[str, bytes], update: MapUpdate) -> None:
-    """Change a map of bytes, whose other values need not be text."""
+def _update_bytes_map(target: MutableMapping[str, bytes], update: MapUpdate) -> None:
+    # Existing values may not be text, so `MapUpdate.apply_to` cannot be used.
     kept = {} if update.replace else dict(target)
     _clear(target)
     for key, value in kept.items():

@@ -1,11 +1,11 @@
-"""UpdateMemWalState: notes which parts of the write-ahead log are now in the table.
+"""UpdateMemWalState: records which parts of the write-ahead log are now in the table.
 
 | field of `UpdateMemWalState` | content |
 | --- | --- |
 | compacted_sstables | for each shard of the log, the newest generation that is in the table |
 
-The state is kept in the details of the index `__lance_mem_wal`, which has to be there. A generation
-never goes back. Specification: table/mem_wal.md.
+The state is stored in the details of the index `__lance_mem_wal`, which must exist. A generation
+never decreases. Specification: table/mem_wal.md.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.conflicts import Conflict
 
-KIND = "update_mem_wal_state"
 INDEX = "__lance_mem_wal"
 
 
 @dataclass(frozen=True)
 class UpdateMemWalState(Operation):
-    """Note what came from the log.
+    """Record the generations of the write-ahead log that are in the table.
 
     Attributes
     ----------
     compacted_sstables : tuple of table_pb2.CompactedSsTable
-        Nobody changes the messages any more.
+        The messages must not be modified.
     """
 
-    kind: ClassVar[str] = KIND
+    name: ClassVar[str] = "update_mem_wal_state"
 
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...]
 
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the shards of the write-ahead log whose state it notes."""
+        """Ids of the write-ahead log shards whose state the operation records."""
         return frozenset(
             compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
         )
@@ -53,7 +52,7 @@ class UpdateMemWalState(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateMemWalState, source: str
     ) -> UpdateMemWalState:
-        """Parse the message; `source` is what errors call its file."""
+        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.compacted_sstables))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
@@ -62,14 +61,14 @@ class UpdateMemWalState(Operation):
         transaction.update_mem_wal_state.compacted_sstables.extend(self.compacted_sstables)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what a committed operation means for this one."""
+        """Return the outcome for this operation of one that was committed first."""
         if committed.compacted_shards:
-            apart = self.compacted_shards.isdisjoint(committed.compacted_shards)
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflict_by_kind(committed)
+            disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
+            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        return self.conflict_by_matrix(committed)
 
-    def apply(self, draft: ManifestBuilder) -> None:
-        """Note the generations.
+    def apply(self, builder: ManifestBuilder) -> None:
+        """Set the generations.
 
         Raises
         ------
@@ -77,19 +76,18 @@ class UpdateMemWalState(Operation):
             The table has no write-ahead log.
         CorruptTableError
         """
-        result = [item for item in draft.indices.indices if item.name == INDEX]
-        if not result:
+        index = next((index for index in builder.indices.indices if index.name == INDEX), None)
+        if index is None:
             raise InvalidInputError(f"the table has no index {INDEX}, and so no write-ahead log")
-        index = result[0]
         details = table_pb2.MemWalIndexDetails()
         try:
             details.ParseFromString(index.index_details.value)
         except DecodeError as error:
-            raise CorruptTableError(f"index {INDEX}: no readable details: {error}") from None
-        newest = {item.shard_id.uuid: item.generation for item in details.compacted_sstables}
-        for item in self.compacted_sstables:
-            shard = item.shard_id.uuid
-            newest[shard] = max(newest.get(shard, 0), item.generation)
+            raise CorruptTableError(f"index {INDEX}: its details are not valid: {error}") from None
+        newest = {table.shard_id.uuid: table.generation for table in details.compacted_sstables}
+        for table in self.compacted_sstables:
+            shard = table.shard_id.uuid
+            newest[shard] = max(newest.get(shard, 0), table.generation)
         details.ClearField("compacted_sstables")
         for shard, generation in newest.items():
             details.compacted_sstables.add(
@@ -97,5 +95,5 @@ class UpdateMemWalState(Operation):
             )
         index.index_details.value = details.SerializeToString()
         index.uuid.uuid = uuid.uuid4().bytes
-        index.dataset_version = draft.version
+        index.dataset_version = builder.version
         index.created_at = time.time_ns() // 1_000_000

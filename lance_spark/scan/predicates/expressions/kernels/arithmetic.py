@@ -114,7 +114,7 @@ def _signed(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str) 
     return pc.negate(array) if op == "negative" else pc.abs(array)
 
 
-def _whole(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str) -> pa.Array:
+def _integers(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str) -> pa.Array:
     (values,), valid = _operands(arrays)
     rounded = np.floor(values) if op == "floor" else np.ceil(values)
     if ansi and not (np.abs(np.where(valid, rounded, 0)) < 2.0**63).all():
@@ -131,6 +131,6 @@ KERNELS: dict[str, Kernel] = {
     "abs": _kernel(_signed, "abs"),
     "positive": lambda arrays, detail, dtype: arrays[0],
     "~": lambda arrays, detail, dtype: pa.compute.bit_wise_not(arrays[0]),
-    "floor": _kernel(_whole, "floor"),
-    "ceil": _kernel(_whole, "ceil"),
+    "floor": _kernel(_integers, "floor"),
+    "ceil": _kernel(_integers, "ceil"),
 }

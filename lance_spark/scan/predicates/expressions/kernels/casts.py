@@ -102,13 +102,13 @@ def _of_float(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
         fits = (np.floor(wide) <= float(info.max)) & (np.ceil(wide) >= float(info.min))
     # Java casts to int first if the target is smaller than int.
     first = np.int64 if dtype.bit_width == 64 else np.int32
-    whole = saturated(np.trunc(wide), first).astype(_native(dtype))
+    integers = saturated(np.trunc(wide), first).astype(_native(dtype))
     if mode == "java":
-        return pa.array(whole, dtype, mask=null)
+        return pa.array(integers, dtype, mask=null)
     failed = ~fits & ~null
     if mode == "ansi":
         _check(failed, array, dtype)
-    return pa.array(whole, dtype, mask=null | failed)
+    return pa.array(integers, dtype, mask=null | failed)
 
 
 def _of_decimal(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:

@@ -150,8 +150,10 @@ def _instants_after(before: zones.Ints, local: zones.Ints, zone: str | None) -> 
     Java's ZonedDateTime does.
     """
     offset = zones.to_local(before, zone) - before
-    same = zones.check_micros(local - offset)
-    return np.where(zones.to_local(same, zone) == local, same, zones.to_instants(local, zone))
+    same_offset = zones.check_micros(local - offset)
+    return np.where(
+        zones.to_local(same_offset, zone) == local, same_offset, zones.to_instants(local, zone)
+    )
 
 
 def _date_trunc_of(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
@@ -162,8 +164,8 @@ def _date_trunc_of(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) 
     local = zones.to_local(micros, zone)
     cut = _truncated(local.astype("M8[us]"), unit)
     if unit in ("h", "m"):
-        whole = cut.astype("M8[us]").astype(np.int64)
-        return _array(_instants_after(micros, whole, zone), null, dtype)
+        truncated = cut.astype("M8[us]").astype(np.int64)
+        return _array(_instants_after(micros, truncated, zone), null, dtype)
     days = cut.astype("M8[D]").astype(np.int64)
     return _array(zones.starts_of_days(days, zone), null, dtype)
 

@@ -1,0 +1,313 @@
+"""One field of a schema, with all fields below it.
+
+A field that was parsed is written back from the bytes of its message, so that it keeps what this
+release does not know.
+
+Specification: format/table/schema; `protos/file.proto`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.arrow_fields import field_parts
+from lance_spark.file.schema.logical_types import (
+    ARROW_JSON,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    arrow_type,
+    takes_children,
+)
+from lance_spark.proto import file_pb2 as pb
+
+#: What a blob column of version 2.2 has in its pages; its children in the schema of a data file.
+BLOB_DESCRIPTOR = pa.struct(
+    [
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("position", pa.uint64(), nullable=False),
+        pa.field("size", pa.uint64(), nullable=False),
+        pa.field("blob_id", pa.uint32(), nullable=False),
+        pa.field("blob_uri", pa.string(), nullable=False),
+    ]
+)
+
+#: Extension of blob columns of version 2.2 and later.
+BLOB_V2 = b"lance.blob.v2"
+#: Metadata of blob columns, of those before 2.2 and of those in data files.
+BLOB_KEY = "lance-encoding:blob"
+_EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+_CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
+
+
+class PicklesFields:
+    """Pickles the fields of a dataclass without its cached properties."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: self.__dict__[f.name] for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Field(PicklesFields):
+    """One field of a schema, with all fields below it.
+
+    Attributes
+    ----------
+    name : str
+    id : int
+        Unique within the table; -1 for the parts of a stored blob.
+    logical_type : str
+        See `lance_spark.file.schema.logical_types`.
+    nullable : bool
+    children : tuple of Field
+    metadata : mapping of str to bytes
+        The metadata of the Arrow field, extension names included.
+    parent_id : int
+        -1 for a top-level field.
+    encoding : int
+        A hint that only version 0.1 needs.
+    carried : bytes
+        The message that the field was parsed from; empty for a new field.
+    dictionary_pages : bytes
+        Of a dictionary of a table of version 0.1: what its values lie in; see
+        `legacy_dictionaries`.
+    unread : tuple of Field
+        Children that a selection has left out: they can tell whether a struct is null where a
+        fragment has none of the others.
+    """
+
+    name: str
+    id: int
+    logical_type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    parent_id: int = -1
+    encoding: int = 0
+    carried: bytes = field(default=b"", repr=False, compare=False)
+    unread: tuple[Field, ...] = field(default=(), repr=False, compare=False)
+    dictionary_pages: bytes = field(default=b"", repr=False, compare=False)
+
+    @cached_property
+    def arrow_field(self) -> pa.Field:
+        """The Arrow field, of storage type: extension types are named in its metadata.
+
+        A blob of version 2.2 is the struct that describes where its bytes are: that is what is
+        read. JSON is text.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            The logical type is unknown.
+        """
+        metadata = self.metadata
+        if metadata and metadata.get(EXTENSION_NAME) == BLOB_V2:
+            return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
+        children = [child.arrow_field for child in self.children]
+        dtype = arrow_type(self.logical_type, children, self.name)
+        if self.logical_type == "json":
+            metadata = {**metadata, EXTENSION_NAME: ARROW_JSON.encode()}
+        # Arrow refuses a column of nothing but nulls that may not be null.
+        nullable = self.nullable or self.logical_type == "null"
+        return pa.field(self.name, dtype, nullable, dict(metadata) if metadata else None)
+
+    def to_arrow(self) -> pa.Field:
+        """Return `arrow_field`."""
+        return self.arrow_field
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a struct is stored as one column, row by row."""
+        return bool(self.metadata) and any(
+            self.metadata.get(key, b"").lower() == b"true"
+            for key in ("lance-encoding:packed", "packed")
+        )
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether the values are stored outside of the pages.
+
+        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a
+        blob too.
+        """
+        return bool(self.metadata) and (
+            BLOB_KEY in self.metadata or self.metadata.get(EXTENSION_NAME) == BLOB_V2
+        )
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether the field, or one below it, is a blob."""
+        # Most fields have no children, and a property that is kept costs more than this test.
+        return self.is_blob or (bool(self.children) and self._holds_blobs)
+
+    @cached_property
+    def _holds_blobs(self) -> bool:
+        return any(child.has_blobs for child in self.children)
+
+    @property
+    def has_json(self) -> bool:
+        """Whether the field or one below it is JSON."""
+        return self.logical_type == "json" or (bool(self.children) and self._holds_json)
+
+    @cached_property
+    def _holds_json(self) -> bool:
+        # A damaged schema can list children of a type without children; its arrays do not have
+        # them.
+        return takes_children(self.logical_type) and any(child.has_json for child in self.children)
+
+    @property
+    def num_fields(self) -> int:
+        """The number of fields: this one and all below it."""
+        return 1 + sum(child.num_fields for child in self.children) if self.children else 1
+
+    def _blob_metadata(self) -> dict[str, bytes]:
+        metadata = {k: v for k, v in self.metadata.items() if k not in _EXTENSION_KEYS}
+        return {**metadata, BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
+
+    def walk(self) -> Iterator[Field]:
+        """Yield the field and all fields below it, depth-first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def child(self, name: str) -> Field:
+        """Return the child with a name.
+
+        Raises
+        ------
+        InvalidInputError
+            The child does not exist.
+        """
+        return find_field(name, self.children, f"field {self.name!r}")
+
+    def with_children(self, children: Iterable[Field]) -> Field:
+        """Return the field with other children, their parent ids set."""
+        return replace(
+            self, children=tuple(replace(child, parent_id=self.id) for child in children)
+        )
+
+    def to_proto(self) -> pb.Field:
+        """Return the message of this field alone."""
+        if not self.carried and not self.metadata:
+            return pb.Field(
+                name=self.name,
+                id=self.id,
+                parent_id=self.parent_id,
+                logical_type=self.logical_type,
+                nullable=self.nullable,
+                encoding=self.encoding,  # type: ignore[arg-type]
+            )
+        proto: pb.Field = pb.Field.FromString(self.carried)
+        proto.name = self.name
+        proto.id = self.id
+        proto.parent_id = self.parent_id
+        proto.logical_type = self.logical_type
+        proto.nullable = self.nullable
+        proto.encoding = self.encoding  # type: ignore[assignment]
+        proto.extension_name = self.metadata.get(EXTENSION_NAME, b"").decode(errors="replace")
+        if self.carried:
+            proto.metadata.clear()
+        for key, value in self.metadata.items():
+            proto.metadata[key] = value
+        if not self.carried:
+            set_keys(proto, self.metadata)
+        return proto
+
+    @classmethod
+    def from_arrow(cls, arrow: pa.Field, first_id: int, parent_id: int = -1) -> Field:
+        """Return a new field with ids from `first_id` on, depth-first.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            Lance cannot store the type.
+        InvalidInputError
+            Two children have the same name.
+        """
+        parts, name = field_parts(arrow), arrow.name
+        children: list[Field] = []
+        if parts.children:
+            check_unique([child.name for child in parts.children], f"field {name!r}")
+            next_id = first_id + 1
+            for child in parts.children:
+                children.append(cls.from_arrow(child, next_id, first_id))
+                next_id += children[-1].num_fields
+        return cls(
+            name,
+            first_id,
+            parts.logical_type,
+            arrow.nullable,
+            tuple(children),
+            parts.metadata,
+            parent_id,
+            _encoding_hint(parts.logical_type),
+        )
+
+
+def reduced_to_path(path: Sequence[Field]) -> Field:
+    """Return the first field of a path, reduced to the fields on the path."""
+    node = path[-1]
+    for above in reversed(path[:-1]):
+        node = replace(above, children=(node,))
+    return node
+
+
+def find_field(name: str, nodes: Sequence[Field], where: str) -> Field:
+    """Return the field with a name; the error suggests a similar name in `where`."""
+    for node in nodes:
+        if node.name == name:
+            return node
+    names = [node.name for node in nodes]
+    folded = [other for other in names if other.lower() == name.lower()]
+    similar = folded or difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {similar[0]!r}?" if similar else f"it has {names[:20]}"
+    raise InvalidInputError(f"{where} has no field {name!r}; {hint}")
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Raise InvalidInputError if a name occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(f"{where} has two fields named {name!r}; rename one")
+        seen.add(name)
+
+
+def _encoding_hint(logical: str) -> int:
+    if logical in ("struct", "null"):
+        return int(pb.NONE)
+    if logical in ("string", "binary", "large_string", "large_binary", "json"):
+        return int(pb.VAR_BINARY)
+    return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
+
+
+def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
+    """Set the key fields of a message from the metadata of the field, as pylance does."""
+    if not metadata:
+        return
+    position_key = f"{_PRIMARY_KEY}:position"
+    position = _position(metadata, position_key)
+    if position_key in metadata or metadata.get(_PRIMARY_KEY, b"").lower() in (
+        b"true",
+        b"1",
+        b"yes",
+    ):
+        proto.unenforced_primary_key = True
+        proto.unenforced_primary_key_position = position
+    position_key = f"{_CLUSTERING_KEY}:position"
+    if position_key in metadata:
+        proto.unenforced_clustering_key_position = _position(metadata, position_key)
+
+
+def _position(metadata: Mapping[str, bytes], key: str) -> int:
+    value = metadata.get(key, b"0")
+    if not value.isdigit() or len(value) > 9:
+        raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
+    return int(value)
