@@ -154,10 +154,10 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
     source = source.withColumnRenamed("ID", "id")
     before = files(path)
     for wrong, missing, said in (
-        (source, "error", "no row of the same key"),
+        (source, "error", "is not in the DataFrame"),
         (source.union(source.where("id = 22")), "null", "twice"),
         (source.drop("id"), "null", "the DataFrame has no column 'id'"),
-        (source.withColumnRenamed("ten", "text"), "null", "'text' already"),
+        (source.withColumnRenamed("ten", "text"), "null", "'text' exists already"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             table.addColumnsFrom(wrong, "id", missing=missing)
@@ -233,13 +233,13 @@ def test_failures_leave_the_table_as_it_was(
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     for columns, said in (
-        ({"text": "1"}, "'text' already"),
-        ({"TEXT": "1"}, "'text' already"),
-        ({"a.b": "1"}, "no name of a column"),
+        ({"text": "1"}, "'text' exists already"),
+        ({"TEXT": "1"}, "'text' exists already"),
+        ({"a.b": "1"}, "is not a valid name of a column"),
         ({"_rowid": "1"}, "_rowid"),
         ({"m": "1", "n": "nothing + 1"}, "new column 'n': .*nothing"),
         ({"n": "id +"}, "Syntax error"),
-        ({}, "there are none"),
+        ({}, "nothing to add"),
         ({"n": 7}, "F.lit"),
     ):
         with pytest.raises(InvalidInputError, match=said):
@@ -286,7 +286,7 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
         (lambda: table.dropColumns("nothing"), "nothing"),
         (lambda: table.reorderColumns("id", "id"), "once"),
         (lambda: table.reorderColumns("nothing"), "nothing"),
-        (lambda: table.alterColumn("id", dataType="no type"), "is no type"),
+        (lambda: table.alterColumn("id", dataType="no type"), "is not a type"),
         (lambda: table.alterColumn("word", dataType="int"), "word"),
         (lambda: table.alterColumn("word"), "says nothing"),
     ):

@@ -443,5 +443,5 @@ def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
     column = Change("add_columns", {"column": "n"})
     race = races.run("plain", column, column)
     assert race.second["error"] == "InvalidInputError"
-    assert "there is a column 'n' already" in race.second["text"]
+    assert "column 'n' exists already" in race.second["text"]
     assert race.after.is_like(column(race.before))

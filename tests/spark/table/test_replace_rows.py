@@ -117,7 +117,7 @@ def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
     for condition, said in (
         ("nothing = 1", "nothing"),
         ("day =", "Syntax error"),
-        ("day + 1", "neither true nor false"),
+        ("day + 1", "must be boolean"),
         (None, "NoneType"),
         ("_rowid = 1", "_rowid"),
     ):

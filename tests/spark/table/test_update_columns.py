@@ -220,7 +220,7 @@ def test_what_others_commit_meanwhile(
 ) -> None:
     """Rows of the same fragment that go or change have it planned anew; others, and rows that come, are kept."""
     source = write(tmp_path / "source")
-    commit = rewrite_columns.commit_patched
+    commit = rewrite_columns.commit_rows
     others: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
@@ -230,7 +230,7 @@ def test_what_others_commit_meanwhile(
             others.pop()(lance.dataset(path))
         return commit(table, *given)
 
-    monkeypatch.setattr(rewrite_columns, "commit_patched", slow)
+    monkeypatch.setattr(rewrite_columns, "commit_rows", slow)
     new = rows_of(COUNT + 5).slice(COUNT)
     for name, other, times, wanted in (
         ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),
