@@ -14,7 +14,7 @@ from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader
-from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_in
+from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -153,7 +153,7 @@ class TableBase:
                 return plan(job, Dataset(current, storage))
 
             def check(newer: OpenTable) -> None:
-                guard.check(newer, named_in(Dataset(table, storage), *selectors))
+                guard.check(newer, named_columns(Dataset(table, storage), *selectors))
 
             manifest, result = retry_on_conflict(
                 table,

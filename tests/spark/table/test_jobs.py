@@ -88,7 +88,7 @@ def files(table: OpenTable) -> set[str]:
 def test_results_in_order_and_in_waves(
     spark: Any, table: OpenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_TASKS", 30)
+    monkeypatch.setattr(jobs, "MAX_TASKS", 30)
     context = spark.sparkContext
     context.setJobDescription("mine")
     seen = []
@@ -120,7 +120,7 @@ def test_progress_is_shown_to_who_looks(
     with Job(spark, table, "test") as job:
         job.run_tasks(range(4), str, "number")
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr(progress, "is_wanted", lambda: True)
+        monkeypatch.setattr(progress, "is_visible", lambda: True)
         monkeypatch.setattr(progress, "_INTERVAL", 0.05)
         job.run_tasks([0.5] * 8, time.sleep, "sleep")
     lines = capsys.readouterr().err.split("\r")
