@@ -116,16 +116,17 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         """
         if isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
-        given: dict[str, Any] = {**self.options, **options}
+        read_options: dict[str, Any] = {**self.options, **options}
         if columns is not None:
-            given["columns"] = json.dumps(list(columns))
+            read_options["columns"] = json.dumps(list(columns))
         if with_row_id:
-            given["with_row_id"] = True
+            read_options["with_row_id"] = True
         if with_row_address:
-            given["with_row_address"] = True
+            read_options["with_row_address"] = True
         if filter is not None:
-            given["filter"] = filter
-        frame = self.spark.read.format("lance").options(**option_texts(given)).load(self.path)
+            read_options["filter"] = filter
+        texts = option_texts(read_options)
+        frame = self.spark.read.format("lance").options(**texts).load(self.path)
         return frame if self.alias_name is None else frame.alias(self.alias_name)
 
     def __repr__(self) -> str:

@@ -331,5 +331,5 @@ class ColumnMethods(TableBase):
     ) -> Mapping[str, Mapping[str, str]]:
         from lance_spark.spark.options.options import WriteOptions
 
-        given = {name: str(value) for name, value in (options or {}).items()}
-        return WriteOptions.parse({**given, "path": self.path}).column_metadata
+        texts = {name: str(value) for name, value in (options or {}).items()}
+        return WriteOptions.parse({**texts, "path": self.path}).column_metadata

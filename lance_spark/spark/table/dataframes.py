@@ -1,8 +1,8 @@
 """DataFrames of one version of a table, and expressions of users on them.
 
 A frame has the addresses of the rows and the columns that expressions name, and no others: Spark
-computes values and finds rows, but does not move rows. It reads a fixed version, whatever other
-clients commit meanwhile, and always in tasks.
+computes values and finds rows, but does not move rows. A frame reads a fixed version, and always in
+tasks.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ def analysis_errors(label: str) -> Iterator[None]:
     except AnalysisException as error:
         first = str(error).strip().partition("\n")[0]
         hint = (
-            "; give columns by name, as in F.col('x'): columns of a DataFrame, as in df['x'], "
-            "are not known here"
+            "; name columns as in F.col('x'): columns of a DataFrame, as in df['x'], are not known "
+            "here"
         )
         if isinstance(error, ParseException):
             hint = ""

@@ -249,7 +249,7 @@ def check_new_columns(table: OpenTable, names: Iterable[Any]) -> None:
     """
     names = list(names)
     if not names:
-        raise InvalidInputError("nothing to add: give at least one new column")
+        raise InvalidInputError("nothing to add: name at least one new column")
     existing = {name.lower(): name for name in table.schema.names}
     for name in names:
         if not isinstance(name, str) or not name or "." in name:

@@ -71,11 +71,11 @@ def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] 
     """Return the rows by fragment that zone maps do not rule out; None without indexes."""
     if dataset._table.manifest.index_section is None:
         return None
-    results: dict[int, BitMap] = {}
+    rows: dict[int, BitMap] = {}
     for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
         for piece in task.slices:
-            results.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
-    return results
+            rows.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+    return rows
 
 
 def text_of(condition: str | Column | None) -> str:

@@ -236,8 +236,8 @@ class Join:
 
 def expressions_of(condition: str | Column, clauses: Sequence[Clause]) -> list[str | Column]:
     """Return all conditions and values of a merge."""
-    results: list[str | Column] = [condition]
+    expressions: list[str | Column] = [condition]
     for clause in clauses:
-        results += [clause.condition] if clause.condition is not None else []
-        results += (clause.values or {}).values()
-    return results
+        expressions += [clause.condition] if clause.condition is not None else []
+        expressions += (clause.values or {}).values()
+    return expressions

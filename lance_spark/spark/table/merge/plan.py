@@ -191,15 +191,15 @@ def _source_indexes(
         The source has a column that neither the table has nor an expression names, or two columns
         for one of the table.
     """
-    results: dict[str, int] = {}
+    indexes: dict[str, int] = {}
     text = "\n".join(map(str, expressions)).lower()
     for index, source_name in enumerate(source.columns):
         position = find(schema.names, source_name)
         if position >= 0:
             name = schema.names[position]
-            if name in results:
+            if name in indexes:
                 raise SchemaMismatchError(f"the source has two columns for {name!r}: select one")
-            results[name] = index
+            indexes[name] = index
             continue
         lower = source_name.lower()
         if lower in META_FIELDS or lower in _FEED_COLUMNS:
@@ -210,11 +210,11 @@ def _source_indexes(
                 f"condition names; the table has {', '.join(schema.names)}; drop the column, add "
                 "it to the table by addColumns, or set values column by column"
             )
-    if not results:
+    if not indexes:
         raise SchemaMismatchError(
             f"the source has no column of the table; the table has {', '.join(schema.names)}"
         )
-    return results
+    return indexes
 
 
 def _clause_values(
@@ -237,10 +237,10 @@ def _clause_values(
     if clause.action is Action.DELETE:
         return {}
     label = f"{clause.rows.value}, {clause.action.value}"
-    results: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     if clause.values is None:
         omitted = unchanged if clause.action is Action.UPDATE else ()
-        results = {
+        columns = {
             name: _col(SOURCE_COLUMN.format(index))
             for name, index in source_indexes.items()
             if name not in omitted
@@ -255,20 +255,20 @@ def _clause_values(
             find = find_exactly
         for name, value in values.items():
             column = column_of(schema, name, label, find, alias)
-            if column in results:
+            if column in columns:
                 raise InvalidInputError(f"{label}: column {column!r} gets two values")
-            results[column] = to_column(value, f"{label}: {name}")
+            columns[column] = to_column(value, f"{label}: {name}")
     if clause.action is Action.INSERT:
         missing = [
             field.name
             for field in schema.fields
-            if not field.nullable and field.name not in results
+            if not field.nullable and field.name not in columns
         ]
         if missing:
             raise SchemaMismatchError(
                 f"{label}: column {missing[0]!r} must not be null, but gets no value"
             )
-    return {name: results[name] for name in schema.names if name in results}
+    return {name: columns[name] for name in schema.names if name in columns}
 
 
 def _distributed(
