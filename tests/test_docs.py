@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[!.]*/README.md")])
 #: Code spans that are paths of this repository.
 _PATHS = re.compile(r"`((?:lance_spark|tests|benchmarks|examples|protos|docs)/[\w./-]*)`")
 _LINKS = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -100,7 +100,7 @@ class ColumnMethods(HistoryMethods):
         from lance_spark.mutations.columns.add import add_columns
 
         options = CommitOptions.of(
-            commit_message, transaction_properties, max_retries, conflict_retries
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
         )
         table = add_columns(
             self._table,
@@ -150,7 +150,7 @@ class ColumnMethods(HistoryMethods):
         from lance_spark.mutations.columns.alter import drop_columns
 
         options = CommitOptions.of(
-            commit_message, transaction_properties, max_retries, conflict_retries
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
         )
         return self._committed(drop_columns(self._table, columns, options))
 
@@ -195,7 +195,7 @@ class ColumnMethods(HistoryMethods):
         from lance_spark.mutations.columns.alter import alter_columns
 
         options = CommitOptions.of(
-            commit_message, transaction_properties, max_retries, conflict_retries
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
         )
         return self._committed(alter_columns(self._table, alterations, options))
 

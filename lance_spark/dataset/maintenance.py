@@ -102,7 +102,9 @@ class MaintenanceMethods(HistoryMethods):
         table, metrics = compact(
             self._table,
             options,
-            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
+            CommitOptions.of(
+                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+            ),
         )
         return self._committed(table), metrics
 
@@ -159,7 +161,9 @@ class MaintenanceMethods(HistoryMethods):
             base,
             fragment_ids,
             num_threads,
-            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
+            CommitOptions.of(
+                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+            ),
         )
         return self._committed(table), metrics
 

@@ -68,7 +68,9 @@ class RowMethods(HistoryMethods):
             self._table,
             filters,
             rows,
-            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
+            CommitOptions.of(
+                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+            ),
         )
         return self._committed(table)
 
@@ -127,6 +129,8 @@ class RowMethods(HistoryMethods):
             updates,
             filters,
             mode,
-            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
+            CommitOptions.of(
+                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+            ),
         )
         return self._committed(table)

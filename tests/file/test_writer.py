@@ -191,7 +191,7 @@ def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) 
     assert pylance_reads(raw, tmp_path / "f.lance")["d"].to_pylist() == same["d"].to_pylist()
 
     other = pa.table({"d": pa.chunked_array(pieces)})
-    with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 different values"):
+    with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 distinct values"):
         written(other)
     # Other writers give each its own page.
     monkeypatch.setattr(IndexRoom, "add", lambda *_: None)

@@ -130,7 +130,7 @@ def far(root: str) -> None:
     try:
         # Threads have stacks, which count as memory.
         options = {"io_threads": "2"}
-        with mock.patch.object(window_prefetch, "_MOST_DELETED", 1):
+        with mock.patch.object(window_prefetch, "_MAX_DELETED", 1):
             dataset = lance_spark.open_dataset("memory://hostile", storage_options=options)
             check_first(dataset.to_batches())
     finally:

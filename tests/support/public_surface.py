@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, is_typeddict
 
 from lance_spark.__main__ import make_parser
-from lance_spark.spark.options import options
+from lance_spark.spark.options import names
 from lance_spark.storage.options.fsspec_options import KNOWN
 
 ROOT = Path(__file__).parents[2]
@@ -140,17 +140,17 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _options() -> Iterator[str]:
-    for title, names in (
-        ("options of a read", ("path", *options.READ_NAMES)),
-        ("further options of a write", options._WRITE),
-        ("other spellings of options", (f"{a} = {b}" for a, b in options._SAME.items())),
-        ("options of a column: <column>.<name>", options.COLUMN_KEYS),
+    for title, listed in (
+        ("options of a read", ("path", *names.READ_NAMES)),
+        ("further options of a write", names.WRITE_NAMES),
+        ("other spellings of options", (f"{a} = {b}" for a, b in names.SYNONYMS.items())),
+        ("options of a column: <column>.<name>", names.COLUMN_KEYS),
         (f"storage options, also with the prefixes {', '.join(_PREFIXES)}", _storage_options()),
         ("settings of the Spark session", _settings()),
     ):
         yield f"# {title}"
         yield ""
-        yield from sorted(names)
+        yield from sorted(listed)
         yield ""
     yield "# commands of python -m lance_spark"
     yield ""

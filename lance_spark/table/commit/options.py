@@ -42,6 +42,7 @@ class CommitOptions:
         message: str | None,
         properties: Mapping[str, str] | None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        *,
         max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Self:
         """Return the options that a public method was called with.

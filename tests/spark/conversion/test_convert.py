@@ -134,7 +134,7 @@ def test_vectors_keep_their_buffer() -> None:
     [
         (pa.uint64(), 2**63, "2^63 - 1"),
         (pa.timestamp("ns"), 1, "finer than microseconds"),
-        (pa.timestamp("s"), 2**60, "microseconds reach"),
+        (pa.timestamp("s"), 2**60, "outside the range of microseconds"),
         (pa.duration("ns"), 1, "finer than microseconds"),
         pytest.param(
             pa.time64("ns"),

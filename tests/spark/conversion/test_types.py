@@ -248,5 +248,5 @@ def test_strings_marked_as_json(metadata: dict[str, Any]) -> None:
     assert made.field("i").type == pa.int32()
     again = types.to_arrow_schema(types.to_spark_schema(made))
     assert again.equals(made, check_metadata=True)
-    with pytest.raises(InvalidOptionError, match=r"i\.arrow\.json does not fit"):
+    with pytest.raises(InvalidOptionError, match=r"i\.arrow\.json does not apply"):
         types.to_arrow_schema(schema, {"i": {types.JSON: "true"}})

@@ -371,7 +371,7 @@ class _Binder:
         raise self._error(
             node,
             f"the function {node.detail} is not supported; leave it to DataFrame.where "
-            "(docs/reference/options.md lists the supported functions)",
+            "(docs/reference/predicates.md lists the supported functions)",
         )
 
     def _if(self, node: Apply) -> Operand:
