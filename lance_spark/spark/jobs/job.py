@@ -226,9 +226,9 @@ class Job(AbstractContextManager["Job"]):
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            kept = self._newer_versions()
-            if kept is not None:
-                sweep(self._table, self.tag, kept, targets=self._targets())
+            versions = self._newer_versions()
+            if versions is not None:
+                sweep(self._table, self.tag, versions, targets=self._targets())
 
     def _targets(self) -> tuple[int | None, ...]:
         """Return the base paths to which tasks may have written, and None for the table's root."""

@@ -199,7 +199,7 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
     assert files(path) == now
 
 
-def test_what_others_commit_meanwhile(
+def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that was updated is computed anew, one that was appended gets its value; other files are used again."""
@@ -227,7 +227,7 @@ def test_what_others_commit_meanwhile(
     assert written[1] == 10 + 2 + 2 - 1
 
 
-def test_failures_leave_the_table_as_it_was(
+def test_failures_leave_the_table_unchanged(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(path)
@@ -262,7 +262,7 @@ def test_failures_leave_the_table_as_it_was(
         pinned.addColumns({"n": "id"})
 
 
-def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
+def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = rows(path, "g", "text")
     table.renameColumn("text", "word")
@@ -294,7 +294,7 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
             change()
 
 
-def test_changes_that_would_not_reach_the_rows_of_a_mem_wal(spark: Any, path: Path) -> None:
+def test_tables_with_a_mem_wal_are_refused(spark: Any, path: Path) -> None:
     lance.dataset(str(path)).initialize_mem_wal(identity_column="id")
     before = files(path)
     table = LanceTable.forPath(spark, str(path))

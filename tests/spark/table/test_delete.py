@@ -80,7 +80,7 @@ def test_conditions_of_all_kinds(spark: Any, path: Path) -> None:
     assert lance.dataset(path).get_fragments() == []
 
 
-def test_what_makes_no_sense_changes_nothing(spark: Any, path: Path) -> None:
+def test_wrong_conditions_change_nothing(spark: Any, path: Path) -> None:
     from pyspark.sql import functions as F
 
     table = LanceTable.forPath(spark, str(path))
@@ -127,7 +127,7 @@ def test_both_ways_on_a_large_table(
     )
 
 
-def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
     run = delete_rows.run_delete
@@ -149,7 +149,7 @@ def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatc
     assert left_over(path) == set()
 
 
-def test_tables_that_are_there(spark: Any, path: Path) -> None:
+def test_existing_tables(spark: Any, path: Path) -> None:
     assert lance_spark.LanceTable is LanceTable
     assert LanceTable.isLanceTable(spark, str(path))
     assert not LanceTable.isLanceTable(spark, str(path / "data"))

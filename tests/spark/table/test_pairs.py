@@ -409,7 +409,7 @@ def test_both_insert_one_key(races: Races) -> None:
     assert race.after.is_like(second(first(race.before)))
 
 
-def test_a_compaction_that_has_reserved_its_fragments(races: Races) -> None:
+def test_a_compaction_with_reserved_fragments(races: Races) -> None:
     """What is committed between its two commits neither gets lost nor comes back."""
     rewrite = Change("optimize", {"where": None}, before="rewrite")
     for first in (
@@ -421,7 +421,7 @@ def test_a_compaction_that_has_reserved_its_fragments(races: Races) -> None:
         assert bool(race.conflicts) == (first.job == "delete")
 
 
-def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
+def test_conflicts_without_retries_are_errors(races: Races) -> None:
     """The error says what happened and what helps; nothing of the change is there, in the table or beside it."""
     first = Change("update", {"ids": [2, 3], "mode": "rows"})
     second = Change("delete", {"ids": [3, 4]}, more={"conflict_retries": 0})

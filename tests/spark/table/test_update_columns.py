@@ -79,7 +79,7 @@ CONDITIONS = [
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
-def test_both_modes_give_what_pylance_gives(
+def test_both_modes_agree_with_pylance(
     spark: Any, tmp_path: Path, version: str, stable: bool
 ) -> None:
     source = write(tmp_path / "t", stable=stable, version=version)
@@ -112,7 +112,7 @@ def test_both_modes_give_what_pylance_gives(
     assert mode_of(tmp_path / "columns") == "rewrite_columns"
 
 
-def test_what_changes_little_moves_and_what_changes_much_stays(spark: Any, tmp_path: Path) -> None:
+def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
     def updated(name: str, condition: str | None, values: dict[str, Any]) -> tuple[str, int]:
         path = copied(source, tmp_path / name)
         result = LanceTable.forPath(spark, str(path)).update(condition, values)
@@ -148,7 +148,7 @@ def test_what_changes_little_moves_and_what_changes_much_stays(spark: Any, tmp_p
     assert checked(path).version == 1
 
 
-def test_whole_columns(spark: Any, tmp_path: Path) -> None:
+def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     """Expressions on values of before, of other rows too; files that there are stay as they are."""
     path = write(tmp_path / "t")
     before = content(path)
@@ -196,7 +196,7 @@ def test_whole_columns(spark: Any, tmp_path: Path) -> None:
     assert sum(row["g"] == 1000 for row in content(path)) == result.num_updated_rows > 0
 
 
-def test_failures_leave_the_table_as_it_was(spark: Any, tmp_path: Path) -> None:
+def test_failures_leave_the_table_unchanged(spark: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t")
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
@@ -215,9 +215,7 @@ def test_failures_leave_the_table_as_it_was(spark: Any, tmp_path: Path) -> None:
     assert checked(path).version == version
 
 
-def test_what_others_commit_meanwhile(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the same fragment that go or change have it planned anew; others, and rows that come, are kept."""
     source = write(tmp_path / "source")
     commit = rewrite_columns.commit_rows
