@@ -1,4 +1,4 @@
-"""Base paths from Spark: where batches, streams and changes write their files; pylance reads what comes of it."""
+"""Base paths through Spark: targets of writes, streams and changes; pylance reads the tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bases_of(tmp_path: Path) -> str:
 
 
 def new_table(tmp_path: Path, **options: Any) -> Path:
-    """Let pylance write fragments of three rows: 0 and 1 in the table, 2 and 3 in "hot", 4 and 5 in "cold"."""
+    """Write fragments by pylance: 0 and 1 in the root, 2 and 3 in "hot", 4 and 5 in "cold"."""
     path = tmp_path / "t"
     given = [
         DatasetBasePath(str(tmp_path / "hot"), "hot"),

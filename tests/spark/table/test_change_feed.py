@@ -1,4 +1,4 @@
-"""The change feed as a DataFrame, against what was done to the table; with and without the push-down rule."""
+"""The change feed as a DataFrame, with and without the push-down rule."""
 
 from __future__ import annotations
 

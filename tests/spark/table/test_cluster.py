@@ -1,4 +1,4 @@
-"""Each method of `LanceTable` on executors that are processes of their own, and while these are slow, or fail.
+"""All methods of `LanceTable` on a local cluster, also with slow and failing tasks.
 
 Two million rows with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
 """
@@ -97,7 +97,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 def nanoseconds(ids: np.ndarray) -> np.ndarray:
-    """Times of rows by their ids: those that were there first, and those that Spark has made since."""
+    """Return the times of rows by id, of the first rows and of rows that Spark wrote."""
     return np.where(ids < ROWS, ids * 1_000_000_007 + 1, ids * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Columns that Spark computes for the rows of a table: values, what is read and written for them, and races."""
+"""New columns computed by Spark: values, files that are read and written, conflicts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(path: Path) -> dict[str, int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Five fragments of 200 rows with stable row ids; some rows are deleted, of one fragment all but two."""
+    """Write five fragments with stable row ids; one has only two rows that are not deleted."""
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -173,7 +173,7 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
 
 
 def test_values_of_a_frame(spark: Any, path: Path) -> None:
-    """Rows with the same key get them, in new files of their columns; all others keep what they have."""
+    """Rows with the same key get new values, in new files; all others keep their values."""
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 390, 3).select(
@@ -202,7 +202,7 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
 def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that was updated is computed anew, one that was appended gets its value; other files are used again."""
+    """Updated and appended rows are computed; files of other fragments are used again."""
     written: list[int] = []
     original = columns_module.Computation.finish
 

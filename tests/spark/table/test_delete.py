@@ -139,7 +139,7 @@ def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
         return done
 
     monkeypatch.setattr(delete_rows, "run_delete", slow)
-    # Another row of the same fragment is no obstacle; the same row is: found gone at the second try.
+    # Another deleted row of the fragment is no conflict. The same row is; the replan skips it.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3
     assert ids(path) == [n for n in range(100) if n not in (0, 1, 2, 3, 4, 7)]

@@ -1,4 +1,4 @@
-"""Optimizing through Spark: what it rewrites, beside others that change the table; vacuum and cleanup."""
+"""`optimize` through Spark, also beside concurrent changes; `vacuum` and `cleanup`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+"""Changes by row address beside changes that move rows: no change is lost silently."""
 
 from __future__ import annotations
 

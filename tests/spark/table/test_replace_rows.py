@@ -1,4 +1,4 @@
-"""`LanceTable.replaceWhere`: rows that meet a condition go, those of a DataFrame come, in one version."""
+"""`LanceTable.replaceWhere`: rows of a DataFrame replace rows that meet a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that read a table: where batches end, what they read, what happens to history meanwhile."""
+"""Streams that read a table: ends of batches, their rows, and removed versions."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_a_random_condition_loses_no_row(spark: Any, path: Path) -> None:
 
 
 def test_a_recreated_table_is_not_taken_from_the_cache(tmp_path: Path) -> None:
-    """Workers keep tables open; one at the same path can have the same version number and other columns."""
+    """Workers cache open tables, but not across a table that was created again."""
     path = str(tmp_path / "t")
     write_dataset(pa.table({"a": [1]}), path)
     first = snapshot_of(open_table(path))

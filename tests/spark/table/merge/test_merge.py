@@ -1,4 +1,4 @@
-"""`LanceTable.merge`: clauses against a model in Python, rows of all types, errors that leave nothing."""
+"""`LanceTable.merge`: clauses against a model in Python, rows of all types, errors."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_concurrent_changes(
     source = spark.createDataFrame([(2, -1), (4, -2), (999, -3)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k", commit_message="merged")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
-    # A row of the same fragment goes, and then one that was to be updated: that is new the second time.
+    # pylance deletes a row of the same fragment, then a row to update, which is inserted instead.
     first = merge.execute()
     assert (first.num_updated_rows, first.num_inserted_rows) == (2, 1)
     second = merge.execute()

@@ -1,4 +1,4 @@
-"""`LanceTable.upsert`: by the primary key, and never two rows of one new key, whoever inserts it at the same time."""
+"""`LanceTable.upsert` by the primary key, also beside clients that insert the same key."""
 
 from __future__ import annotations
 
