@@ -1,4 +1,4 @@
-"""Clauses of a merge, and the steps that tasks receive for them."""
+"""Clauses of a merge, as users add them and as tasks receive them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskClause:
     """A clause as tasks need it.
 
     Attributes

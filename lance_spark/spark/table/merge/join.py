@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
 
-ADDRESS, ACTION, VALUE = "__merge_address", "__merge_action", "__merge_value_{}"
+ADDRESS, CLAUSE, VALUE = "__merge_address", "__merge_action", "__merge_value_{}"
 #: A copy of a column of the source, by its index, for a clause that writes all columns.
 SOURCE_COLUMN = "__merge_given_{}"
 _IN_SOURCE, _HIDDEN = "__merge_in_source", "__merge_own_{}"
-_KIND_ACTION, _CLAUSE_VALUE = "__merge_action_{}", "__merge_value_{}_{}"
+_KIND_CLAUSE, _CLAUSE_VALUE = "__merge_action_{}", "__merge_value_{}_{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Join:
     source_columns: Sequence[int]
 
     def rows(self, names: Sequence[str]) -> DataFrame:
-        """Return the rows to which a clause applies: address, action, and values of columns.
+        """Return the rows to which a clause applies: address, clause, and values of columns.
 
         It reads the columns of the table that expressions name, or all columns if Spark needs
         more. The source has the alias of the user, or else the alias ``source``.
@@ -152,7 +152,7 @@ class Join:
                 shown = [column.alias(name) for column, name in zip(target, columns, strict=True)]
                 rows = rows.select(*added, *shown).alias(self._alias)
             rows = self._apply_kind(rows, Rows.NOT_MATCHED_BY_SOURCE, names, added)
-        actions = [_KIND_ACTION.format(kind.name) for kind in Rows if kind in kinds]
+        numbers = [_KIND_CLAUSE.format(kind.name) for kind in Rows if kind in kinds]
         # Only one clause has values for a row.
         values = [
             F.coalesce(
@@ -164,8 +164,8 @@ class Join:
             ).alias(VALUE.format(index))
             for index, name in enumerate(names)
         ]
-        rows = rows.select(ADDRESS, F.coalesce(*map(F.col, actions)).alias(ACTION), *values)
-        return rows.where(F.col(ACTION).isNotNull())
+        rows = rows.select(ADDRESS, F.coalesce(*map(F.col, numbers)).alias(CLAUSE), *values)
+        return rows.where(F.col(CLAUSE).isNotNull())
 
     def _joined(self, columns: Sequence[str], source: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -192,7 +192,7 @@ class Join:
     def _apply_kind(
         self, rows: DataFrame, kind: Rows, names: Sequence[str], added: list[str]
     ) -> DataFrame:
-        """Add the action and the values of the clauses for rows of a kind.
+        """Add the number of the clause and its values, for rows of a kind.
 
         The names of the new columns are appended to `added`.
         """
@@ -212,8 +212,8 @@ class Join:
             )
             cases = (F if cases is None else cases).when(condition, F.lit(number))
         assert cases is not None
-        action = _KIND_ACTION.format(kind.name)
-        rows = rows.select("*", F.when(applies, cases).alias(action))
+        applied = _KIND_CLAUSE.format(kind.name)
+        rows = rows.select("*", F.when(applies, cases).alias(applied))
         fields: dict[str, Field] = {
             field.name: field for field in self.dataset._table.schema.fields
         }
@@ -222,15 +222,15 @@ class Join:
             for number in clauses
             for name, value in self.clause_values[number].items()
         ]
-        # The action is selected too, because deletes have no values.
-        types = rows.select(action, *(value for _, _, value in values)).schema.fields[1:]
+        # The number is selected too, because deletes have no values.
+        types = rows.select(applied, *(value for _, _, value in values)).schema.fields[1:]
         columns = []
         for (number, name, value), source in zip(values, types, strict=True):
             by_name = clauses[number].takes_all
             cast = cast_to_field(value, source.dataType, fields[name], by_name)
             added.append(_CLAUSE_VALUE.format(number, names.index(name)))
-            columns.append(F.when(F.col(action) == number, cast).alias(added[-1]))
-        added.append(action)
+            columns.append(F.when(F.col(applied) == number, cast).alias(added[-1]))
+        added.append(applied)
         return rows.select("*", *columns)
 
 

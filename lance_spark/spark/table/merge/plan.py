@@ -3,7 +3,7 @@
 | column | meaning |
 | --- | --- |
 | address | address of the row of the table; null for a row that is only in the source |
-| action | number of the first clause whose condition is true |
+| clause | number of the first clause whose condition is true |
 | values | by column of the table, the new value; null where the clause does not write the column |
 
 Columns of this package mark the side of a row, since columns of users can be null on either side.
@@ -26,7 +26,7 @@ from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import is_named, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, Step
+from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, TaskClause
 from lance_spark.spark.table.merge.join import (
     ADDRESS,
     SOURCE_COLUMN,
@@ -64,16 +64,16 @@ class MergeFrame:
     Attributes
     ----------
     rows : DataFrame
-        Address, action, and the values of `names`.
+        Address, number of the clause, and the values of `names`.
     names : tuple of str
         Columns of the table.
-    steps : tuple of Step
-        Indexed by the action.
+    clauses : tuple of TaskClause
+        Indexed by their numbers.
     """
 
     rows: DataFrame
     names: tuple[str, ...]
-    steps: tuple[Step, ...]
+    clauses: tuple[TaskClause, ...]
 
 
 def merge_frame(
@@ -125,11 +125,11 @@ def merge_frame(
     indexes = sorted(source_indexes.values())
     join = Join(handle, dataset, source, condition, clauses, values, indexes)
     rows = _distributed(handle.spark, join.rows(names), clauses, names, key)
-    steps = tuple(
-        Step(clause.action, tuple(columns), clause.condition is not None)
+    task_clauses = tuple(
+        TaskClause(clause.action, tuple(columns), clause.condition is not None)
         for clause, columns in zip(clauses, values, strict=True)
     )
-    return MergeFrame(rows, names, steps)
+    return MergeFrame(rows, names, task_clauses)
 
 
 def column_of(
@@ -251,7 +251,7 @@ def _clause_values(
             values = assigned_columns(
                 schema, values, label, find=find, alias=alias, qualifier=(alias,)
             )
-            # These names are spelled as in the table.
+            # Their names are spelled as in the table.
             find = find_exactly
         for name, value in values.items():
             column = column_of(schema, name, label, find, alias)

@@ -33,7 +33,7 @@ from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_columns
 from lance_spark.spark.table.jobs.delete import STEP
-from lance_spark.spark.table.merge.clauses import Action, Step
+from lance_spark.spark.table.merge.clauses import Action, TaskClause
 from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.commit.options import CommitOptions
@@ -74,7 +74,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class MergeRows:
-    """Work that merges the rows of a partition: address, action and values.
+    """Work that merges the rows of a partition: address, number of the clause, values.
 
     It yields one `MergeResult` if the partition has rows.
 
@@ -83,8 +83,8 @@ class MergeRows:
     table : TableSnapshot
     names : tuple of str
         Columns of the values.
-    steps : tuple of Step
-        Indexed by the action.
+    clauses : tuple of TaskClause
+        Indexed by their numbers.
     tag : bytes
         Suffix of the names of the files.
     shown : tuple of str
@@ -93,7 +93,7 @@ class MergeRows:
 
     table: TableSnapshot
     names: tuple[str, ...]
-    steps: tuple[Step, ...]
+    clauses: tuple[TaskClause, ...]
     tag: bytes
     shown: tuple[str, ...] = ()
 
@@ -119,12 +119,12 @@ class _RowMerger:
             table, table.schema, work.names, tag=work.tag, first=task_number()
         )
         self._arrow = input_schema(table.schema)
-        self._converters = [InputConverter(self._arrow, step.names) for step in work.steps]
+        self._converters = [InputConverter(self._arrow, clause.names) for clause in work.clauses]
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
         self._filter = _key_filter(table.schema)
-        self._inserts = np.array([step.action is Action.INSERT for step in work.steps])
+        self._inserts = np.array([clause.action is Action.INSERT for clause in work.clauses])
         self._deletes = np.array(
-            [step.action is Action.DELETE and not step.conditional for step in work.steps]
+            [clause.action is Action.DELETE and not clause.conditional for clause in work.clauses]
         )
         self._last: tuple[int, int] | None = None
         self._last_key: list[pa.Array] | None = None
@@ -132,19 +132,19 @@ class _RowMerger:
 
     def merge(self, batch: pa.RecordBatch) -> None:
         """Write updated and new rows, and record deleted rows."""
-        actions = batch.column(1).to_numpy()
+        numbers = batch.column(1).to_numpy()
         addresses = batch.column(0).fill_null(0).to_numpy().view(np.uint64)
-        new = np.flatnonzero(self._inserts[actions])
-        old = np.flatnonzero(~self._inserts[actions])
+        new = np.flatnonzero(self._inserts[numbers])
+        old = np.flatnonzero(~self._inserts[numbers])
         values = pa.RecordBatch.from_arrays(
             [with_offsets(column) for column in batch.columns[2:]], names=list(self._work.names)
         )
         if self._key and len(new):
             self._check_keys(_rows_of(values, new))
-        old = old[self._first_of_each(addresses[old], actions[old])]
-        for number in np.unique(actions):
+        old = old[self._first_of_each(addresses[old], numbers[old])]
+        for number in np.unique(numbers):
             rows = new if self._inserts[number] else old
-            self._apply(int(number), rows[actions[rows] == number], addresses, values)
+            self._apply(int(number), rows[numbers[rows] == number], addresses, values)
 
     def finish(self) -> MergeResult:
         """Close the files."""
@@ -162,18 +162,18 @@ class _RowMerger:
     ) -> None:
         if not len(rows):
             return
-        step = self._work.steps[number]
-        if step.action is Action.DELETE:
+        clause = self._work.clauses[number]
+        if clause.action is Action.DELETE:
             self._rewriter.mark(addresses[rows])
             self._deleted += len(rows)
             return
         position = 0
-        for piece in self._converters[number](_rows_of(values.select(step.names), rows)):
-            if step.action is Action.INSERT:
+        for piece in self._converters[number](_rows_of(values.select(clause.names), rows)):
+            if clause.action is Action.INSERT:
                 self._insert(piece)
             else:
                 self._rewriter.move(
-                    addresses[rows[position : position + piece.num_rows]], piece, step.names
+                    addresses[rows[position : position + piece.num_rows]], piece, clause.names
                 )
             position += piece.num_rows
 
@@ -190,7 +190,7 @@ class _RowMerger:
         self._rewriter.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
 
     def _first_of_each(
-        self, addresses: UInt64Array, actions: npt.NDArray[np.int32]
+        self, addresses: UInt64Array, numbers: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows that are the first with their address.
 
@@ -201,14 +201,14 @@ class _RowMerger:
         """
         if not len(addresses):
             return np.ones(0, np.bool_)
-        last, action = self._last or (int(addresses[0]) ^ 1, int(actions[0]))
+        last, last_number = self._last or (int(addresses[0]) ^ 1, int(numbers[0]))
         before = np.concatenate([np.array([last], np.uint64), addresses[:-1]])
-        earlier = np.concatenate([[action], actions[:-1]])
+        earlier = np.concatenate([[last_number], numbers[:-1]])
         repeated = addresses == before
-        ambiguous = np.flatnonzero(repeated & ~(self._deletes[actions] & self._deletes[earlier]))
+        ambiguous = np.flatnonzero(repeated & ~(self._deletes[numbers] & self._deletes[earlier]))
         if len(ambiguous):
             raise AmbiguousMergeError(self._ambiguity(int(addresses[ambiguous[0]])))
-        self._last = int(addresses[-1]), int(actions[-1])
+        self._last = int(addresses[-1]), int(numbers[-1])
         first: npt.NDArray[np.bool_] = ~repeated
         return first
 
@@ -286,7 +286,7 @@ def merge(
     key = primary_key(table.schema)
     frame = merge_frame(handle, dataset, source, condition, clauses, key, unchanged)
     shown = _shown_columns(dataset, condition, key)
-    work = MergeRows(snapshot_of(table), frame.names, frame.steps, job.tag, shown)
+    work = MergeRows(snapshot_of(table), frame.names, frame.clauses, job.tag, shown)
     results: list[MergeResult] = job.run_frame(frame.rows, work, "merge rows")
     if not results:
         return table.manifest, ChangeResult(table.version)
@@ -297,7 +297,7 @@ def merge(
     for result in results:
         if keys is not None and result.keys is not None:
             keys.merge(result.keys)
-    updates = (step.names for step in frame.steps if step.action is Action.UPDATE)
+    updates = (clause.names for clause in frame.clauses if clause.action is Action.UPDATE)
     manifest = commit_moved(
         table,
         job.runner(STEP),
