@@ -161,7 +161,7 @@ class Checker:
         self._newest[root] = version
         if self.cleans_up and not root:
             self._removable[root] = max(self._removable.get(root, 0), version - 1)
-        kind = transaction.operation.kind
+        kind = transaction.operation.name
         if kind == "clone":
             source = self.states.get(("", version))
             if source is not None and state != source:

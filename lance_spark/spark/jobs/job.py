@@ -1,17 +1,17 @@
-"""Spark jobs that run tasks of ours, or work over the rows of a frame.
+"""Spark jobs that run tasks of this package, or work over the rows of a frame.
 
-| job | a partition | what comes back |
+| job | a partition | results |
 | --- | --- | --- |
-| `Job.run_tasks` | some tasks, one after the other | the result of each |
-| `Job.run_frame` | the batches of a partition of a frame | what the work yields |
+| `Job.run_tasks` | several tasks, one after the other | the result of each task |
+| `Job.run_frame` | the batches of a partition of a frame | the values that the work yields |
 
-Executors send rows ``place, attempt, stage, value``, each value a pickle. An error of ours that a
-second attempt would meet again travels as a value too, so that it is raised on the driver as what
-it is, and at once. All others Spark gets: it tries again, and if no attempt succeeds, an error of
-ours is told from what Spark says of the last one.
+Executors send rows of the columns ``place, number, attempt, stage, value``; each value is a pickle.
+A `LanceError` that another attempt would raise again is sent as a value too: so the job fails at
+once, and the driver raises the original error. Spark handles all other errors and tries the task
+again. If all attempts fail, the driver restores a `LanceError` from the text of Spark's error.
 
-All files that the tasks of one job write carry its tag. Those of attempts that came to nothing are
-found by it at the end.
+The names of all files that the tasks of a job write end with its tag. By the tag the driver finds
+and deletes the files of failed attempts.
 """
 
 from __future__ import annotations
@@ -28,15 +28,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lance_spark.errors import (
-    LanceError,
-    StorageError,
-    UncertainCommitError,
-)
+from lance_spark.errors import LanceError, StorageError, UncertainCommitError
 from lance_spark.mutations.job_files import new_tag, sweep
 from lance_spark.mutations.runner import Runner
-from lance_spark.spark.jobs.progress import shown
+from lance_spark.spark.jobs.progress import progress_line
 from lance_spark.spark.jobs.task_attempts import raised_by_task, wait_for_attempts
+from lance_spark.spark.pushdown.java_classes import is_connect
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table, read_latest
 from lance_spark.table.placement import placement_of
@@ -47,12 +44,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: Tasks, and bytes of their pickles, that one Spark job gets at most.
-MOST_TASKS = 2_000
-_MOST_BYTES = 32 * 1024 * 1024
-#: Partitions for each task that can run at the same time: those that are done early help out.
+#: Maximum number of tasks of one Spark job, and of bytes of their pickles.
+MAX_TASKS = 2_000
+_MAX_BYTES = 32 * 1024 * 1024
+#: Partitions per concurrent task, so that idle cores can take over partitions of slow ones.
 _WAVES = 4
-#: What Spark Connect does not tell.
+#: Assumed parallelism with Spark Connect, which does not report it.
 _UNKNOWN_PARALLELISM = 32
 _SCHEMA = "place long, number long, attempt int, stage int, value binary"
 _ARROW = pa.schema(
@@ -65,50 +62,49 @@ _ARROW = pa.schema(
     ]
 )
 _PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-#: Seconds after which Spark has killed the Python workers of a job that failed, if nobody tells.
-_ENDING = 4.5
-#: Versions that are looked at for files of a job that failed.
-_LOOKED_AT = 100
+#: Seconds until Spark has killed the Python workers of a failed job, where it does not report this.
+_KILL_SECONDS = 4.5
+#: Maximum number of versions that are searched for files of a failed job.
+_MAX_VERSIONS = 100
 
 
 class Work(Protocol):
-    """Work over the batches of a partition. Of a class of a module, and can be pickled."""
+    """Work over the batches of a partition: an object of a module's class that can be pickled."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
-        """Yield results, few and small."""
+        """Yield a few small results."""
         ...
 
 
 class Job(AbstractContextManager["Job"]):
-    """One change of a table: names its Spark jobs, shows how far they are, and removes what they
-    left.
+    """The Spark jobs of one change of a table. A context manager.
 
-    Use as a context, and tell it by `committed` when the change is part of the table. If the
-    context ends with an error, the files of all its tasks are deleted, unless the change may be
-    part of the table all the same.
+    It names the Spark jobs, shows their progress, and deletes files that are not needed. The caller
+    calls `committed` when the change is committed. If the context ends with an error before that,
+    the files of all tasks are deleted, unless the commit is uncertain.
 
     Parameters
     ----------
     spark : SparkSession
     table : OpenTable
-        At any version from before the change.
-    what : str
+        Any version before the change.
+    change : str
         Name of the change, such as "delete".
     """
 
-    def __init__(self, spark: SparkSession, table: OpenTable, what: str) -> None:
+    def __init__(self, spark: SparkSession, table: OpenTable, change: str) -> None:
         self._spark = spark
         self._table = table
-        self._title = f"lance {what} {table.store.display}"
+        self._title = f"lance {change} {table.store.display}"
         self._is_committed = False
-        self._again = False
+        self._was_repeated = False
         self._has_failed = False
         self._jobs: set[int] = set()
         self._tag: bytes | None = None
 
     @property
     def tag(self) -> bytes:
-        """What ends the names of the files that tasks write."""
+        """Suffix of the names of the files that tasks write."""
         if self._tag is None:
             self._tag = new_tag()
         return self._tag
@@ -119,12 +115,12 @@ class Job(AbstractContextManager["Job"]):
         return self._spark
 
     def runner(self, step: str) -> Runner:
-        """Return what runs tasks on executors.
+        """Return a runner of tasks on executors.
 
         Parameters
         ----------
         step : str
-            What they do, for people to read.
+            Name of the step, for users.
         """
         return SparkRunner(self, step)
 
@@ -136,13 +132,13 @@ class Job(AbstractContextManager["Job"]):
         Parameters
         ----------
         tasks : sequence
-            Each can be pickled.
+            Objects that can be pickled.
         run : callable
-            Runs one of them: a function of a module, or a method of a class of a module.
+            Runs a task: a function of a module, or a method of a class of a module.
         step : str
-            What they do, for people to read.
+            Name of the step, for users.
         writes : bool
-            Whether they write files.
+            Whether the tasks write files.
 
         Returns
         -------
@@ -152,23 +148,23 @@ class Job(AbstractContextManager["Job"]):
         Raises
         ------
         LanceError
-            What a task raised, unless a second attempt could have helped.
+            Raised by the first attempt of a task, if another attempt would raise it again.
         StorageError
-            What the last attempt of a task raised.
+            Raised by the last attempt of a task.
         PySparkException
-            Tasks failed for other reasons, as often as Spark tries.
+            All attempts of a task failed for other reasons.
         """
         pickles = [_pickled(task) for task in tasks]
         results: list[_R] = []
-        for wave in _waves([len(one) for one in pickles]):
+        for wave in _waves([len(data) for data in pickles]):
             work = _Tasks(tuple(pickles[wave.start : wave.stop]), _pickled(run))
             partitions = min(len(wave), _WAVES * parallelism(self._spark))
             frame = self._spark.range(0, len(wave), 1, partitions)
             results += self._collect(frame, work, step, writes)
         if len(results) != len(pickles):
             raise LanceError(
-                f"{self._title}: {step}: {len(results)} results of {len(pickles)} tasks came back; "
-                "nothing was changed, run it again"
+                f"{self._title}: {step}: Spark returned {len(results)} results of {len(pickles)} "
+                "tasks; nothing was changed, run it again"
             )
         return results
 
@@ -182,41 +178,40 @@ class Job(AbstractContextManager["Job"]):
         frame : DataFrame
         work : Work
         step : str
-            What it does, for people to read.
+            Name of the step, for users.
         writes : bool
-            Whether it writes files.
+            Whether the work writes files.
 
         Returns
         -------
         list
-            What was yielded, by the number of the partition, then in the order it was yielded.
+            The yielded values, in the order of the partitions and of each partition's work.
 
         Raises
         ------
         LanceError
-            What the work raised, unless a second attempt could have helped.
+            Raised by the first attempt of a task, if another attempt would raise it again.
         StorageError
-            What the last attempt of a task raised.
+            Raised by the last attempt of a task.
         PySparkException
-            What the frame's own expressions raised, or tasks failed for other reasons as often as
-            Spark tries.
+            An expression of the frame raised an error, or all attempts of a task failed for other
+            reasons.
         """
-        return self._collect(frame, _OverFrame(work), step, writes)
+        return self._collect(frame, _FrameWork(work), step, writes)
 
     def committed(self, manifest: Manifest) -> None:
-        """Note that the change is part of the table; what attempts left that came to nothing is
-        deleted.
+        """Record that the change is committed, and delete the files of failed attempts.
 
         Parameters
         ----------
         manifest : Manifest
-            The version that has it.
+            The version with the change.
         """
         self._is_committed = True
-        if self._again:
+        if self._was_repeated:
             self._wait_for_attempts()
             with suppress(StorageError):
-                sweep(self._table, self.tag, manifest, targets=self._places())
+                sweep(self._table, self.tag, manifest, targets=self._targets())
 
     def __exit__(
         self,
@@ -227,83 +222,79 @@ class Job(AbstractContextManager["Job"]):
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
             return
         if self._tag is None:
-            # Nobody has written anything.
+            # No task can have written a file.
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            kept = self._committed_since()
-            if kept is not None:
-                sweep(self._table, self.tag, kept, targets=self._places())
+            versions = self._newer_versions()
+            if versions is not None:
+                sweep(self._table, self.tag, versions, targets=self._targets())
 
-    def _places(self) -> tuple[int | None, ...]:
-        """Return the base paths that tasks may have written to, and None for the table itself."""
+    def _targets(self) -> tuple[int | None, ...]:
+        """Return the base paths to which tasks may have written, and None for the table's root."""
         return placement_of(self._table).all
 
-    def _committed_since(self) -> list[Manifest] | None:
-        """Return the versions that came after the table was opened; None if there are too many to
-        look at.
+    def _newer_versions(self) -> list[Manifest] | None:
+        """Return the versions after the one that was opened; None if there are too many.
 
-        An interrupt can come when the commit is done, and nobody was told.
+        The files of a committed change are kept: an interrupt can come between the commit and
+        `committed`.
         """
         store, start = self._table.store, self._table.version
         newest = read_latest(store)
-        if newest.version - start > _LOOKED_AT:
+        if newest.version - start > _MAX_VERSIONS:
             return None
-        between = range(start + 1, newest.version)
         options = store.options or None
-        result = (open_table(store.uri, version=n, storage_options=options) for n in between)
-        return [*(item.manifest for item in result), newest]
+        older = (
+            open_table(store.uri, version=version, storage_options=options)
+            for version in range(start + 1, newest.version)
+        )
+        return [*(table.manifest for table in older), newest]
 
     def _collect(self, frame: DataFrame, work: Any, step: str, writes: bool) -> list[Any]:
         title = f"{self._title}: {step}"
-        with _named(self._spark, title) as group, shown(self._spark, group, title):
-            before = self._jobs_of(group)
+        with _job_group(self._spark, title) as group, progress_line(self._spark, group, title):
+            before = self._job_numbers(group)
             try:
                 rows = frame.mapInArrow(work, _SCHEMA).toArrow()
             except BaseException as error:
                 self._has_failed |= writes
-                ours = raised_by_task(error)
-                if ours is None:
+                original = raised_by_task(error)
+                if original is None:
                     raise
-                raise ours from error
+                raise original from error
             finally:
                 if writes:
-                    self._jobs |= self._jobs_of(group) - before
-        if writes and not self._again:
-            self._again = self._was_repeated(rows)
+                    self._jobs |= self._job_numbers(group) - before
+        if writes and not self._was_repeated:
+            self._was_repeated = self._has_other_attempts(rows)
         places, numbers, values = (rows[name].to_pylist() for name in ("place", "number", "value"))
-        order = sorted(
-            range(rows.num_rows), key=lambda position: (places[position], numbers[position])
-        )
+        order = sorted(range(rows.num_rows), key=lambda index: (places[index], numbers[index]))
         results = []
-        for position in order:
-            is_error, value = pickle.loads(values[position])  # noqa: S301 - of our own tasks
+        for index in order:
+            is_error, value = pickle.loads(values[index])  # noqa: S301 - of our own tasks
             if is_error:
                 raise value
             results.append(value)
         return results
 
-    def _jobs_of(self, group: str) -> set[int]:
-        """Return Spark's numbers of the jobs of a group; none through Spark Connect, which does not
-        tell.
-        """
+    def _job_numbers(self, group: str) -> set[int]:
+        """Return Spark's numbers of the jobs of a group; none with Spark Connect."""
         with suppress(Exception):
             if not is_connect(self._spark):
                 return set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(group))
         return set()
 
     def _wait_for_attempts(self) -> None:
-        """Wait for tasks that nobody needs any more: what they write until they are killed has to
-        be deleted too.
-        """
+        """Wait until superfluous attempts have ended, so that all their files can be deleted."""
         with suppress(Exception):
             if not is_connect(self._spark):
                 wait_for_attempts(self._spark.sparkContext.statusTracker(), self._jobs)
             elif self._has_failed:
-                time.sleep(_ENDING)
+                time.sleep(_KILL_SECONDS)
 
-    def _was_repeated(self, rows: pa.Table) -> bool:
-        """Tell whether a task may have run that none of the results are of."""
+    def _has_other_attempts(self, rows: pa.Table) -> bool:
+        """Return whether attempts may have run whose results are not in the rows."""
         if any(rows["attempt"].to_pylist()):
             return True
         with suppress(Exception):
@@ -311,23 +302,22 @@ class Job(AbstractContextManager["Job"]):
                 return True
             if not is_connect(self._spark):
                 tracker = self._spark.sparkContext.statusTracker()
-                stages = [tracker.getStageInfo(item) for item in set(rows["stage"].to_pylist())]
-                # A stage that lost what it reads begins again, and counts the attempts of its tasks
-                # anew.
+                stages = [tracker.getStageInfo(number) for number in set(rows["stage"].to_pylist())]
+                # A stage that lost its input starts again, with attempt numbers from 0.
                 return any(
-                    not item or item.currentAttemptId or item.numFailedTasks for item in stages
+                    not stage or stage.currentAttemptId or stage.numFailedTasks for stage in stages
                 )
         return True
 
 
 class SparkRunner(Runner):
-    """Runs tasks on executors. What they wrote is deleted by their job, if it fails.
+    """Runs tasks on executors. If the job fails, it deletes the files of its tasks.
 
     Parameters
     ----------
     job : Job
     step : str
-        What the tasks do, for people to read.
+        Name of the step, for users.
     """
 
     def __init__(self, job: Job, step: str) -> None:
@@ -343,20 +333,15 @@ class SparkRunner(Runner):
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks run at the same time, as far as it is known."""
+    """Return the number of concurrent tasks; a constant with Spark Connect."""
     if is_connect(spark):
         return _UNKNOWN_PARALLELISM
     return max(int(spark.sparkContext.defaultParallelism), 1)
 
 
-def is_connect(spark: Any) -> bool:
-    """Tell whether a session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Runs the tasks whose numbers come; all travel to each executor, which unpickles its own."""
+    """Runs tasks by number. Every executor receives all tasks, but unpickles only its own."""
 
     pickles: tuple[bytes, ...]
     run: bytes
@@ -365,16 +350,15 @@ class _Tasks:
         run = pickle.loads(self.run)  # noqa: S301 - of our own driver
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                one = partial(self._result, run, number)
-                yield _row(number, 0, *_returned(one))
+                yield _row(number, 0, *_returned(partial(self._result, run, number)))
 
     def _result(self, run: Callable[[Any], object], number: int) -> object:
         return run(pickle.loads(self.pickles[number]))  # noqa: S301 - of our own driver
 
 
 @dataclass(frozen=True, slots=True)
-class _OverFrame:
-    """Runs work over the batches of a partition."""
+class _FrameWork:
+    """Runs work over the batches of a partition, and yields its results as rows."""
 
     work: Work
 
@@ -393,16 +377,14 @@ class _OverFrame:
             yield _row(place, number, is_error, value)
             number += 1
             if is_error:
-                # Spark takes a worker that leaves some of its input for one that died.
+                # Spark assumes that a worker which does not read all of its input has died.
                 for _ in batches:
                     pass
                 return
 
 
 def _returned(call: Callable[[], object]) -> tuple[bool, object]:
-    """Return whether a call raised an error that the driver has to be told, and the error or the
-    result.
-    """
+    """Return whether a call raised an error to send to the driver, and the error or the result."""
     try:
         return False, call()
     except StorageError:
@@ -417,12 +399,12 @@ def _row(place: int, number: int, is_error: bool, value: object) -> pa.RecordBat
     context = TaskContext.get()
     attempt, stage = (0, 0) if context is None else (context.attemptNumber(), context.stageId())
     row = (place, number, attempt, stage, pickle.dumps((is_error, value)))
-    columns = [pa.array([item], kind) for item, kind in zip(row, _ARROW.types, strict=True)]
+    columns = [pa.array([value], dtype) for value, dtype in zip(row, _ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
 def _pickled(value: object) -> bytes:
-    # Functions of users are not always those of a module.
+    # Functions of users can be lambdas, which pickle rejects.
     from pyspark import cloudpickle
 
     data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
@@ -430,10 +412,10 @@ def _pickled(value: object) -> bytes:
 
 
 def _waves(sizes: Sequence[int]) -> Iterator[range]:
-    """Cut tasks, by the bytes of their pickles, into those of one Spark job each."""
+    """Divide tasks among Spark jobs, by the sizes of their pickles in bytes."""
     start = total = 0
     for index, size in enumerate(sizes):
-        if index > start and (index - start >= MOST_TASKS or total + size > _MOST_BYTES):
+        if index > start and (index - start >= MAX_TASKS or total + size > _MAX_BYTES):
             yield range(start, index)
             start, total = index, 0
         total += size
@@ -442,8 +424,8 @@ def _waves(sizes: Sequence[int]) -> Iterator[range]:
 
 
 @contextmanager
-def _named(spark: Any, title: str) -> Iterator[str]:
-    """Have Spark show the jobs of this thread by a title; yield the group that they are of."""
+def _job_group(spark: Any, title: str) -> Iterator[str]:
+    """Set the description of this thread's Spark jobs; yield their group."""
     if is_connect(spark):
         tag = f"lance-{uuid.uuid4()}"
         spark.addTag(tag)
@@ -454,7 +436,7 @@ def _named(spark: Any, title: str) -> Iterator[str]:
         return
     context = spark.sparkContext
     before = {name: context.getLocalProperty(name) for name in _PROPERTIES}
-    # Whoever cancels the jobs of a group means ours too.
+    # A group of the user is kept, so that cancelling it cancels these jobs too.
     group = before["spark.jobGroup.id"]
     if group is None:
         group = f"lance-{uuid.uuid4()}"

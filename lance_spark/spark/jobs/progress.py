@@ -1,8 +1,7 @@
-"""How far a Spark job is, on a line of a terminal or notebook: ``lance optimize /t: rewrite groups:
-12 of 40 tasks``.
+"""Progress line of a Spark job: ``lance optimize /t: rewrite groups: 12 of 40 tasks``.
 
-Shown on stderr, if that is a terminal or in a notebook, and the environment's LANCE_SPARK_PROGRESS
-is not 0. What goes wrong with it never disturbs the job.
+It is written to stderr if that is a terminal or in a notebook, and the environment variable
+LANCE_SPARK_PROGRESS is not 0. Its errors are ignored, so that they never disturb the job.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from lance_spark.spark.pushdown.java_classes import is_connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds between two looks.
+#: Seconds between two updates.
 _INTERVAL = 0.5
 _VARIABLE = "LANCE_SPARK_PROGRESS"
 
 
 @contextmanager
-def shown(spark: SparkSession, group: str, title: str) -> Iterator[None]:
-    """Show a line on the jobs of a group for as long as the context lasts.
+def progress_line(spark: SparkSession, group: str, title: str) -> Iterator[None]:
+    """Show the progress of a group of Spark jobs until the context ends.
 
     Parameters
     ----------
     spark : SparkSession
     group : str
-        Of Spark's jobs; unused through Spark Connect, whose session tells of all that it runs.
+        The group of jobs; not used with Spark Connect, which reports all jobs of the session.
     title : str
-        What is going on.
+        Start of the line.
     """
-    if not is_wanted():
+    if not is_visible():
         yield
         return
     line = Line(title)
@@ -52,20 +51,20 @@ def shown(spark: SparkSession, group: str, title: str) -> Iterator[None]:
             line.clear()
 
 
-def is_wanted() -> bool:
-    """Tell whether somebody looks."""
+def is_visible() -> bool:
+    """Return whether a user can see the line: in a terminal or a notebook."""
     if os.environ.get(_VARIABLE, "1") == "0":
         return False
-    kernel = sys.modules.get("IPython")
+    ipython = sys.modules.get("IPython")
     with suppress(Exception):
-        if kernel is not None and kernel.get_ipython() is not None:
+        if ipython is not None and ipython.get_ipython() is not None:
             return True
         return sys.stderr.isatty()
     return False
 
 
 class Line:
-    """A line on stderr that is written over.
+    """A line on stderr that each update overwrites.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class Line:
         self._width = 0
 
     def show(self, done: int, total: int) -> None:
-        """Show how many tasks are done."""
+        """Show the number of finished tasks."""
         if not total:
             return
         text = f"{self._title}: {done:,} of {total:,} tasks"
@@ -86,7 +85,7 @@ class Line:
         self._width = len(text)
 
     def clear(self) -> None:
-        """Leave an empty line."""
+        """Make the line empty."""
         if self._width:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
@@ -94,14 +93,14 @@ class Line:
 
 
 def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
-    """Begin to show the line; return what ends it."""
+    """Start to update the line; return a function that stops it."""
     if hasattr(spark, "registerProgressHandler") and is_connect(spark):
 
         def handle(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
             with suppress(Exception):
                 line.show(
-                    sum(item.num_completed_tasks for item in stages),
-                    sum(item.num_tasks for item in stages),
+                    sum(stage.num_completed_tasks for stage in stages),
+                    sum(stage.num_tasks for stage in stages),
                 )
 
         spark.registerProgressHandler(handle)
@@ -115,11 +114,11 @@ def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
             while not ended.wait(_INTERVAL):
                 jobs = set(tracker.getJobIdsForGroup(group)) - before
                 infos = (tracker.getJobInfo(job) for job in jobs)
-                numbers = {stage for info in infos if info for stage in info.stageIds}
-                stages = [item for item in map(tracker.getStageInfo, numbers) if item]
+                numbers = {number for info in infos if info for number in info.stageIds}
+                stages = [stage for stage in map(tracker.getStageInfo, numbers) if stage]
                 line.show(
-                    sum(item.numCompletedTasks for item in stages),
-                    sum(item.numTasks for item in stages),
+                    sum(stage.numCompletedTasks for stage in stages),
+                    sum(stage.numTasks for stage in stages),
                 )
 
     thread = threading.Thread(target=watch, name="lance progress", daemon=True)

@@ -1,7 +1,7 @@
-"""Attempts of tasks that Spark has no use for: what they raised, and whether they are at an end.
+"""Failed and superfluous attempts of tasks: their errors, and waiting for their end.
 
-A job is over for its driver when each task has succeeded once, or one has failed as often as it
-may. Other attempts may run on: Spark interrupts them, which Python does not notice, and kills their
+A job ends for its driver when each task has succeeded once, or all attempts of a task have failed.
+Other attempts may still run: Spark interrupts them, which Python does not notice, and kills their
 Python workers some seconds later. Until then they write files.
 """
 
@@ -16,66 +16,72 @@ from typing import Any
 from lance_spark import errors
 from lance_spark.errors import LanceError, UncertainCommitError
 
-#: Spark looks every two seconds whether a task is interrupted, and kills its Python worker after
-#: spark.python.task.killTimeout, another two by default.
+#: Spark checks every two seconds whether a task is interrupted, and kills its Python worker after
+#: spark.python.task.killTimeout, by default two more seconds.
 _PATIENCE = 10.0
 _INTERVAL = 0.05
 _RAISED = re.compile(r"^lance_spark\.errors\.(\w+): ", re.MULTILINE)
-#: What follows a message if it is not the last one.
-_AFTER = re.compile(r"^(Traceback |The above exception |During handling of )", re.MULTILINE)
+#: Text after an error that was not the last one of the traceback.
+_LATER_ERROR = re.compile(r"^(Traceback |The above exception |During handling of )", re.MULTILINE)
 _JAVA = re.compile(r"\n+(Driver stacktrace:|\tat )")
 
 
 def raised_by_task(error: BaseException) -> LanceError | None:
-    """Return the error of ours that a task raised, by what Spark tells of it; None if it was none
-    of ours.
+    """Return the `LanceError` that a task raised, restored from Spark's error on the driver.
 
     Parameters
     ----------
     error : BaseException
-        What Spark raised on the driver, with the traceback of the last attempt as its text.
+        Spark's error. Its text has the traceback of the last attempt.
+
+    Returns
+    -------
+    LanceError or None
+        None if the task raised another error.
     """
     text = str(error)
-    result = list(_RAISED.finditer(text))
-    if not result:
+    matches = list(_RAISED.finditer(text))
+    if not matches:
         return None
-    message = text[result[-1].end() :]
-    if _AFTER.search(message):
+    last = matches[-1]
+    message = text[last.end() :]
+    if _LATER_ERROR.search(message):
         return None
-    kind = getattr(errors, result[-1][1], None)
-    if not isinstance(kind, type) or not issubclass(kind, LanceError):
+    error_class = getattr(errors, last[1], None)
+    if not isinstance(error_class, type) or not issubclass(error_class, LanceError):
         return None
-    if issubclass(kind, UncertainCommitError):
-        # Tasks commit nothing.
+    if issubclass(error_class, UncertainCommitError):
+        # Tasks do not commit.
         return None
+    # Classes that need more than a message are left to Spark's error.
     with suppress(TypeError):
-        made: LanceError = kind(_JAVA.split(message)[0].strip())
-        return made
+        restored: LanceError = error_class(_JAVA.split(message)[0].strip())
+        return restored
     return None
 
 
 def wait_for_attempts(tracker: Any, jobs: Collection[int], patience: float = _PATIENCE) -> bool:
-    """Wait until no attempt of the tasks of some jobs is running.
+    """Wait until all attempts of the tasks of Spark jobs have ended.
 
     Parameters
     ----------
     tracker : StatusTracker
     jobs : collection of int
-        Numbers of Spark's jobs.
+        Spark's numbers of the jobs.
     patience : float
-        How many seconds to wait at most.
+        Maximum time to wait in seconds.
 
     Returns
     -------
     bool
-        Whether they are all at an end.
+        Whether all attempts have ended.
     """
-    infos = [tracker.getJobInfo(job) for job in jobs]
-    stages = {stage for info in infos if info for stage in info.stageIds}
+    job_infos = [tracker.getJobInfo(job) for job in jobs]
+    stages = {stage for info in job_infos if info for stage in info.stageIds}
     end = time.monotonic() + patience
     while True:
-        result = {stage: tracker.getStageInfo(stage) for stage in stages}
-        stages = {stage for stage, info in result.items() if info and info.numActiveTasks > 0}
+        infos = {stage: tracker.getStageInfo(stage) for stage in stages}
+        stages = {stage for stage, info in infos.items() if info and info.numActiveTasks > 0}
         if not stages:
             return True
         if time.monotonic() >= end:

@@ -1,13 +1,12 @@
-"""Which task of a Spark job this process runs."""
+"""Number of the current task of a Spark job."""
 
 from __future__ import annotations
 
 
 def task_number() -> int:
-    """Return the number of the partition that is computed; of a batch of a stream, with the number
-    of the batch added.
+    """Return the number of the current partition, plus the number of the batch in a stream.
 
-    Tasks that each write a single file begin with different target bases by it.
+    By this number, tasks that each write a single file start with different target bases.
     """
     from pyspark import TaskContext
 

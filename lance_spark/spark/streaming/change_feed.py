@@ -220,10 +220,10 @@ def spark_rows(
     task: ChangeTask, schema: StructType, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Spark expects them."""
-    wanted = batch_schema(schema)
-    convert = BatchConverter(task.schema, wanted, reading=True)
+    target = batch_schema(schema)
+    convert = BatchConverter(task.schema, target, reading=True)
     for batch in task.batches(options.batch_size or DEFAULT_BATCH_SIZE):
-        yield from convert(batch) if len(wanted) else (batch.select([]),)
+        yield from convert(batch) if len(target) else (batch.select([]),)
 
 
 def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
@@ -302,9 +302,8 @@ def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) 
             if index < 0:
                 raise InvalidOptionError(
                     f"option columns: a change feed of table {display(options.path)} has no column "
-                    f"{name}; the columns are "
-                    f"{', '.join(columns[:50])}, without nested fields"
+                    f"{name}; the columns are {', '.join(columns[:50])}, without nested fields"
                 )
             selected.append((columns + row_columns)[index])
     flags = ((ROW_ID.name, options.with_row_id), (ROW_ADDRESS.name, options.with_row_address))
-    return [*selected, *(name for name, wanted in flags if wanted and name not in selected)]
+    return [*selected, *(name for name, is_asked in flags if is_asked and name not in selected)]

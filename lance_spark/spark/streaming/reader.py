@@ -311,8 +311,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest_ids = {field.name: field.id for field in newest.schema.fields}
         for name in self.spark_schema.names:
             index = find(list(newest_ids), name)
-            wanted = name if index < 0 else list(newest_ids)[index]
-            if wanted in newest_ids and ids.get(wanted) != newest_ids[wanted]:
+            newest_name = name if index < 0 else list(newest_ids)[index]
+            if newest_name in newest_ids and ids.get(newest_name) != newest_ids[newest_name]:
                 return False
         return True
 

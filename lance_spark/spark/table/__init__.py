@@ -1,5 +1,6 @@
-"""`LanceTable`: a table whose rows and columns Spark changes, each method one distributed job and
-one commit.
+"""`LanceTable`: changes of a table through Spark.
+
+Each method is one change: Spark jobs, if rows are involved, and one commit.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lance_spark._lazy import lazy_exports
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
-from lance_spark.spark.table.base import ChangeResult, option_text
+from lance_spark.spark.table.base import ChangeResult, option_texts
 from lance_spark.spark.table.bases import BaseMethods
 from lance_spark.spark.table.columns import ColumnMethods
 from lance_spark.spark.table.history import HistoryMethods
@@ -39,9 +40,9 @@ if not TYPE_CHECKING:
 
 @names_table_by(lambda table: parse_uri(table.path).display)
 class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, BaseMethods):
-    """A Lance table in the hands of a Spark session; made by `forPath`.
+    """A Lance table that a Spark session reads and changes; returned by `forPath`.
 
-    Follows the table: each call sees the newest version, unless the options name one.
+    Each call opens the newest version, unless the options name a version.
     """
 
     @classmethod
@@ -54,27 +55,27 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         path : str
             Folder or URI.
         **options
-            Those of a read: settings of the store, and ``branch``; ``target_bases`` and
-            ``target_all_bases`` say where changes write their data files; with ``version``, ``tag``
-            or ``timestamp`` the table can only be read.
+            Options of a read: settings of the store, and ``branch``. ``target_bases`` and
+            ``target_all_bases`` choose the base paths of the data files that changes write. With
+            ``version``, ``tag`` or ``timestamp`` the table is read-only.
 
         Raises
         ------
         TableNotFoundError, VersionNotFoundError, InvalidOptionError, StorageError
         """
-        table = cls._at(spark, path, options)
+        table = cls(spark, path, option_texts(options))
         table.dataset()
         return table
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, path: str, **options: Any) -> bool:  # noqa: N802 - as DeltaTable has it
-        """Tell whether there is a table at a path; see `forPath`.
+        """Return whether a path holds a Lance table; see `forPath`.
 
         Raises
         ------
         InvalidOptionError
         StorageError
-            Nobody knows: the store refused.
+            The store refused the request, so the answer is unknown.
         """
         try:
             cls.forPath(spark, path, **options)
@@ -82,15 +83,8 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
             return False
         return True
 
-    @classmethod
-    def _at(cls, spark: SparkSession, path: str, options: dict[str, Any]) -> Self:
-        given = {name: option_text(value) for name, value in options.items() if value is not None}
-        return cls(spark, path, given)
-
     def alias(self, name: str) -> Self:
-        """Return the same table with a name, as conditions and expressions can use it:
-        ``name.column``.
-        """
+        """Return the same table under a name for conditions and expressions: ``name.column``."""
         if not name:
             raise InvalidInputError("an alias must not be empty")
         return type(self)(self.spark, self.path, self.options, name)
@@ -104,32 +98,34 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         filter: str | None = None,
         **options: Any,
     ) -> DataFrame:
-        """Return the table as a DataFrame. It reads the version that is the newest when a query is
-        planned, unless one is named.
+        """Return the table as a DataFrame.
+
+        Each query reads the version that is the newest when Spark plans it, unless the options
+        name a version.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Columns to read, children of structs with dots; all by default.
+            Columns to read, or dotted paths of children of structs; all columns by default.
         with_row_id, with_row_address : bool
-            Whether the columns ``_rowid`` and ``_rowaddr`` follow.
+            Whether to add the columns ``_rowid`` and ``_rowaddr``.
         filter : str, optional
             Predicate in Spark's SQL; only rows for which it is true are read.
         **options
-            Others of a read.
+            Other options of a read.
         """
         if isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
-        given: dict[str, Any] = {**self.options, **options}
+        read_options: dict[str, Any] = {**self.options, **options}
         if columns is not None:
-            given["columns"] = json.dumps(list(columns))
+            read_options["columns"] = json.dumps(list(columns))
         if with_row_id:
-            given["with_row_id"] = True
+            read_options["with_row_id"] = True
         if with_row_address:
-            given["with_row_address"] = True
+            read_options["with_row_address"] = True
         if filter is not None:
-            given["filter"] = filter
-        texts = {name: option_text(value) for name, value in given.items() if value is not None}
+            read_options["filter"] = filter
+        texts = option_texts(read_options)
         frame = self.spark.read.format("lance").options(**texts).load(self.path)
         return frame if self.alias_name is None else frame.alias(self.alias_name)
 

@@ -1,6 +1,4 @@
-"""What all changes of a table through Spark share: which table, at which version, and how a change
-is made.
-"""
+"""Base class of `LanceTable`: a table, the session that works on it, and the loop of a change."""
 
 from __future__ import annotations
 
@@ -16,26 +14,28 @@ from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader
-from lance_spark.spark.table.dataframes import named_in
+from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lance_spark.mutations.compaction.task import CompactionMetrics
 
 _Result = TypeVar("_Result")
-_PINNING = ("version", "tag", "timestamp")
+_COMPACTION_COLUMNS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
-    """What a change did.
+    """The result of a change.
 
     Attributes
     ----------
     version : int
-        The newest version after it: its own, unless nothing changed.
+        The version that the change committed, or the newest version if nothing changed.
     num_inserted_rows, num_updated_rows, num_deleted_rows : int
     """
 
@@ -54,8 +54,8 @@ class TableBase:
     path : str
         Folder or URI.
     options : mapping of str to str
-        Those of a read: settings of the store, ``branch``, ``target_bases`` and
-        ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
+        Options of a read: settings of the store, ``branch``, ``target_bases`` and
+        ``target_all_bases``. With ``version``, ``tag`` or ``timestamp`` the table is read-only.
     alias : str, optional
         Name of the table in conditions and expressions.
 
@@ -78,7 +78,7 @@ class TableBase:
         self._read_options = ReadOptions.parse({**options, "path": path})
 
     def dataset(self) -> Dataset:
-        """Open the newest version of the branch, or the one that the options name.
+        """Open the newest version of the branch, or the version that the options name.
 
         Raises
         ------
@@ -86,51 +86,50 @@ class TableBase:
         """
         return reader.open_table(self._read_options)
 
-    def writable(self, what: str) -> OpenTable:
-        """Open the newest version, to be changed.
+    def _writable(self, change: str) -> OpenTable:
+        """Open the newest version for a change.
 
         Parameters
         ----------
-        what : str
-            Name of the change.
+        change : str
+            Name of the change, for errors.
 
         Raises
         ------
         InvalidInputError
             The options name a version.
         """
-        for name in _PINNING:
+        for name in VERSION_OPTIONS:
             value = getattr(self._read_options, name)
             if value is not None:
                 raise InvalidInputError(
-                    f"{what}: this is {reader.display(self.path)} at {name} {value}, which can "
-                    "only be read; leave the option "
-                    f"{name} out to change the newest version"
+                    f"{change}: {reader.display(self.path)} is open at {name} {value}, which is "
+                    f"read-only; leave out the option {name} to change the newest version"
                 )
         return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
 
     def _change(
         self,
-        what: str,
+        name: str,
         plan: Callable[[Job, Dataset], tuple[Manifest, _Result]],
         options: CommitOptions,
-        naming: Sequence[str | Column | None] = (),
+        selectors: Sequence[str | Column | None] = (),
     ) -> _Result:
-        """Make a change; plan all of it again on the newest version after each conflict.
+        """Make a change. After each conflict, plan it again on the newest version.
 
         Parameters
         ----------
-        what : str
-            Name of the change.
+        name : str
+            Name of the change, such as "delete".
         plan : callable
-            Runs Spark jobs with the job that it receives, and commits. Returns the version that
-            is then the newest, and the result. Called again with the same job and a newer version
-            after a conflict; does not retry by itself.
+            Runs Spark jobs with the job that it receives, and commits. Returns the newest version
+            after that, and the result. It does not retry; after a conflict it is called again with
+            the same job and a newer version.
         options : CommitOptions
-            Its `conflict_retries` count here.
-        naming : sequence of str, Column or None
-            Expressions and names of columns that choose rows. If they name row addresses, the
-            change is not planned again once these rows may have moved.
+            `conflict_retries` limits the number of these calls.
+        selectors : sequence of str, Column or None
+            Expressions and column names that select rows. If they name row addresses, the change
+            is not planned again after another client may have moved these rows.
 
         Returns
         -------
@@ -140,21 +139,21 @@ class TableBase:
         Raises
         ------
         CommitConflictError
-            There was a conflict `conflict_retries` + 1 times; or another client moved rows that
+            `plan` met a conflict `conflict_retries` + 1 times, or another client moved rows that
             the change names by their addresses.
         LanceError, PySparkException
-            Errors of `plan`. The files are deleted, unless the commit is uncertain.
+            An error of `plan`. Its files are deleted, unless the commit is uncertain.
         """
-        table = self.writable(what)
+        table = self._writable(name)
         storage = self._read_options.storage_options or None
-        places = RowAddressGuard(table)
-        with Job(self.spark, table, what) as job:
+        guard = RowAddressGuard(table)
+        with Job(self.spark, table, name) as job:
 
             def attempt(current: OpenTable) -> tuple[Manifest, _Result]:
                 return plan(job, Dataset(current, storage))
 
             def check(newer: OpenTable) -> None:
-                places.check(newer, named_in(Dataset(table, storage), *naming))
+                guard.check(newer, named_columns(Dataset(table, storage), *selectors))
 
             manifest, result = retry_on_conflict(
                 table,
@@ -166,16 +165,22 @@ class TableBase:
             job.committed(manifest)
         return result
 
-    def storage_options(self) -> dict[str, str]:
-        """Return the options for frames of any version of the table: all that name none, and no
-        branch.
-        """
-        names = (*_PINNING, "branch")
-        return {name: value for name, value in self.options.items() if name.lower() not in names}
+    def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+        return self.spark.createDataFrame(list(rows), schema)
+
+    def _compaction_frame(self, metrics: CompactionMetrics) -> DataFrame:
+        """Return the numbers of a compaction as a row."""
+        row = tuple(getattr(metrics, name) for name in _COMPACTION_COLUMNS)
+        return self._data_frame([row], ", ".join(f"{name} long" for name in _COMPACTION_COLUMNS))
 
 
 def option_text(value: Any) -> str:
-    """Return the value of an option as Spark has it: lists and mappings as JSON."""
+    """Return the value of an option as Spark passes it: lists and mappings as JSON."""
     if isinstance(value, (list, tuple, Mapping)):
         return json.dumps(list(value) if isinstance(value, tuple) else value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options as Spark passes them, without those that are None."""
+    return {name: option_text(value) for name, value in options.items() if value is not None}

@@ -1,6 +1,4 @@
-"""Base paths of a table through Spark: which there are, new ones, and fragments that move from one
-to another.
-"""
+"""Methods of `LanceTable` for base paths, and for moving fragments between them."""
 
 from __future__ import annotations
 
@@ -32,22 +30,19 @@ _BASES = (
     "num_data_files long, size_bytes long"
 )
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
-_METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 
 
 class BaseMethods(TableBase):
-    """Base paths: other places that files of the table lie in."""
+    """Methods of `LanceTable` for base paths."""
 
     def bases(self) -> DataFrame:
-        """Return the places that data files of the table lie in: the table itself, and its base
-        paths.
+        """Return the folders that hold data files of the table: its root, and its base paths.
 
         Returns
         -------
         DataFrame
-            id (null for the table itself), name, path (without what could be a secret),
-            is_dataset_root, num_fragments (with data files there), num_data_files, size_bytes (of
-            these files, as far as noted).
+            id (null for the root), name, path (without secrets), is_dataset_root, num_fragments
+            (with data files there), num_data_files, size_bytes (of these files, if recorded).
 
         Raises
         ------
@@ -57,17 +52,17 @@ class BaseMethods(TableBase):
 
         rows = [
             (
-                item.id,
-                item.name,
-                item.path,
-                item.is_dataset_root,
-                item.num_fragments,
-                item.num_files,
-                item.num_bytes,
+                base.id,
+                base.name,
+                base.path,
+                base.is_dataset_root,
+                base.num_fragments,
+                base.num_files,
+                base.num_bytes,
             )
-            for item in base_facts(self.dataset()._table)
+            for base in base_facts(self.dataset()._table)
         ]
-        return self.spark.createDataFrame(rows, _BASES)
+        return self._data_frame(rows, _BASES)
 
     def addBases(  # noqa: N802 - Spark's habit
         self,
@@ -76,13 +71,13 @@ class BaseMethods(TableBase):
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
     ) -> ChangeResult:
-        """Add base paths: other places that files of the table may lie in.
+        """Add base paths: other folders that may hold files of the table.
 
         Parameters
         ----------
         bases : iterable of BasePath
-            `lance_spark.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id
-            0, are given one.
+            `lance_spark.BasePath` or pylance's `DatasetBasePath`. A base path without an id, or
+            with the id 0, gets a new id.
         commit_message, transaction_properties
             As in `delete`.
 
@@ -93,13 +88,13 @@ class BaseMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            The table has one of that name, path or id; or the options name a version.
+            The table has a base path of that name, path or id, or the options name a version.
         CommitConflictError
-            Others added such a one meanwhile.
+            Another client added such a base path at the same time.
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        table = self.writable("addBases")
+        table = self._writable("addBases")
         options = CommitOptions.of(commit_message, transaction_properties)
         return ChangeResult(add_bases(table, bases, options).version)
 
@@ -111,11 +106,11 @@ class BaseMethods(TableBase):
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
     ) -> ChangeResult:
-        """Give a base path another path, after its files were copied there.
+        """Change the path of a base path, after its files were copied there.
 
-        Only the new version of this branch looks there: older versions and other branches keep the
-        path that they have. Nobody should write to the base path meanwhile: pylance does not notice
-        that files which it has just written belong elsewhere now.
+        Only the new version of this branch has the new path: older versions and other branches keep
+        the old one. No client should write to the base path at the same time: pylance would not
+        notice that the files which it has just written are in the old folder.
 
         Parameters
         ----------
@@ -133,44 +128,45 @@ class BaseMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            There is no such base path, another one has that path, or the options name a version.
+            The base path is not found, another base path has the new path, or the options name a
+            version.
         MissingFileError
-            A data file, deletion file or index of the newest version is not there, or a data file
-            has another size.
+            A data file, deletion file or index of the newest version is missing at the new path,
+            or a data file has another size.
         CommitConflictError
-            Others changed base paths, or the table again and again.
+            Another client changed base paths, or committed first in all attempts.
         """
         from lance_spark.mutations.metadata_updates import repoint_base
 
-        table = self.writable("repointBase")
+        table = self._writable("repointBase")
         options = CommitOptions.of(commit_message, transaction_properties)
         return ChangeResult(repoint_base(table, base, path, options).version)
 
     def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
-        """Have the branches of a table that was copied or moved find its files where it is now.
+        """Update the absolute paths in the branches of a table that was copied or moved.
 
-        A branch refers to files of the main line, or of other branches, by an absolute path. In a
-        copy of the table it is the original's, and the branch is refused until it is repaired. Only
-        the newest version of each branch is; older ones stay refused.
+        A branch refers to files of the main branch, or of other branches, by an absolute path. In a
+        copy of the table this is the path of the original table, and readers refuse the branch
+        until it is repaired. Only the newest version of each branch is repaired.
 
         Returns
         -------
         DataFrame
-            For each branch: branch, version (the new one, null if nothing was changed), bases (ids
-            of the base paths that were changed), problem (why it could not be repaired, null if it
-            is sound).
+            A row per branch: branch, version (the new version, null if nothing was changed), bases
+            (ids of the changed base paths), problem (why the branch could not be repaired, null if
+            it is valid).
 
         Raises
         ------
         CommitConflictError
-            Somebody changes a branch at the same time.
+            Another client changed a branch at the same time.
         """
-        result = self.writable("repairBranches")
+        table = self._writable("repairBranches")
         rows = [
-            (item.branch, item.version, list(item.bases), item.problem or None)
-            for item in repair_branches(result.main)
+            (repair.branch, repair.version, list(repair.bases), repair.problem or None)
+            for repair in repair_branches(table.main)
         ]
-        return self.spark.createDataFrame(rows, _REPAIRS)
+        return self._data_frame(rows, _REPAIRS)
 
     def withTargetBases(  # noqa: N802 - Spark's habit
         self,
@@ -178,23 +174,23 @@ class BaseMethods(TableBase):
         *,
         targetAllBases: bool | None = None,  # noqa: N803 - Spark's habit
     ) -> Self:
-        """Return the same table, with other places for the data files of its changes.
+        """Return the same table with other targets for the data files of its changes.
 
         Parameters
         ----------
         targetBases : sequence of str, optional
-            Names or paths of base paths; the path of the table stands for the table itself. New
-            data files go to them one after the other. None: rows and columns of a fragment stay in
-            its base path, and new rows go to the table itself.
+            Names or paths of base paths; the path of the table stands for its root. New data files
+            go to these targets in turn. By default, files of existing rows stay in the base path of
+            their fragment, and new rows go to the root.
         targetAllBases : bool, optional
-            True: new data files go to the table itself and all base paths, one after the other;
-            False: to all base paths.
+            True: new data files go to the root and all base paths in turn. False: to all base paths
+            in turn.
 
         Raises
         ------
         InvalidOptionError
-            Both are given, or the names cannot be used. A change raises it too if the table has no
-            such base path.
+            Both arguments are given, or a name is not valid. If a base path is not found, the
+            change raises this error.
 
         Examples
         --------
@@ -219,20 +215,19 @@ class BaseMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> DataFrame:
-        """Move fragments to a base path, or back to the table itself: executors write their rows
-        there.
+        """Move fragments to a base path, or to the table's root, by rewriting their rows there.
 
-        Fragments whose data files are all there already stay as they are. The old files stay for
-        older versions: `vacuum` removes those in the table itself, and none in base paths.
+        Fragments whose data files are all there already are not rewritten. The old files stay for
+        older versions: `vacuum` removes them from the table's root, but not from base paths.
 
         Parameters
         ----------
         base : str
-            Name or path of the base path; the path of the table stands for the table itself.
+            Name or path of the base path; the path of the table stands for its root.
         where : str or Column, optional
-            Only fragments with a row that meets this condition, with all their rows.
+            Move only fragments with a row that meets this condition.
         fragment_ids : collection of int, optional
-            Only these fragments.
+            Move only these fragments.
         commit_message, transaction_properties, conflict_retries
             As in `optimize`.
 
@@ -244,12 +239,12 @@ class BaseMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            The condition cannot be analysed, there is no such fragment, or the table is open at a
+            Spark cannot analyse the condition, a fragment is not found, or the options name a
             version.
         InvalidOptionError
-            The table has no such base path, or it is the root of another table.
+            The base path is not found, or is the root of another table.
         CommitConflictError
-            Others changed the same fragments, again and again.
+            Other clients changed the same fragments in all attempts.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
 
         Examples
@@ -257,14 +252,14 @@ class BaseMethods(TableBase):
         >>> table.moveFragments("cold", "day < '2024-01-01'")
         """
         if where is not None and fragment_ids is not None:
-            raise InvalidInputError("moveFragments: give where or fragment_ids, not both")
-        table = with_target(self.writable("moveFragments"), base)
+            raise InvalidInputError("moveFragments: set where or fragment_ids, not both")
+        table = with_target(self._writable("moveFragments"), base)
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
         with Compaction(CompactionOptions(), commit) as compaction:
 
             def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
-                ids = {one.id for one in dataset.fragments}
+                ids = {fragment.id for fragment in dataset.fragments}
                 if where is not None:
                     ids &= set(find_rows(self, job, dataset, where))
                 elif chosen is not None:
@@ -275,5 +270,4 @@ class BaseMethods(TableBase):
                 return manifest, compaction.metrics
 
             metrics = self.withTargetBases([base])._change("moveFragments", plan, commit)
-        row = tuple(getattr(metrics, name) for name in _METRICS)
-        return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))
+        return self._compaction_frame(metrics)

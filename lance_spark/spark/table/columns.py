@@ -1,4 +1,4 @@
-"""Changing columns through Spark, and making tables: what `LanceTable` has of both."""
+"""Methods of `LanceTable` that create tables and change columns."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class ColumnMethods(TableBase):
-    """Adds, drops and alters columns, and makes tables."""
+    """Methods of `LanceTable` that create tables and add, update, alter and drop columns."""
 
     @classmethod
     def create(cls, spark: SparkSession) -> TableBuilder:
-        """Return a builder of a table; there must be none."""
+        """Return a builder of a new table. At its path there must be no table."""
         return cls._builder(spark, "create")
 
     @classmethod
     def createIfNotExists(cls, spark: SparkSession) -> TableBuilder:  # noqa: N802 - as DeltaTable has it
-        """Return a builder of a table; one that is there stays as it is."""
+        """Return a builder of a new table. An existing table stays as it is."""
         return cls._builder(spark, "createIfNotExists")
 
     @classmethod
     def replace(cls, spark: SparkSession) -> TableBuilder:
-        """Return a builder of a table in the place of one, whose older versions stay."""
+        """Return a builder that replaces an existing table. Its older versions stay."""
         return cls._builder(spark, "replace")
 
     @classmethod
     def createOrReplace(cls, spark: SparkSession) -> TableBuilder:  # noqa: N802 - as DeltaTable has it
-        """Return a builder of a table, in the place of one or not."""
+        """Return a builder that creates a table, or replaces an existing table."""
         return cls._builder(spark, "createOrReplace")
 
     @classmethod
@@ -57,56 +57,56 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Add columns that are computed from those that there are.
+        """Add columns that are computed from existing columns.
 
         Executors read the columns that the expressions name, and write one new data file for each
-        fragment; no file that there is is rewritten. Rows that others change or append meanwhile
-        are computed before the commit.
+        fragment; existing files are not rewritten. If another client changes or appends rows at the
+        same time, values of these rows are computed before the commit.
 
         Parameters
         ----------
         columns : mapping of str to str or Column
-            By new column, an expression in SQL, or a Column. Window functions are computed after a
-            shuffle.
+            An expression in SQL, or a Column, by the name of the new column. Window functions are
+            computed after a shuffle.
         nullable : bool
-            Whether the columns may be null.
+            Whether the columns are nullable.
         options : mapping, optional
-            Types and encodings as a write takes them: ``{"vector.arrow.fixed-size-list.size":
+            Types and encodings, as options of a write: ``{"vector.arrow.fixed-size-list.size":
             128}``.
         commit_message : str, optional
-            Kept with the transaction.
         transaction_properties : mapping of str to str, optional
-            Kept too.
+            Stored in the transaction.
         conflict_retries : int
-            How often to begin again on the newest version if others committed what it does not fit.
+            Maximum number of times to replan the change on the newest version after another client
+            committed a conflicting change.
 
         Raises
         ------
         InvalidInputError
-            There is such a column already, Spark cannot make sense of an expression, a value is
-            null that must not be, or the options of the table name a version.
+            A column exists already, Spark cannot analyse an expression, a value of a column that is
+            not nullable is null, or the options of the table name a version.
         InvalidOptionError, UnsupportedTypeError
-            A column cannot be of such a type.
+            A type is not valid.
         CommitConflictError
-            Others were faster, again and again.
+            Other clients committed conflicting changes in all attempts.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
-            What an expression raises for some row.
+            An expression raised an error for some row.
         """
         from lance_spark.mutations.columns.fill import Computation
         from lance_spark.spark.table.jobs.add_columns import add_expressions
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        marks = self._marks(options)
+        metadata = self._column_metadata(options)
 
         with Computation() as computation:
             return self._change(
                 "add columns",
                 lambda job, dataset: add_expressions(
-                    self, job, dataset, computation, columns, nullable, marks, commit
+                    self, job, dataset, computation, columns, nullable, metadata, commit
                 ),
                 commit,
-                naming=list(columns.values()),
+                list(columns.values()),
             )
 
     def addColumnsFrom(  # noqa: N802 - Spark's habit
@@ -120,30 +120,34 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Add the columns of a DataFrame, to rows with the same key.
+        """Add the columns of a DataFrame, joined by a key.
 
-        Of the table only the key is read. New data files are written, and none is rewritten.
+        Executors read only the key of the table, and write one new data file for each fragment;
+        existing files are not rewritten.
 
         Parameters
         ----------
         source : DataFrame
-            The key, and the new columns, with one row for each key.
+            The key, and the new columns, with one row per key.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are
-            those of the newest version; once others move rows before the commit, they are refused.
+            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Row addresses
+            refer to the newest version. If another client moves rows before the commit, the change
+            raises `CommitConflictError`.
         missing : str
-            What becomes of rows whose key the DataFrame does not have: "null", or "error".
+            ``null``: rows whose key is not in the DataFrame get nulls. ``error``: such a row is an
+            error.
         options, commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
         Raises
         ------
         InvalidInputError
-            Two rows of the DataFrame have one key, a row has none though it must, there is such a
-            column already, or the key is no column of both.
+            Two rows of the DataFrame have the same key, a row has no value and `missing` is
+            ``error``, a new column exists already, or a column of the key is not found.
         InvalidOptionError, UnsupportedTypeError, CommitConflictError, UnsupportedFeatureError,
-        UnsupportedError, StorageError PySparkException
-            What the DataFrame raises.
+        UnsupportedError, StorageError
+        PySparkException
+            The DataFrame raised an error.
         """
         from lance_spark.mutations.columns.fill import Computation
         from lance_spark.spark.table.jobs.add_columns import add_from
@@ -152,17 +156,17 @@ class ColumnMethods(TableBase):
             raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
         keys = [key] if isinstance(key, str) else list(key)
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        marks = self._marks(options)
+        metadata = self._column_metadata(options)
 
         required = missing == "error"
         with Computation() as computation:
             return self._change(
                 "add columns",
                 lambda job, dataset: add_from(
-                    self, job, dataset, computation, source, keys, required, marks, commit
+                    self, job, dataset, computation, source, keys, required, metadata, commit
                 ),
                 commit,
-                naming=keys,
+                keys,
             )
 
     def updateColumnsFrom(  # noqa: N802 - Spark's habit
@@ -174,32 +178,32 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Give rows the values that a DataFrame has for the same key.
+        """Update columns by the values that a DataFrame has for the same key.
 
-        New data files have the columns alone, of the fragments with such rows; rows stay where they
-        are. Others keep their values.
+        Rows stay in place: for each fragment with a row to update, executors write a new file with
+        all values of the updated columns. Rows whose key is not in the DataFrame keep their values.
 
         Parameters
         ----------
         source : DataFrame
-            The key, and columns of the table, cast to their types, with one row for each key.
+            The key, and columns of the table, with one row per key. Values are cast to the types of
+            the columns.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are
-            those of the newest version; once others move rows before the commit, they are refused.
+            As in `addColumnsFrom`.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
         Raises
         ------
         InvalidInputError
-            Two rows of the DataFrame have one key, or the key is no column of both.
+            Two rows of the DataFrame have the same key, or a column of the key is not found.
         SchemaMismatchError
-            The table has no such column.
+            A column of the DataFrame is not found in the table.
         UnsupportedError
-            The column is one of blobs.
+            A column holds blobs.
         CommitConflictError, UnsupportedFeatureError, StorageError
         PySparkException
-            What the DataFrame raises.
+            The DataFrame raised an error.
         """
         from lance_spark.spark.table.jobs.add_columns import update_from
 
@@ -209,7 +213,7 @@ class ColumnMethods(TableBase):
             "update columns",
             lambda job, dataset: update_from(self, job, dataset, source, keys, commit),
             commit,
-            naming=keys,
+            keys,
         )
 
     def dropColumns(  # noqa: N802 - Spark's habit
@@ -219,7 +223,7 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Drop columns, or children of structs by names with dots; no data file is rewritten.
+        """Drop columns, or children of structs by dotted paths. Data files are not rewritten.
 
         Raises
         ------
@@ -228,7 +232,7 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.alter import drop_columns
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        return ChangeResult(drop_columns(self.writable("drop columns"), names, commit).version)
+        return ChangeResult(drop_columns(self._writable("drop columns"), names, commit).version)
 
     def renameColumn(  # noqa: N802 - Spark's habit
         self,
@@ -239,7 +243,7 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Rename a column, or a child of a struct by its name with dots; no data file is rewritten.
+        """Rename a column, or a child of a struct by its dotted path. Data files do not change.
 
         Raises
         ------
@@ -258,24 +262,24 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Say whether a column may be null, or give it another type, which executors cast its
-        values to.
+        """Change the nullability or the type of a column. Executors cast its values to a new type.
 
         Parameters
         ----------
         name : str
-            Children of structs by names with dots.
+            Name of the column, or dotted path of a child of a struct.
         nullable : bool, optional
+            Whether the column is nullable.
         dataType : str, DataType or pa.DataType, optional
-            In Spark's DDL, as Spark's type, or as Arrow's, which has vectors, large strings,
-            float16 and others besides.
+            The new type: text in Spark's DDL, Spark's type, or Arrow's type, which also has
+            vectors, large strings, float16 and others.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, a value does not fit, or nothing is asked for.
+            The column is not found, a value does not fit, or no change is given.
         CommitConflictError, UnsupportedTypeError, UnsupportedFeatureError, StorageError
         """
         alteration: dict[str, Any] = {"path": name}
@@ -295,34 +299,37 @@ class ColumnMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Put columns first, in this order; those that are not named follow in the order they have.
-        No data file is rewritten.
+        """Move columns to the front, in the given order; other columns follow in their old order.
+
+        Data files are not rewritten.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or one is named twice.
+            A column is not found, or is named twice.
         CommitConflictError, UnsupportedFeatureError, StorageError
         """
         from lance_spark.mutations.columns.alter import reorder_columns
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return ChangeResult(
-            reorder_columns(self.writable("reorder columns"), names, commit).version
+            reorder_columns(self._writable("reorder columns"), names, commit).version
         )
 
     def _alter(self, alteration: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.columns.alter import alter_columns
 
-        table = self.writable("alter column")
+        table = self._writable("alter column")
         with Job(self.spark, table, "alter column") as job:
             runner = job.runner("cast values")
             altered = alter_columns(table, [alteration], options, runner)
             job.committed(altered.manifest)
         return ChangeResult(altered.version)
 
-    def _marks(self, options: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, str]]:
+    def _column_metadata(
+        self, options: Mapping[str, Any] | None
+    ) -> Mapping[str, Mapping[str, str]]:
         from lance_spark.spark.options.options import WriteOptions
 
-        given = {name: str(value) for name, value in (options or {}).items()}
-        return WriteOptions.parse({**given, "path": self.path}).column_metadata
+        texts = {name: str(value) for name, value in (options or {}).items()}
+        return WriteOptions.parse({**texts, "path": self.path}).column_metadata

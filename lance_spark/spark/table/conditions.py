@@ -1,15 +1,15 @@
-"""Conditions of users on the rows of a table, as Spark's own parser and analyzer read them.
+"""Conditions of users on the rows of a table, read by Spark's own parser and analyzer.
 
-| session | condition | who finds the rows |
+| session | condition | who evaluates it |
 | --- | --- | --- |
-| classic | one that push-down would take | scans, by the rule's tree (`filter_trees`) |
+| classic | one that push-down supports | scans, from the tree of the rule (`filter_trees`) |
 | classic | any other | Spark |
 | Spark Connect, or an unknown version of Spark | any | Spark |
 
-The text is never read by a parser of this package, so all settings of the session count. Spark's
+This package has no parser of its own for the text, so all settings of the session apply. Spark's
 optimizer folds constants and moves casts from columns to literals before the condition is
-translated: what is left is a comparison of values of one type, which scans answer exactly. What may
-raise an error for some row is left to Spark.
+translated. What is left compares values of one type, which scans answer exactly. A condition that
+can raise an error for some row is left to Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from lance_spark.spark.pushdown.java_classes import (
     java_error,
 )
 from lance_spark.spark.read.planning import known_columns
-from lance_spark.spark.table.dataframes import analysed, frame, named_in, resolved, to_column
+from lance_spark.spark.table.dataframes import (
+    analyze,
+    frame,
+    named_columns,
+    resolve_columns,
+    to_column,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,57 +43,60 @@ if TYPE_CHECKING:
     from lance_spark.spark.table.base import TableBase
 
 
-def native(base: TableBase, dataset: Dataset, condition: str | Column | None) -> Predicate | None:
-    """Return a condition as scans take it; None if it is only for Spark, or there is none.
+def scan_predicate(
+    handle: TableBase, dataset: Dataset, condition: str | Column | None
+) -> Predicate | None:
+    """Return a condition as a predicate for scans; None if only Spark can evaluate it.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     dataset : Dataset
-        At the version that is scanned.
+        The version that is scanned.
     condition : str, Column or None
+        None is returned for None.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of the condition.
+        Spark cannot analyse the condition.
     """
-    tree = condition_tree(base, dataset, condition)
+    tree = condition_tree(handle, dataset, condition)
     return None if tree is None else to_predicate(tree, known_columns(dataset))
 
 
 def condition_tree(
-    base: TableBase, dataset: Dataset, condition: str | Column | None
+    handle: TableBase, dataset: Dataset, condition: str | Column | None
 ) -> dict[str, Any] | None:
-    """Return a condition as the reader takes it from the optimizer rule; None if it is only for
-    Spark, or there is none.
+    """Return a condition as the optimizer rule passes it to the reader.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     dataset : Dataset
-        At the version that is scanned.
+        The version that is scanned.
     condition : str, Column or None
 
     Returns
     -------
     dict or None
-        A tree of `filter_trees`, for which `to_predicate` has a predicate.
+        A tree of `filter_trees` that `to_predicate` accepts; None if only Spark can evaluate the
+        condition, or if it is None.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of the condition.
+        Spark cannot analyse the condition.
     """
-    if condition is None or is_connect(base.spark):
+    if condition is None or is_connect(handle.spark):
         return None
-    translator = conditions_class(base.spark)
+    translator = conditions_class(handle.spark)
     if translator is None:
         return None
-    columns = named_in(dataset, condition)
-    _, rows = analysed(base, dataset, columns, condition=condition)
+    columns = named_columns(dataset, condition)
+    _, rows = analyze(handle, dataset, columns, condition=condition)
     try:
-        text = call_static(base.spark, translator, "write", rows._jdf.queryExecution())
+        text = call_static(handle.spark, translator, "write", rows._jdf.queryExecution())
     except java_error():
         # The jar of another release does not know this version of Spark.
         return None
@@ -97,52 +106,53 @@ def condition_tree(
     try:
         to_predicate(tree, known_columns(dataset))
     except InvalidInputError:
-        # The scan stores the column in a type that is not the one that Spark compares.
+        # Spark compares another type than the one in which the scan stores the column.
         return None
     return tree
 
 
-def matching(
-    base: TableBase,
+def matching_rows(
+    handle: TableBase,
     dataset: Dataset,
     condition: str | Column | None,
     *expressions: str | Column,
     fragments: Collection[int] | None = None,
     whole_fragments: bool = False,
-    called: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the rows that meet a condition, with their addresses and the columns that expressions
-    name.
+    """Return the rows that meet a condition: their addresses, and the columns of expressions.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     dataset : Dataset
-        At the version.
+        The version.
     condition : str, Column or None
-        Met by the scan, if it knows how; by Spark otherwise.
+        Evaluated by the scan if it can, otherwise by Spark.
     *expressions : str or Column
-        What is to be selected of the frame.
+        Expressions that the caller selects from the frame.
     fragments : collection of int, optional
-        Ids of those to read; all by default.
+        Ids of the fragments to read; all by default.
     whole_fragments : bool
         Whether all rows of a fragment are in one partition, in order, unless the condition needs
         other rows.
-    called : sequence of str
-        What errors call each of the expressions.
+    labels : sequence of str
+        Names of the expressions in errors.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of the condition, or of an expression.
+        Spark cannot analyse the condition or an expression.
     """
-    which: dict[str, Any] = {"fragments": fragments, "whole_fragments": whole_fragments}
-    tree = condition_tree(base, dataset, condition)
+    scan: dict[str, Any] = {"fragments": fragments, "whole_fragments": whole_fragments}
+    tree = condition_tree(handle, dataset, condition)
     if condition is None or tree is not None:
-        names = named_in(dataset, *expressions)
-        columns = resolved(base, dataset, names, *expressions, called=called)
-        return frame(base, dataset, columns, filter_tree=tree, **which)
-    names = named_in(dataset, condition, *expressions)
-    columns = resolved(base, dataset, names, *expressions, condition=condition, called=called)
-    rows = frame(base, dataset, columns, **which)
+        names = named_columns(dataset, *expressions)
+        columns = resolve_columns(handle, dataset, names, *expressions, labels=labels)
+        return frame(handle, dataset, columns, filter_tree=tree, **scan)
+    names = named_columns(dataset, condition, *expressions)
+    columns = resolve_columns(
+        handle, dataset, names, *expressions, condition=condition, labels=labels
+    )
+    rows = frame(handle, dataset, columns, **scan)
     return rows.where(to_column(condition, "condition"))

@@ -1,4 +1,4 @@
-"""Making a table without rows: columns and properties, one commit, no Spark job."""
+"""Builder of a table without rows: columns and properties, one commit, no Spark job."""
 
 from __future__ import annotations
 
@@ -25,52 +25,54 @@ if TYPE_CHECKING:
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-#: Properties that say how the table is made, and are not kept with it.
-_OF_BASES = ("base_store_params", "target_bases", "target_all_bases")
-_OF_WRITES = ("enable_stable_row_ids", "data_storage_version")
+#: Options that the returned table keeps, beside those of the store.
+_TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bases")
+#: Properties that are options of the write, and are not stored in the table.
+_WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 
 
-def arrow_type(given: str | DataType | pa.DataType, column: str) -> pa.DataType:
-    """Return a type as a table has it.
+def arrow_type(dtype: str | DataType | pa.DataType, column: str) -> pa.DataType:
+    """Return the Arrow type of a column.
 
     Parameters
     ----------
-    given : str, DataType or pa.DataType
-        In Spark's DDL, as Spark's, or as Arrow's type.
+    dtype : str, DataType or pa.DataType
+        Text in Spark's DDL, Spark's type, or Arrow's type.
     column : str
-        What errors call the column.
+        Name of the column in errors.
 
     Raises
     ------
     InvalidInputError
-        It is no type.
+        The text is not a type.
     UnsupportedTypeError
     """
-    if isinstance(given, pa.DataType):
-        return given
-    return to_arrow_schema(StructType([StructField("x", spark_type(given, column))])).field(0).type
+    if isinstance(dtype, pa.DataType):
+        return dtype
+    return to_arrow_schema(StructType([StructField("x", spark_type(dtype, column))])).field(0).type
 
 
-def spark_type(given: str | DataType, column: str) -> DataType:
-    """Return Spark's type, of a text in its DDL, or as it is given.
+def spark_type(dtype: str | DataType, column: str) -> DataType:
+    """Return the Spark type of a column, from a text in Spark's DDL or from a type.
 
     Raises
     ------
     InvalidInputError
+        The text is not a type.
     """
-    if isinstance(given, DataType):
-        return given
+    if isinstance(dtype, DataType):
+        return dtype
     from pyspark.errors import PySparkException
 
     try:
-        return DataType.fromDDL(given)
+        return DataType.fromDDL(dtype)
     except (PySparkException, ValueError, TypeError, AttributeError) as error:
         first = str(error).partition("\n")[0]
-        raise InvalidInputError(f"column {column!r}: {given!r} is no type: {first}") from None
+        raise InvalidInputError(f"column {column!r}: {dtype!r} is not a type: {first}") from None
 
 
 class TableBuilder:
-    """Makes a table without rows; by `LanceTable.create` and its kin.
+    """Builder of a table without rows; returned by `LanceTable.create` and similar methods.
 
     Parameters
     ----------
@@ -86,12 +88,12 @@ class TableBuilder:
         self._mode = mode
         self._path: str | None = None
         self._fields: list[StructField] = []
-        self._marks: dict[str, dict[str, str]] = {}
+        self._metadata: dict[str, dict[str, str]] = {}
         self._properties: dict[str, str] = {}
         self._options: dict[str, str] = {}
 
     def location(self, location: str) -> Self:
-        """Say where the table stands: a folder, or a URI."""
+        """Set the path of the table: a folder, or a URI."""
         self._path = location
         return self
 
@@ -124,53 +126,54 @@ class TableBuilder:
         dataType : str or DataType
         nullable : bool
         comment : str, optional
-            Kept with the column.
+            Stored in the metadata of the column.
         vectorDimension : int, optional
-            An array is a vector of so many items.
+            Store an array as a vector with this number of items.
         blob : bool
-            Binary values lie apart from the rows.
+            Store binary values as blobs, apart from the rows.
         large : bool
-            Strings and binary values have 64-bit offsets.
+            Store strings and binary values with 64-bit offsets.
         compression : str, optional
-            For example "zstd".
+            For example ``zstd``.
         compressionLevel : int, optional
         primaryKey : bool
-            The column is one of the primary key, which nobody enforces.
+            Whether the column belongs to the primary key. Writers do not check that keys are
+            unique.
         metadata : mapping of str to str, optional
-            More that is kept with the column.
+            Other metadata of the column.
 
         Raises
         ------
         InvalidInputError
-            The type is none.
+            The text is not a type.
         UnsupportedError
-            Columns cannot be generated.
+            `generatedAlwaysAs` is given.
         """
         if generatedAlwaysAs is not None:
             raise UnsupportedError(
-                f"column {colName!r}: Lance has no generated columns; add it by addColumns, "
-                "computed once"
+                f"column {colName!r}: Lance has no generated columns; compute its values once, by "
+                "addColumns"
             )
-        kind = spark_type(dataType, colName)
-        extra: dict[str, str] = {}
+        dtype = spark_type(dataType, colName)
+        encoding: dict[str, str] = {}
         if vectorDimension is not None:
-            extra[VECTOR_SIZE] = str(vectorDimension)
+            encoding[VECTOR_SIZE] = str(vectorDimension)
         if blob:
-            extra["lance-encoding:blob"] = "true"
+            encoding["lance-encoding:blob"] = "true"
         if large:
-            text = kind.simpleString().replace("array<", "")
-            extra[LARGE_BINARY if text.startswith("binary") else LARGE_STRING] = "true"
+            text = dtype.simpleString().replace("array<", "")
+            encoding[LARGE_BINARY if text.startswith("binary") else LARGE_STRING] = "true"
         if compression is not None:
-            extra["lance-encoding:compression"] = compression
+            encoding["lance-encoding:compression"] = compression
         if compressionLevel is not None:
-            extra["lance-encoding:compression-level"] = str(compressionLevel)
-        kept = dict(metadata or {})
+            encoding["lance-encoding:compression-level"] = str(compressionLevel)
+        stored = dict(metadata or {})
         if comment is not None:
-            kept[_COMMENT] = comment
+            stored[_COMMENT] = comment
         if primaryKey:
-            kept[_PRIMARY_KEY] = "true"
-        self._fields.append(StructField(colName, kind, nullable, extra))
-        self._marks[colName] = kept
+            stored[_PRIMARY_KEY] = "true"
+        self._fields.append(StructField(colName, dtype, nullable, encoding))
+        self._metadata[colName] = stored
         return self
 
     def addColumns(self, cols: StructType | list[StructField]) -> Self:  # noqa: N802 - as DeltaTableBuilder has it
@@ -181,18 +184,18 @@ class TableBuilder:
     def property(self, key: str, value: Any) -> Self:
         """Set a property of the table.
 
-        ``enable_stable_row_ids`` and ``data_storage_version`` say how it is made; ``lance.`` begins
-        the names of settings; all others are metadata of the table.
+        ``enable_stable_row_ids`` and ``data_storage_version`` are options of the write. Properties
+        that start with ``lance.`` become the configuration of the table, all others its metadata.
         """
         self._properties[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return self
 
     def comment(self, comment: str) -> Self:
-        """Describe the table."""
+        """Set the property ``comment``."""
         return self.property(_COMMENT, comment)
 
     def execute(self) -> Any:
-        """Make the table.
+        """Create or replace the table.
 
         Returns
         -------
@@ -201,9 +204,11 @@ class TableBuilder:
         Raises
         ------
         InvalidInputError
-            There is no location, or no column.
-        TableExistsError, TableNotFoundError
-            There is a table, and there must not be; or there is none to replace.
+            The location is missing, or the table has no column.
+        TableExistsError
+            The table exists already, and the builder is one of `LanceTable.create`.
+        TableNotFoundError
+            The table is not found, and the builder is one of `LanceTable.replace`.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
         from lance_spark.spark.write.planning import existing_schema
@@ -211,20 +216,26 @@ class TableBuilder:
         from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
         if self._path is None:
-            raise InvalidInputError("say where the table stands: .location(path)")
-        options = WriteOptions.parse({**self._options, **self._of_writes(), "path": self._path})
+            raise InvalidInputError("the table has no location; set it by .location(path)")
+        write_options: dict[str, str] = {}
+        stored: dict[str, str] = {}
+        for key, value in self._properties.items():
+            if key.lower() in _WRITE_PROPERTIES:
+                write_options[key.lower()] = value
+            else:
+                stored[key] = value
+        options = WriteOptions.parse({**self._options, **write_options, "path": self._path})
         replaces = self._mode in ("replace", "createOrReplace")
-        there = existing_schema(options) is not None
-        if there and self._mode == "createIfNotExists":
+        exists = existing_schema(options) is not None
+        if exists and self._mode == "createIfNotExists":
             return self._table(self._path)
-        if self._mode == "replace" and not there:
-            # Says what is there instead.
+        if self._mode == "replace" and not exists:
+            # Raises an error that says what the path holds.
             self._table(self._path).dataset()
         if not self._fields:
             raise InvalidInputError(
-                f"{self._path}: a table has at least one column: .addColumn(...)"
+                f"{self._path}: a table must have at least one column; add it by .addColumn(...)"
             )
-        kept = self._kept()
         try:
             begin_write(
                 self._path,
@@ -234,8 +245,8 @@ class TableBuilder:
                 data_storage_version=options.data_storage_version,
                 settings=TableSettings(
                     bool(options.enable_stable_row_ids),
-                    config={k: v for k, v in kept.items() if k.startswith("lance.")},
-                    table_metadata={k: v for k, v in kept.items() if not k.startswith("lance.")},
+                    config={k: v for k, v in stored.items() if k.startswith("lance.")},
+                    table_metadata={k: v for k, v in stored.items() if not k.startswith("lance.")},
                 ),
                 storage_options=options.storage_options or None,
                 bases=BaseTargets(options.initial_bases or ()),
@@ -246,30 +257,24 @@ class TableBuilder:
         return self._table(self._path)
 
     def _schema(self, options: WriteOptions) -> pa.Schema:
-        made = to_arrow_schema(
+        schema = to_arrow_schema(
             StructType(self._fields),
             options.column_metadata,
             large_var_types=options.large_var_types,
         )
         return pa.schema(
             [
-                field.with_metadata({**(field.metadata or {}), **self._marks[field.name]})
-                if self._marks.get(field.name)
+                field.with_metadata({**(field.metadata or {}), **self._metadata[field.name]})
+                if self._metadata.get(field.name)
                 else field
-                for field in made
+                for field in schema
             ]
         )
-
-    def _of_writes(self) -> dict[str, str]:
-        return {k.lower(): v for k, v in self._properties.items() if k.lower() in _OF_WRITES}
-
-    def _kept(self) -> dict[str, str]:
-        return {k: v for k, v in self._properties.items() if k.lower() not in _OF_WRITES}
 
     def _table(self, path: str) -> Any:
         options = {
             name: value
             for name, value in self._options.items()
-            if name.lower().startswith("storage") or name.lower() in ("branch", *_OF_BASES)
+            if name.lower().startswith("storage") or name.lower() in _TABLE_OPTIONS
         }
         return self._cls(self._spark, path, options)

@@ -1,9 +1,8 @@
-"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on
-them.
+"""DataFrames of one version of a table, and expressions of users on them.
 
-A frame has the columns that expressions name, and no others: Spark computes values and finds rows,
-it does not carry rows. It is of a version that is named, whatever others commit meanwhile, and is
-always read by tasks.
+A frame has the addresses of the rows and the columns that expressions name, and no others: Spark
+computes values and finds rows, but does not move rows. A frame reads a fixed version, and always in
+tasks.
 """
 
 from __future__ import annotations
@@ -31,26 +30,24 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
 
+#: Options of a read that select a version.
+VERSION_OPTIONS = ("version", "tag", "timestamp")
 _OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
 _TARGET_ROWS = "target_rows_per_partition"
-#: Rows of a task that writes, at least.
-_LEAST_ROWS = 65_536
+#: Minimum number of rows of a task that writes.
+_MIN_TASK_ROWS = 65_536
 
 
 class FrameSource(Protocol):
     """The attributes of a table through Spark that its frames need."""
 
     spark: SparkSession
-    options: dict[str, Any]
+    options: dict[str, str]
     alias_name: str | None
-
-    def storage_options(self) -> dict[str, str]:
-        """Return the options of the read about the store."""
-        ...
 
 
 def frame(
-    base: FrameSource,
+    handle: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *,
@@ -64,67 +61,69 @@ def frame(
 
     Parameters
     ----------
-    base : FrameSource
+    handle : FrameSource
     dataset : Dataset
-        At the version.
+        The version.
     columns : sequence of str
-        Top-level columns, and those that every table has of its rows.
+        Top-level columns of the table, and columns of `META_FIELDS`.
     row_columns : sequence of str
-        More of the latter.
+        More columns of `META_FIELDS`, after `columns`.
     fragments : collection of int, optional
-        Ids of those to read; all by default.
+        Ids of the fragments to read; all by default.
     whole_fragments : bool
         Whether all rows of a fragment are in one partition, in order.
     filter_tree : mapping, optional
-        Condition that the scan meets, as `condition_tree` returns it.
+        Condition that the scan evaluates, as `condition_tree` returns it.
     blob_handling : str, optional
-        What blobs give; see `Dataset.to_batches`.
+        Form of blob values; see `Dataset.to_batches`.
     """
     reader = (
-        base.spark.read.format("lance")
+        handle.spark.read.format("lance")
         .schema(schema_of(dataset, [*columns, *row_columns], blob_handling))
-        .options(**base.storage_options())
+        .options(**without_version(handle.options))
         .option("version", dataset.version)
-        # Rows that planning finds would come in one partition.
+        # Rows that are read while planning would come in one partition.
         .option("driver_read_bytes", 0)
     )
     if fragments is not None:
         reader = reader.option("fragment_ids", ranges(fragments))
     if whole_fragments:
         reader = reader.option("whole_fragments", "true")
-        if _TARGET_ROWS not in {name.lower() for name in base.options}:
-            target = _rows_of_tasks(base, dataset, columns, fragments)
+        if _TARGET_ROWS not in {name.lower() for name in handle.options}:
+            target = _task_rows(handle, dataset, columns, fragments)
             reader = reader.option(_TARGET_ROWS, target)
     if filter_tree is not None:
         reader = reader.option(FILTER_TREE, json.dumps(filter_tree))
     if blob_handling is not None:
         reader = reader.option("blob_handling", blob_handling)
-    return _aliased(base, reader.load(dataset.uri))
+    return _aliased(handle, reader.load(dataset.uri))
+
+
+def without_version(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options without those that select a version or a branch."""
+    names = (*VERSION_OPTIONS, "branch")
+    return {name: value for name, value in options.items() if name.lower() not in names}
 
 
 def schema_of(
     dataset: Dataset, columns: Sequence[str], blob_handling: str | None = None
 ) -> StructType:
-    """Return the Spark schema of some columns, each once."""
+    """Return the Spark schema of columns. A name that occurs twice is one column."""
     names = list(dict.fromkeys(columns))
     return to_spark_schema(dataset.schema_of(names, blob_handling=blob_handling))
 
 
-def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
+def named_columns(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
     """Return the columns whose names occur as words in the texts of expressions.
 
-    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they
-    are not whole microseconds.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    *expressions : str, Column or None
+    A word can have another meaning, so the result can have columns that are not needed. Not all
+    columns are taken, because Spark cannot read some values, such as times in nanoseconds that are
+    not whole microseconds.
 
     Returns
     -------
     list of str
-        Of the table, in its order, then of those that every table has of its rows.
+        Columns of the table in its order, then columns of `META_FIELDS`.
     """
     text = "\n".join(
         str(expression) for expression in expressions if expression is not None
@@ -133,57 +132,57 @@ def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
 
 
 def is_named(name: str, text: str) -> bool:
-    """Tell whether a text in small letters has a name as a word of its own."""
+    """Return whether a text in lower case has a name as a separate word."""
     return re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", text) is not None
 
 
-def resolved(
-    base: FrameSource,
+def resolve_columns(
+    handle: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
     condition: str | Column | None = None,
-    called: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> list[str]:
-    """Return columns with which expressions can be analysed: those that are given, or all.
+    """Return columns with which Spark can analyse expressions: the given columns, or all.
 
     Parameters
     ----------
-    base : FrameSource
+    handle : FrameSource
     dataset : Dataset
     columns : sequence of str
-        See `named_in`.
+        See `named_columns`.
     *expressions : str, Column or None
-        Of any type.
+        Expressions of any type.
     condition : str, Column or None
-        Of rows.
-    called : sequence of str
-        What errors call each of the expressions.
+        Condition on rows.
+    labels : sequence of str
+        Names of the expressions in errors.
 
     Raises
     ------
     InvalidInputError
-        One cannot be analysed with all columns either.
+        Spark cannot analyse an expression with all columns either.
     """
     if condition is None and all(expression is None for expression in expressions):
         return list(columns)
-    return analysed(base, dataset, columns, *expressions, condition=condition, called=called)[0]
+    return analyze(handle, dataset, columns, *expressions, condition=condition, labels=labels)[0]
 
 
-def analysed(
-    base: FrameSource,
+def analyze(
+    handle: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
     condition: str | Column | None = None,
-    called: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> tuple[list[str], DataFrame]:
-    """Return the columns of `resolved`, and the expressions over a frame of them without rows.
+    """Return the columns of `resolve_columns`, and the expressions over an empty frame of them.
 
     Parameters
     ----------
-    base, dataset, columns, expressions, condition, called
-        As in `resolved`; there is a condition or an expression at least.
+    handle, dataset, columns, expressions, condition, labels
+        As in `resolve_columns`; at least one condition or expression is not None.
 
     Raises
     ------
@@ -191,115 +190,111 @@ def analysed(
     """
     from pyspark.errors import AnalysisException
 
-    names_of = called or ["expression"] * len(expressions)
-    by_name = [
-        (name, to_column(item, name))
-        for name, item in zip(names_of, expressions, strict=True)
-        if item is not None
+    labelled = [
+        (label, to_column(expression, label))
+        for label, expression in zip(
+            labels or ["expression"] * len(expressions), expressions, strict=True
+        )
+        if expression is not None
     ]
-    given = [item for _, item in by_name]
-    where = None if condition is None else to_column(condition, "condition")
+    values = [value for _, value in labelled]
+    predicate = None if condition is None else to_column(condition, "condition")
     every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
-        # What has no columns is no frame.
-        shown = schema_of(dataset, [*names, ROW_ADDRESS.name])
-        empty = _aliased(base, base.spark.createDataFrame([], shown))
+        # A frame needs at least one column.
+        schema = schema_of(dataset, [*names, ROW_ADDRESS.name])
+        empty = _aliased(handle, handle.spark.createDataFrame([], schema))
         try:
-            rows = empty if where is None else empty.where(where)
-            selected = rows.select(*given) if given else rows
+            rows = empty if predicate is None else empty.where(predicate)
+            selected = rows.select(*values) if values else rows
             # Spark Connect analyses when it is asked for the schema.
             _ = selected.schema
         except AnalysisException:
             continue
         return names, selected
-    # One by one, so that the error says which.
-    with understood("condition"):
-        rows = empty if where is None else empty.where(where)
+    # Analysed one by one, so that the error names the expression.
+    with analysis_errors("condition"):
+        rows = empty if predicate is None else empty.where(predicate)
         _ = rows.schema
-    for name, item in by_name:
-        with understood(name):
-            _ = rows.select(item).schema
-    with understood("expressions"):
-        _ = rows.select(*given).schema
-    raise AssertionError("the second time returns or raises")
+    for label, value in labelled:
+        with analysis_errors(label):
+            _ = rows.select(value).schema
+    with analysis_errors("expressions"):
+        _ = rows.select(*values).schema
+    raise AssertionError("the second analysis returns or raises")
 
 
 @contextmanager
-def understood(what: str | None) -> Iterator[None]:
-    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing
-    changes if that is None.
-    """
+def analysis_errors(label: str) -> Iterator[None]:
+    """Turn Spark's analysis errors into `InvalidInputError`, with the name of the expression."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
     except AnalysisException as error:
-        if what is None:
-            raise
         first = str(error).strip().partition("\n")[0]
         hint = (
-            "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], "
-            "are not known here"
+            "; name columns as in F.col('x'): columns of a DataFrame, as in df['x'], are not known "
+            "here"
         )
         if isinstance(error, ParseException):
             hint = ""
-        raise InvalidInputError(f"{what}: {first}{hint}") from error
+        raise InvalidInputError(f"{label}: {first}{hint}") from error
 
 
 def has_windows(*expressions: str | Column | None) -> bool:
-    """Tell whether expressions seem to have window functions, whose rows come in another order;
-    text that looks the same counts.
+    """Return whether expressions may have window functions, which change the order of rows.
+
+    A text that only looks like a window function counts too.
     """
     return any(
         _OVER.search(str(expression)) for expression in expressions if expression is not None
     )
 
 
-def to_column(given: str | Column, what: str) -> Column:
-    """Return an expression: of a text in SQL, or as it is given.
+def to_column(expression: str | Column, label: str) -> Column:
+    """Return an expression, or a text in SQL, as a Column.
 
     Raises
     ------
     InvalidInputError
-        It is neither a text that Spark can parse nor a Column.
+        The value is neither a text that Spark can parse nor a Column.
     """
     from pyspark.sql import Column
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    if isinstance(given, str):
-        with understood(what):
-            return F.expr(given)
-    if isinstance(given, Column):
-        return given
+    if isinstance(expression, str):
+        with analysis_errors(label):
+            return F.expr(expression)
+    if isinstance(expression, Column):
+        return expression
     raise InvalidInputError(
-        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as "
-        f"it is is F.lit({given!r})"
+        f"{label} must be an expression in SQL or a Column, not {type(expression).__name__}; "
+        f"write a constant as F.lit({expression!r})"
     )
 
 
-def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
-    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one
-    partition, in order.
-    """
+def by_fragment(rows: DataFrame, partitions: int) -> DataFrame:
+    """Return rows with ``_rowaddr``, those of a fragment in one partition and in order."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     fragment = F.shiftright(ROW_ADDRESS.name, OFFSET_BITS)
-    return given.repartition(max(partitions, 1), fragment).sortWithinPartitions(ROW_ADDRESS.name)
+    return rows.repartition(max(partitions, 1), fragment).sortWithinPartitions(ROW_ADDRESS.name)
 
 
-def cast_to(column: Column, field: Field) -> Column:
-    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI
-    mode is off.
+def cast_to(value: Column, field: Field) -> Column:
+    """Return a value cast to the type of a column of the table.
 
-    Blobs are given as writes take them: bytes, or where they are.
+    A cast that fails is an error, unless ANSI mode is off. Blobs are not cast: writes accept them
+    as bytes or as references.
     """
     if field.is_blob:
-        return column
-    return column.cast(to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType)
+        return value
+    return value.cast(to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType)
 
 
 def ranges(numbers: Collection[int]) -> str:
-    """Return ids as the option ``fragment_ids`` takes them: ``3,7-9``."""
+    """Return ids in the form of the option ``fragment_ids``: ``3,7-9``."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:
@@ -309,23 +304,23 @@ def ranges(numbers: Collection[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _rows_of_tasks(
-    base: FrameSource, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
+def _task_rows(
+    handle: FrameSource, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
 ) -> int:
-    """Return how many rows tasks get that write what they compute.
+    """Return the number of rows of a task that writes computed values.
 
-    Reading alone is worth a task for millions of rows only; functions of users can take long for
-    each of them, so that all cores should have some.
+    A task that only reads needs millions of rows to be worthwhile. Functions of users can take
+    long for each row, so here every core gets some rows.
     """
     table = dataset._table
-    there = select_fragments(dataset.fragments, fragments)
-    rows = sum(item.physical_rows for item in there)
-    fields = [item for item in table.schema.fields if item.name in columns]
-    read = read_bytes(estimated_bytes(there, rows), rows, fields, table.schema.fields)
-    cores = parallelism(base.spark)
+    selected = select_fragments(dataset.fragments, fragments)
+    rows = sum(fragment.physical_rows for fragment in selected)
+    fields = [field for field in table.schema.fields if field.name in columns]
+    read = read_bytes(estimated_bytes(selected, rows), rows, fields, table.schema.fields)
+    cores = parallelism(handle.spark)
     usual = default_target_rows(rows, read, cores, max(len(columns), 1))
-    return min(usual, max(-(-rows // cores), _LEAST_ROWS))
+    return min(usual, max(-(-rows // cores), _MIN_TASK_ROWS))
 
 
-def _aliased(base: FrameSource, given: DataFrame) -> DataFrame:
-    return given if base.alias_name is None else given.alias(base.alias_name)
+def _aliased(handle: FrameSource, rows: DataFrame) -> DataFrame:
+    return rows if handle.alias_name is None else rows.alias(handle.alias_name)

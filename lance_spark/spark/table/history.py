@@ -1,24 +1,24 @@
-"""Versions, tags and branches of a table through Spark. All of it is done on the driver, and no
-rows are read.
+"""Methods of `LanceTable` for versions, tags and branches. They run on the driver and read no rows.
 
-| asked for | is read |
+| method | reads |
 | --- | --- |
-| `history(limit)` | so many manifests, and their transactions |
-| `detail()` | the manifest, the names of versions, tags and branches; the first manifest |
-| `tags()`, `branches()` | the files that make them |
+| `history(limit)` | that number of manifests, and their transactions |
+| `detail()` | the newest and the first manifest, the names of versions, tags and branches |
+| `tags()`, `branches()` | the files of the references |
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
+from lance_spark.spark.table.base import ChangeResult, TableBase, option_texts
+from lance_spark.spark.table.dataframes import without_version
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
@@ -27,48 +27,44 @@ if TYPE_CHECKING:
     from lance_spark.table.open import OpenTable
 
 _HISTORY = (
-    "version long, timestamp timestamp, operation string, message string, properties map<string, "
-    "string>, read_version long, "
-    "num_fragments long, num_rows long, num_deleted_rows long, size_bytes long"
+    "version long, timestamp timestamp, operation string, message string, "
+    "properties map<string, string>, read_version long, num_fragments long, num_rows long, "
+    "num_deleted_rows long, size_bytes long"
 )
 _DETAIL = (
-    "format string, uri string, branch string, version long, created_at timestamp, last_modified "
-    "timestamp, "
-    "data_storage_version string, stable_row_ids boolean, num_rows long, num_deleted_rows long, "
-    "num_fragments long, "
-    "num_data_files long, size_bytes long, indexes array<string>, tags array<string>, config "
-    "map<string, string>, "
+    "format string, uri string, branch string, version long, created_at timestamp, "
+    "last_modified timestamp, data_storage_version string, stable_row_ids boolean, num_rows long, "
+    "num_deleted_rows long, num_fragments long, num_data_files long, size_bytes long, "
+    "indexes array<string>, tags array<string>, config map<string, string>, "
     "metadata map<string, string>, reader_features array<string>, writer_features array<string>"
 )
 _TAGS = (
     "name string, branch string, version long, created_at timestamp, updated_at timestamp, "
-    "manifest_size long, "
-    "metadata map<string, string>"
+    "manifest_size long, metadata map<string, string>"
 )
 _BRANCHES = (
-    "name string, parent_branch string, parent_version long, created_at timestamp, manifest_size "
-    "long, "
-    "metadata map<string, string>"
+    "name string, parent_branch string, parent_version long, created_at timestamp, "
+    "manifest_size long, metadata map<string, string>"
 )
 
 
 class HistoryMethods(TableBase):
-    """Versions, tags and branches."""
+    """Methods of `LanceTable` for versions, tags and branches."""
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return the versions of the branch that there still are, newest first.
+        """Return the existing versions of the branch, newest first.
 
         Parameters
         ----------
         limit : int, optional
-            How many; each costs reading a manifest.
+            Maximum number of versions; for each, one manifest is read.
 
         Returns
         -------
         DataFrame
-            version, timestamp, operation, message, properties (what the writer noted), read_version
-            (that the change was planned on), num_fragments, num_rows, num_deleted_rows (that are
-            still in files), size_bytes (of data files, as far as noted).
+            version, timestamp, operation, message, properties (of the transaction), read_version
+            (on which the change was planned), num_fragments, num_rows, num_deleted_rows (that are
+            still in files), size_bytes (of data files, if recorded).
 
         Raises
         ------
@@ -77,37 +73,37 @@ class HistoryMethods(TableBase):
         from lance_spark.inspect.collect import past_versions
 
         if limit is not None and limit < 0:
-            raise InvalidInputError(f"limit={limit}: a number of versions cannot be negative")
-        result, _ = past_versions(self.dataset()._table.store, limit)
+            raise InvalidInputError(f"limit={limit}: a number of versions must not be negative")
+        versions, _ = past_versions(self.dataset()._table.store, limit)
         rows = [
             (
-                item.version,
-                item.timestamp,
-                item.operation or None,
-                item.message or None,
-                dict(item.properties),
-                item.read_version,
-                item.num_fragments,
-                item.num_rows,
-                item.num_deleted_rows,
-                item.num_bytes,
+                facts.version,
+                facts.timestamp,
+                facts.operation or None,
+                facts.message or None,
+                dict(facts.properties),
+                facts.read_version,
+                facts.num_fragments,
+                facts.num_rows,
+                facts.num_deleted_rows,
+                facts.num_bytes,
             )
-            for item in result
+            for facts in versions
         ]
-        return self._frame_of(rows, _HISTORY)
+        return self._data_frame(rows, _HISTORY)
 
     def detail(self) -> DataFrame:
-        """Return a row with what there is to say of the table.
+        """Return one row with facts about the table.
 
         Returns
         -------
         DataFrame
-            format, uri, branch (null for the main one), version, created_at (null if the first
-            version is gone), last_modified, data_storage_version, stable_row_ids (without them, a
-            change feed has updates as deleted and inserted rows), num_rows, num_deleted_rows (that
-            are still in files), num_fragments, num_data_files, size_bytes, indexes and tags
-            (names), config, metadata, reader_features and writer_features (names of what clients
-            have to understand).
+            format, uri, branch (null for the main branch), version, created_at (null if the first
+            version was removed), last_modified, data_storage_version, stable_row_ids (without them,
+            a change feed shows updates as deleted and inserted rows), num_rows, num_deleted_rows
+            (that are still in files), num_fragments, num_data_files, size_bytes, indexes and tags
+            (names), config, metadata, reader_features and writer_features (names of the feature
+            flags).
 
         Raises
         ------
@@ -117,29 +113,29 @@ class HistoryMethods(TableBase):
         from lance_spark.inspect.formatting import feature_names
 
         dataset = self.dataset()
-        about = version_facts(dataset._table)
+        facts = version_facts(dataset._table)
         row = (
             "lance",
-            about.name,
-            about.branch,
-            about.version,
-            _created(dataset._table),
-            about.timestamp,
-            about.data_storage_version,
-            about.stable_row_ids,
-            about.num_rows,
-            about.num_deleted_rows,
-            len(about.fragments),
-            about.num_files,
-            about.num_bytes,
-            sorted({item["name"] for item in dataset.list_indices()}),
+            facts.name,
+            facts.branch,
+            facts.version,
+            _created_at(dataset._table),
+            facts.timestamp,
+            facts.data_storage_version,
+            facts.stable_row_ids,
+            facts.num_rows,
+            facts.num_deleted_rows,
+            len(facts.fragments),
+            facts.num_files,
+            facts.num_bytes,
+            sorted({index["name"] for index in dataset.list_indices()}),
             sorted(dataset.tags.list()),
-            dict(about.config),
-            dict(about.metadata),
-            feature_names(about.reader_flags),
-            feature_names(about.writer_flags),
+            dict(facts.config),
+            dict(facts.metadata),
+            feature_names(facts.reader_flags),
+            feature_names(facts.writer_flags),
         )
-        return self._frame_of([row], _DETAIL)
+        return self._data_frame([row], _DETAIL)
 
     def restoreToVersion(  # noqa: N802 - as DeltaTable has it
         self,
@@ -149,21 +145,24 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make an older version of the branch the newest again. What was committed since stays in
-        the history.
+        """Commit the content of an older version of the branch as a new version.
+
+        The versions between them stay.
 
         Parameters
         ----------
         version : int
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
         conflict_retries : int
-            How often to start again because of what others commit.
+            Maximum number of times to start again after another client committed a conflicting
+            change.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such version, or it has been cleaned up.
+            The version is not found; cleanup may have removed it.
         CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
@@ -178,12 +177,12 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make the version of a time the newest again; see `restoreToVersion`.
+        """Commit the content that the branch had at a time; see `restoreToVersion`.
 
         Parameters
         ----------
         timestamp : str or datetime
-            As the option timestamp of a read takes it.
+            As in the option timestamp of a read.
         """
         text = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
         options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
@@ -197,16 +196,20 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make the version that a tag names the newest again; see `restoreToVersion`.
+        """Commit the content of the version that a tag names; see `restoreToVersion`.
 
-        The tag must be on this branch.
+        The version must be on this branch.
         """
         options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._restore({"tag": tag}, options)
 
     def tags(self) -> DataFrame:
-        """Return the tags of all branches: name, branch, version, created_at, updated_at,
-        manifest_size, metadata.
+        """Return the tags of all branches.
+
+        Returns
+        -------
+        DataFrame
+            name, branch, version, created_at, updated_at, manifest_size, metadata.
 
         Raises
         ------
@@ -224,43 +227,47 @@ class HistoryMethods(TableBase):
             )
             for name, tag in sorted(self.dataset().tags.list().items())
         ]
-        return self._frame_of(rows, _TAGS)
+        return self._data_frame(rows, _TAGS)
 
     def createTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802
-        """Name a version, so that `vacuum` leaves it alone.
+        """Create a tag: a name for a version, which `vacuum` then does not remove.
 
         Parameters
         ----------
         name : str
         version : int or str, optional
-            Of this branch, or what another tag names; by default the newest, or the one that the
-            options name.
+            A version of this branch, or the name of another tag. By default the newest version, or
+            the version that the options name.
 
         Raises
         ------
         InvalidInputError
-            No tag can have that name, or there is one already.
+            The name is not valid for a tag, or the tag exists already.
         VersionNotFoundError, CorruptTableError, StorageError
         """
         self.dataset().tags.create(name, version)
 
     def updateTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802
-        """Put a tag on another version; see `createTag`."""
+        """Move a tag to another version; see `createTag`."""
         self.dataset().tags.update(name, version)
 
     def deleteTag(self, name: str) -> None:  # noqa: N802
-        """Take a name from its version.
+        """Delete a tag. Its version stays.
 
         Raises
         ------
         VersionNotFoundError
-            There is no such tag.
+            The tag is not found.
         """
         self.dataset().tags.delete(name)
 
     def branches(self) -> DataFrame:
-        """Return the branches but for the main one: name, parent_branch, parent_version,
-        created_at, manifest_size, metadata.
+        """Return all branches except the main branch.
+
+        Returns
+        -------
+        DataFrame
+            name, parent_branch, parent_version, created_at, manifest_size, metadata.
 
         Raises
         ------
@@ -269,18 +276,18 @@ class HistoryMethods(TableBase):
         rows = [
             (
                 name,
-                item["parent_branch"],
-                item["parent_version"],
-                datetime.fromtimestamp(item["create_at"], UTC),
-                item["manifest_size"],
-                item["metadata"],
+                branch["parent_branch"],
+                branch["parent_version"],
+                datetime.fromtimestamp(branch["create_at"], UTC),
+                branch["manifest_size"],
+                branch["metadata"],
             )
-            for name, item in sorted(self.dataset().branches.list().items())
+            for name, branch in sorted(self.dataset().branches.list().items())
         ]
-        return self._frame_of(rows, _BRANCHES)
+        return self._data_frame(rows, _BRANCHES)
 
     def createBranch(self, name: str, version: int | str | None = None) -> Self:  # noqa: N802
-        """Make a branch of a version, and return the table on it.
+        """Create a branch from a version, and return the table on the branch.
 
         Parameters
         ----------
@@ -303,22 +310,21 @@ class HistoryMethods(TableBase):
         Raises
         ------
         VersionNotFoundError
-            There is no such branch.
+            The branch is not found.
         InvalidInputError
-            Tags name versions of it, or other branches were made from it.
+            A tag names a version of the branch, or another branch was created from it.
         """
         self.dataset().branches.delete(name)
 
     def checkout(
         self, *, branch: str | None = None, tag: str | None = None, version: int | None = None
     ) -> Self:
-        """Return the table on another branch, which can be changed, or at a version or tag, which
-        is only read.
+        """Return the table on another branch, or, read-only, at a version or tag.
 
         Parameters
         ----------
         branch : str, optional
-            ``main`` for the main one; by default the one that is open.
+            ``main`` for the main branch; by default the current branch.
         tag : str, optional
         version : int, optional
 
@@ -328,12 +334,12 @@ class HistoryMethods(TableBase):
             Both a tag and a version are given.
         VersionNotFoundError, StorageError
         """
-        given: dict[str, Any] = {"tag": tag, "version": version}
+        options: dict[str, Any] = {"tag": tag, "version": version}
         if branch is not None:
-            given["branch"] = branch
-        result = self._like(given)
-        result.dataset()
-        return result
+            options["branch"] = branch
+        table = self._at(options)
+        table.dataset()
+        return table
 
     def clone(
         self,
@@ -341,22 +347,22 @@ class HistoryMethods(TableBase):
         isShallow: bool = True,  # noqa: N803 - as DeltaTable has it
         version: int | str | None = None,
     ) -> Self:
-        """Make a table of the rows of a version, and return it.
+        """Create a table with the rows of a version, and return it.
 
         Parameters
         ----------
         target : str or path
-            Where there is no table yet.
+            Path of the new table.
         isShallow : bool
-            Whether the files stay where they are: then tag the version, so that `vacuum` leaves
-            them alone. Else all are copied.
+            True: the new table refers to the files of this table. Tag the version then, so that
+            `vacuum` keeps these files. False: all files are copied.
         version : int or str, optional
             As in `createTag`.
 
         Raises
         ------
         TableExistsError
-            There is a table at that path.
+            The path holds a table already.
         VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
@@ -366,53 +372,49 @@ class HistoryMethods(TableBase):
             dataset.shallow_clone(path, version)
         else:
             dataset.deep_clone(path, version)
-        return type(self)(self.spark, path, self.storage_options())
+        return type(self)(self.spark, path, without_version(self.options))
 
     def _repr_html_(self) -> str:
-        from lance_spark.spark.table.show import shown
+        from lance_spark.spark.table.show import table_html
 
-        return shown(self)
+        return table_html(self)
 
-    def _restore(self, naming: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
+    def _restore(self, version: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.metadata_updates import restore
 
-        newest = self.writable("restore")
-        result = self._like(naming).dataset()
-        if result.branch != newest.branch:
+        newest = self._writable("restore")
+        old = self._at(version).dataset()
+        if old.branch != newest.branch:
             raise InvalidInputError(
-                f"restore: version {result.version} is on {_named(result.branch)}, and this is "
-                f"{_named(newest.branch)} of "
-                f"{display(self.path)}; check out that branch"
+                f"restore: version {old.version} is on {_branch_name(old.branch)}, but "
+                f"{display(self.path)} is open on {_branch_name(newest.branch)}; check out that "
+                "branch first"
             )
         restored = retry_on_conflict(
-            newest, lambda _: restore(result._table, options), options.conflict_retries
+            newest, lambda _: restore(old._table, options), options.conflict_retries
         )
         return ChangeResult(restored.version)
 
-    def _like(self, given: Mapping[str, Any]) -> Self:
-        """Return the table with other names of a version; those of None are left out."""
-        kept = self.storage_options()
-        branch = {name: text for name, text in self.options.items() if name.lower() == "branch"}
-        if "branch" not in given and given.get("tag") is None:
-            kept |= branch
-        chosen = {name: option_text(value) for name, value in given.items() if value is not None}
-        return type(self)(self.spark, self.path, {**kept, **chosen}, self.alias_name)
-
-    def _frame_of(self, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-        return self.spark.createDataFrame(list(rows), schema)
+    def _at(self, version: Mapping[str, Any]) -> Self:
+        """Return the table at a version that options select. Options that are None are ignored."""
+        options = without_version(self.options)
+        if "branch" not in version and version.get("tag") is None:
+            options |= {k: v for k, v in self.options.items() if k.lower() == "branch"}
+        options |= option_texts(version)
+        return type(self)(self.spark, self.path, options, self.alias_name)
 
 
-def _created(table: OpenTable) -> datetime | None:
-    """Return when the first version of a branch was committed, if there still is that version."""
+def _created_at(table: OpenTable) -> datetime | None:
+    """Return the commit time of the first version of a branch; None if it was removed."""
     from lance_spark.table.manifest.codec import find_manifest
     from lance_spark.table.manifest.versions import list_manifests
 
-    located = list_manifests(table.store)
-    if not located or located[0].version != 1:
+    locations = list_manifests(table.store)
+    if not locations or locations[0].version != 1:
         return None
-    first = find_manifest(table.store, located[0])
+    first = find_manifest(table.store, locations[0])
     return None if first is None else first.timestamp
 
 
-def _named(branch: str | None) -> str:
+def _branch_name(branch: str | None) -> str:
     return "the main branch" if branch is None else f"branch {branch!r}"

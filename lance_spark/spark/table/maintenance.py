@@ -1,13 +1,13 @@
-"""Keeping a table fast and small, through Spark.
+"""Methods of `LanceTable` for maintenance.
 
-| method | runs where | what it does |
+| method | runs on | effect |
 | --- | --- | --- |
-| `optimize` | executors rewrite, the driver commits | replaces small fragments by large ones |
+| `optimize` | executors rewrite, the driver commits | rewrites small fragments to large ones |
 | `vacuum` | driver | removes old versions, and the files that only they refer to |
-| `validate` | driver | checks the manifest against the files |
+| `validate` | driver | checks the manifest and the files |
 | `cleanup` | driver | removes files of failed jobs, to which no version refers |
 
-A compaction that others got in the way of rewrites only what they changed
+After a conflict, a compaction rewrites only the fragments that another client changed
 (`lance_spark.mutations.compaction.run`).
 """
 
@@ -36,15 +36,14 @@ if TYPE_CHECKING:
     from lance_spark.table.cleanup.run import CleanupStats
     from lance_spark.table.manifest.manifest import Manifest
 
-_METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
-#: Options of the Java connector that say nothing here.
+#: Options of the Java connector that have no effect here.
 _IGNORED = frozenset({"max_rows_per_group", "batch_size", "num_threads"})
-#: What `moveFragments` sets.
+#: Options that only `moveFragments` sets.
 _INTERNAL = frozenset({"moved_fragment_ids"})
 
 
 class MaintenanceMethods(TableBase):
-    """Keeping a table fast and small."""
+    """Methods of `LanceTable` for maintenance."""
 
     def optimize(
         self,
@@ -57,36 +56,36 @@ class MaintenanceMethods(TableBase):
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         **options: Any,
     ) -> DataFrame:
-        """Put few large fragments in the place of many small ones, without the rows that are
-        deleted.
+        """Rewrite small fragments to large ones, without their deleted rows.
 
-        Others can append and delete meanwhile: a row that they delete does not come back.
+        Other clients can append and delete rows at the same time: their deletions are kept.
 
         Parameters
         ----------
         where : str or Column, optional
-            Only fragments with a row that meets this condition.
+            Rewrite only fragments with a row that meets this condition.
         sortBy : str, Column, or sequence of them, optional
-            Write all of these fragments anew, their rows in the order of these columns, nulls
-            first: filters on them skip most of the table then. Fragments that an index covers and
-            others are not mixed; indexes that hold addresses (all of them without stable row ids,
-            and BTREE) do not know these rows afterwards. A row that others change meanwhile makes
-            all of it begin again.
+            Rewrite all of these fragments, with their rows sorted by these columns, nulls first:
+            filters on the columns then skip most of the table. Fragments that an index covers are
+            not mixed with others. Indexes that hold row addresses (BTREE, and all indexes of a
+            table without stable row ids) do not cover these rows afterwards. After another client
+            changed a row, all fragments are sorted again.
         zOrderBy : str, Column, or sequence of them, optional
-            The same, with rows together that are near one another in all of these columns, six at
-            most: for filters on any of them.
+            As `sortBy`, but rows that are similar in all of these columns, at most six, are stored
+            together: for filters on any of them.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
         conflict_retries : int
-            How often to rewrite again what others changed meanwhile. After half of it, what they
-            change while it is committed is left out.
+            Maximum number of times to replan after another client changed some of the fragments. In
+            the second half of these attempts, fragments that change during the commit are left out.
         **options
-            Those of `CompactionOptions`: ``target_rows_per_fragment``,
+            Options of `CompactionOptions`: ``target_rows_per_fragment``,
             ``target_bytes_per_fragment``, ``max_bytes_per_file``, ``materialize_deletions``,
             ``materialize_deletions_threshold``, ``defer_index_remap``, ``max_source_fragments``,
             ``max_source_rows``, ``max_source_bytes``, ``excluded_fragment_ids``. The Java
-            connector's ``max_rows_per_group``, ``batch_size`` and ``num_threads`` have no meaning
-            here, and no effect.
+            connector's ``max_rows_per_group``, ``batch_size`` and ``num_threads`` are accepted, and
+            have no effect.
 
         Returns
         -------
@@ -96,28 +95,27 @@ class MaintenanceMethods(TableBase):
         Raises
         ------
         InvalidOptionError
-            There is no such option, its value is out of range, or ``excluded_fragment_ids`` names a
+            An option is not known, its value is out of range, or ``excluded_fragment_ids`` names a
             fragment that the table does not have.
         InvalidInputError
-            The condition cannot be analysed, or the table is open at a version.
+            Spark cannot analyse the condition, or the options of the table name a version.
         CommitConflictError
-            Others changed the same fragments, again and again.
+            Other clients changed the same fragments in all attempts.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = compaction_options(options)
         if chosen.excluded_fragment_ids:
-            check_excluded(self.writable("optimize"), chosen)
+            check_excluded(self._writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
-            raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
+            raise InvalidInputError("optimize: set sortBy or zOrderBy, not both")
         if sortBy is not None:
             metrics = self._sort(where, sortBy, False, chosen, commit)
         elif zOrderBy is not None:
             metrics = self._sort(where, zOrderBy, True, chosen, commit)
         else:
             metrics = self._compact(where, chosen, commit)
-        row = tuple(getattr(metrics, name) for name in _METRICS)
-        return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))
+        return self._compaction_frame(metrics)
 
     def vacuum(
         self,
@@ -132,42 +130,44 @@ class MaintenanceMethods(TableBase):
     ) -> DataFrame:
         """Remove old versions of the branch, and the files that only they refer to.
 
-        The newest version, versions with a tag, and what branches need stay. Versions that clones
-        elsewhere need cannot be known: give them tags. A version goes only if everything that is
-        given allows it; two weeks of age, if nothing is.
+        A version is removed only if it meets all conditions that are given. The newest version is
+        never removed, nor are versions with a tag, and versions and files that branches need.
+        Clones in other folders are unknown: tag the versions that they need.
 
         Parameters
         ----------
         retentionHours : float, optional
-            Versions of a lesser age stay.
+            Remove only versions of at least this age in hours; two weeks if no other condition is
+            given.
         before_version : int, optional
-            This version and newer ones stay.
+            Remove only versions with a lower number.
         before_timestamp_millis : int, optional
-            Versions committed at that time or later stay; in milliseconds since 1970.
+            Remove only versions that were committed before this time, in milliseconds since 1970.
         retain_versions : int, optional
-            So many of the newest stay.
+            Keep this number of newest versions.
         delete_unverified : bool
-            Remove files that no version refers to whatever their age, instead of those older than 7
-            days only. Nobody may be writing to the table.
+            Whether to remove files that no version refers to regardless of their age, instead of
+            only those older than 7 days. No client may be writing to the table.
         error_if_tagged_old_versions : bool
-            Whether it is an error if versions with tags could go.
+            Whether it is an error if a version that meets the conditions has a tag; otherwise it is
+            kept.
         dryRun : bool
-            Only tell what would be removed.
+            Remove nothing; only return what would be removed.
 
         Returns
         -------
         DataFrame
-            A row: bytes_removed, old_versions (how many versions were removed).
+            A row: bytes_removed, old_versions (number of removed versions).
 
         Raises
         ------
         InvalidInputError
-            A number is out of range, or versions with tags could go, and that is an error. Nothing
-            is removed.
+            A limit is out of range, or a version that meets the conditions has a tag, and that is
+            an error. Nothing is removed.
         StorageError
-            Some files could not be deleted; those that could are.
+            Some files could not be deleted. All others are deleted.
         CorruptTableError, UnsupportedFeatureError
-            A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
+            A version cannot be read, so its references are unknown. Nothing is removed.
         """
         from lance_spark.table.cleanup.run import policy_for
 
@@ -175,7 +175,7 @@ class MaintenanceMethods(TableBase):
         if retentionHours is not None:
             if retentionHours < 0:
                 raise InvalidInputError(
-                    f"retentionHours={retentionHours}: an age cannot be negative"
+                    f"retentionHours={retentionHours}: an age must not be negative"
                 )
             limits.append(time.time_ns() - int(retentionHours * 3600 * 10**9))
         if before_timestamp_millis is not None:
@@ -198,15 +198,14 @@ class MaintenanceMethods(TableBase):
         olderThan: timedelta = timedelta(days=7),  # noqa: N803 - as its siblings
         dryRun: bool = False,  # noqa: N803
     ) -> DataFrame:
-        """Remove files that no version refers to: what jobs have left that came to nothing. No
-        version goes.
+        """Remove files of failed jobs, to which no version refers. Versions are not removed.
 
         Parameters
         ----------
         olderThan : timedelta
-            Files of a lesser age stay: a job may be about to commit them.
+            Keep younger files: a job may be about to commit them.
         dryRun : bool
-            Only tell what would be removed.
+            Remove nothing; only return what would be removed.
 
         Returns
         -------
@@ -225,13 +224,13 @@ class MaintenanceMethods(TableBase):
         return self.spark.createDataFrame([row], "bytes_removed long, files_removed long")
 
     def validate(self) -> None:
-        """Check the newest version, or the one that the options name, on the driver; see
-        `Dataset.validate`.
+        """Check the newest version, or the version that the options name; see `Dataset.validate`.
 
         Raises
         ------
         CorruptTableError
-            Lists the first problems, with the fragments and files that have them.
+            The version is damaged; the message lists the first problems with their fragments and
+            files.
         TableNotFoundError, UnsupportedFeatureError, UnsupportedEncodingError, StorageError
         """
         self.dataset().validate()
@@ -257,25 +256,27 @@ class MaintenanceMethods(TableBase):
     def _sort(
         self,
         where: str | Column | None,
-        by: str | Column | Sequence[str | Column],
-        curve: bool,
+        keys: str | Column | Sequence[str | Column],
+        z_order: bool,
         options: CompactionOptions,
         commit: CommitOptions,
     ) -> CompactionMetrics:
         from lance_spark.spark.table.jobs.sort import sort_columns, sort_rows
 
-        columns = sort_columns(by, "zOrderBy" if curve else "sortBy")
+        columns = sort_columns(keys, "zOrderBy" if z_order else "sortBy")
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             excluded = self._fragments_without(job, dataset, where)
-            return sort_rows(self, job, dataset, columns, options, excluded, commit, curve=curve)
+            return sort_rows(
+                self, job, dataset, columns, options, excluded, commit, z_order=z_order
+            )
 
         return self._change("optimize", plan, commit)
 
-    def _clean(self, what: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
+    def _clean(self, operation: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
         from lance_spark.table.cleanup.run import cleanup
 
-        table = self.writable(what)
+        table = self._writable(operation)
         stats = cleanup(
             table.store,
             policy,
@@ -285,36 +286,36 @@ class MaintenanceMethods(TableBase):
         )
         if stats.failed_deletes:
             raise StorageError(
-                f"{table.store.display}: {what} removed {len(stats.files)} files, and could not "
-                f"remove {stats.failed_deletes}; run "
-                f"it again. The first error was: {stats.first_failure}"
+                f"{table.store.display}: {operation} removed {len(stats.files)} files, and could "
+                f"not remove {stats.failed_deletes}; run it again. The first error was: "
+                f"{stats.first_failure}"
             )
         return stats
 
     def _fragments_without(
         self, job: Job, dataset: Dataset, where: str | Column | None
     ) -> frozenset[int]:
-        """Return the fragments that have no row that meets a condition; none if there is no
-        condition.
-        """
+        """Return the fragments in which no row meets a condition; an empty set if it is None."""
         if where is None:
             return frozenset()
-        result = find_rows(self, job, dataset, where)
-        return frozenset(fragment.id for fragment in dataset.fragments if fragment.id not in result)
+        matches = find_rows(self, job, dataset, where)
+        return frozenset(
+            fragment.id for fragment in dataset.fragments if fragment.id not in matches
+        )
 
 
-def compaction_options(given: Mapping[str, Any]) -> CompactionOptions:
-    """Return the options of a compaction by their names.
+def compaction_options(options: Mapping[str, Any]) -> CompactionOptions:
+    """Return the options of a compaction from keyword arguments.
 
     Raises
     ------
     InvalidOptionError
-        There is no such option, or its value is out of range.
+        An option is not known, or its value is out of range.
     """
-    known = {item.name for item in fields(CompactionOptions)} - _IGNORED - _INTERNAL
-    for name in given:
+    known = {field.name for field in fields(CompactionOptions)} - _IGNORED - _INTERNAL
+    for name in options:
         if name not in known | _IGNORED:
             raise InvalidOptionError(
-                f"optimize has no option {name!r}; there are {', '.join(sorted(known))}"
+                f"optimize has no option {name!r}; its options are {', '.join(sorted(known))}"
             )
-    return CompactionOptions(**{name: value for name, value in given.items() if name in known})
+    return CompactionOptions(**{name: value for name, value in options.items() if name in known})

@@ -1,4 +1,4 @@
-"""Changing rows through Spark: what `LanceTable` deletes and updates."""
+"""Methods of `LanceTable` that change rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RowMethods(TableBase):
-    """Deletes, updates and merges rows."""
+    """Methods of `LanceTable` that delete, update, replace and merge rows."""
 
     def delete(
         self,
@@ -26,23 +26,22 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Delete the rows for which a condition is true; all rows, if none is given.
+        """Delete the rows for which a condition is true, or all rows.
 
-        Executors find the rows and write deletion files; no data file is written or rewritten.
-        Fragments that have no rows left are dropped. Rows that others delete meanwhile are no
-        obstacle, unless they are the same.
+        Executors find the rows and write deletion files; data files do not change. Fragments
+        without remaining rows are dropped. Another client can delete other rows at the same time.
 
         Parameters
         ----------
         condition : str or Column, optional
-            In Spark's SQL, with subqueries, or as a Column. Once others move rows before the
-            commit, what it says by ``_rowaddr`` is not looked for again.
+            Expression in Spark's SQL, which can have subqueries, or a Column. If it names
+            ``_rowaddr``, it is not evaluated again after another client moved rows.
         commit_message : str, optional
-            Kept with the transaction.
         transaction_properties : mapping of str to str, optional
-            Kept too.
+            Stored in the transaction.
         conflict_retries : int
-            How often to begin again on the newest version if others committed what it does not fit.
+            Maximum number of times to replan the change on the newest version after another client
+            committed a conflicting change.
 
         Returns
         -------
@@ -51,13 +50,13 @@ class RowMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            Spark cannot make sense of the condition, or the options name a version.
+            Spark cannot analyse the condition, or the options name a version.
         CommitConflictError
-            Others were faster, again and again; or moved rows, and the condition is about where
-            they are.
+            Other clients committed conflicting changes in all attempts, or moved rows that the
+            condition selects by their addresses.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
-            What the condition raises for some row.
+            The condition raised an error for some row.
         """
         from lance_spark.spark.table.jobs.delete import delete
 
@@ -66,7 +65,7 @@ class RowMethods(TableBase):
             "delete",
             lambda job, dataset: delete(self, job, dataset, condition, options),
             options,
-            naming=[condition],
+            [condition],
         )
 
     def update(
@@ -79,23 +78,26 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Give rows for which a condition is true new values; all rows, if none is given.
+        """Update values of the rows for which a condition is true, or of all rows.
 
-        Spark computes the new values, of the columns that they are made of; all others go from file
-        to file, or stay where they are. In tables with stable row ids rows keep their ids.
+        Spark reads only the columns that it needs to compute the new values. Other columns are
+        copied from file to file, or stay in place. Rows keep their stable row ids, if the table has
+        these.
 
         Parameters
         ----------
         condition : str or Column, optional
             As in `delete`.
         set : mapping of str to str or Column
-            By column, or by child of a struct (``address.city``), an expression in SQL or a Column
-            on the values of before, which is cast to the column's type. A struct that was null is
-            not null once a child is set; its other children are null.
+            New values by the name of a column, or of a child of a struct (``address.city``):
+            expressions in SQL or Columns over the old values, cast to the type of the column. If a
+            child of a null struct is set, the struct becomes non-null and its other children are
+            null.
         mode : str
-            "rows": rows that change move to new fragments, and are deleted where they were.
-            "columns": rows stay, and new data files have all rows of a fragment, but only the
-            columns that get values. "auto" finds the rows first, and chooses what writes less.
+            ``rows`` writes the updated rows to new fragments and deletes them in the old ones.
+            ``columns`` keeps the rows in place: for each fragment with a row to update, it writes a
+            new file with all values of the updated columns. ``auto`` finds the rows first, and
+            chooses the mode that writes less.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -106,29 +108,29 @@ class RowMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            Spark cannot make sense of the condition or an expression, a column that must not be
-            null gets nulls, or the options name a version.
+            Spark cannot analyse the condition or an expression, a column that is not nullable gets
+            a null, or the options name a version.
         SchemaMismatchError
-            There is no such column.
+            A column is not found.
         CommitConflictError
-            Others were faster, again and again.
+            As in `delete`.
         UnsupportedError
-            Blobs get new values, and the mode is "columns"; a child of a struct with blobs is set;
-            or the table needs what this release does not do.
+            The mode is ``columns`` and a column holds blobs, a child of a struct with blobs is set,
+            or the table uses a feature that this release cannot change.
         UnsupportedFeatureError, StorageError
         PySparkException
-            What an expression raises for some row.
+            An expression raised an error for some row.
         """
         from lance_spark.spark.table.jobs.update import update
 
         options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        # A value can choose rows too, by CASE.
-        naming = [condition, *(set.values() if isinstance(set, Mapping) else ())]
+        # A value can select rows too, by CASE.
+        selectors = [condition, *(set.values() if isinstance(set, Mapping) else ())]
         return self._change(
             "update",
             lambda job, dataset: update(self, job, dataset, condition, set, mode, options),
             options,
-            naming,
+            selectors,
         )
 
     def updateColumns(  # noqa: N802 - Spark's habit
@@ -139,15 +141,14 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Give all rows new values of some columns, in new data files of these columns alone.
+        """Replace all values of columns, in new data files of these columns.
 
-        Rows stay where they are. The same as `update` without a condition, in the mode "columns".
+        Rows stay in place. Equal to `update` without a condition, in the mode ``columns``.
 
         Parameters
         ----------
         columns : mapping of str to str or Column
-            By column, an expression in SQL or a Column on the values of before, which is cast to
-            the column's type.
+            As `set` in `update`.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -178,36 +179,35 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Put the rows of a DataFrame in the place of those for which a condition is true, in one
-        version.
+        """Replace the rows for which a condition is true by the rows of a DataFrame, in one commit.
 
         Parameters
         ----------
         source : DataFrame
-            Columns go by name; those that can be null may be missing. All rows must meet the
-            condition. If others commit what it does not fit, it is read again.
+            Columns are matched by name; nullable columns may be missing. All rows must meet the
+            condition. It is read once for each attempt.
         condition : str or Column
-            On columns of the table, as in `delete`.
+            Condition on columns of the table, as in `delete`.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
         Returns
         -------
         ChangeResult
-            With the rows that came, and those that went.
+            With the numbers of inserted and of deleted rows.
 
         Raises
         ------
         InvalidInputError
-            A row of the DataFrame does not meet the condition, a value does not fit, Spark cannot
-            make sense of the condition, or the options name a version.
+            A row of the DataFrame does not meet the condition, a value does not fit its column,
+            Spark cannot analyse the condition, or the options name a version.
         SchemaMismatchError
-            The columns do not fit.
+            The columns do not fit the table.
         CommitConflictError
-            Others were faster, again and again.
+            Other clients committed conflicting changes in all attempts.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
-            What the DataFrame or the condition raises for some row.
+            The DataFrame or the condition raised an error for some row.
         """
         from lance_spark.spark.table.jobs.partial_overwrite import replace_where
 
@@ -227,21 +227,21 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> MergeBuilder:
-        """Change rows by those of a DataFrame: what becomes of which the clauses say that follow;
-        `execute` makes one version of it.
+        """Return a builder of a merge, which changes rows by those of a DataFrame.
 
-        Names are qualified by the aliases of both, ``target`` and ``source`` if they have none. In
-        tables with stable row ids rows that are updated keep their ids. In a table with a primary
-        key two merges that insert one key at the same time do not both: the later one is planned
-        anew, and finds it.
+        Clauses of the builder say which rows are updated, deleted and inserted; `execute` makes the
+        change in one commit. The names ``target`` and ``source`` qualify columns, unless the table
+        and the DataFrame have aliases. Updated rows keep their stable row ids, if the table has
+        these. If two merges insert the same primary key at the same time, the later one is planned
+        again, and then finds the row.
 
         Parameters
         ----------
         source : DataFrame
-            Of any kind, of this table too. It is read once for each attempt.
+            Any DataFrame; it may read this table too. It is read once for each attempt.
         condition : str or Column
-            Which rows of both match, as in ``target.id = source.id``. Rows for which it is null do
-            not.
+            Selects the pairs of rows that match, as in ``target.id = source.id``. A pair for which
+            it is null does not match.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -262,13 +262,13 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Update the rows whose primary key is one of a DataFrame's, and insert the others.
+        """Update the rows whose primary key is in a DataFrame, and insert its other rows.
 
         Parameters
         ----------
         source : DataFrame
-            Columns go by name. Rows that are there keep what the source has no column for; new ones
-            have nulls.
+            Columns are matched by name. In columns that it does not have, updated rows keep their
+            values, and inserted rows are null.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -280,14 +280,14 @@ class RowMethods(TableBase):
         ------
         InvalidInputError
             The table has no primary key (metadata ``lance-schema:unenforced-primary-key`` of its
-            columns), a column that must not be null gets nulls, or the options name a version.
+            columns), a column that is not nullable gets a null, or the options name a version.
         SchemaMismatchError
-            A column of the key is missing, or one that must not be null; or the table does not have
-            one of the source.
+            The DataFrame lacks a column of the key or a column that is not nullable, or has a
+            column that the table does not have.
         AmbiguousMergeError
-            Several rows of the source have one key.
+            Several rows of the DataFrame have the same key.
         CommitConflictError
-            Others were faster, again and again.
+            Other clients committed conflicting changes in all attempts.
         UnsupportedFeatureError, UnsupportedError, StorageError, PySparkException
         """
         from lance_spark.spark.table.merge.builder import upsert

@@ -1,5 +1,6 @@
-"""How a table shows itself in a notebook: a few numbers, its columns and a bar for each fragment,
-from one manifest.
+"""HTML view of a table in a notebook: key numbers, columns and a bar for each fragment.
+
+It reads one manifest.
 """
 
 from __future__ import annotations
@@ -15,47 +16,48 @@ if TYPE_CHECKING:
     from lance_spark.inspect.report import VersionFacts
     from lance_spark.spark.table.base import TableBase
 
-#: Columns that are shown.
-_COLUMNS = 40
-_KIND = 120
-# A page of somebody else's: nothing here may change how the rest of it looks.
+#: Maximum number of columns, and of characters of a type, that are shown.
+_MAX_COLUMNS = 40
+_MAX_TYPE_LENGTH = 120
+# Styles are inline: the HTML is part of a page whose other elements it must not change.
 _CELL = 'style="text-align:left;padding:2px 14px 2px 0"'
 _SOFT = 'style="opacity:.7"'
 
 
-def shown(table: TableBase) -> str:
-    """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says
-    why.
+def table_html(table: TableBase) -> str:
+    """Return a table as HTML for a notebook.
+
+    It never raises: if the table cannot be opened, the HTML shows the error.
     """
     try:
         from lance_spark.inspect.collect import version_facts
 
-        return as_html(version_facts(table.dataset()._table))
-    except Exception as error:  # A notebook would show the error in the place of the table.
+        return facts_html(version_facts(table.dataset()._table))
+    except Exception as error:  # A notebook would show a traceback instead of the table.
         return f"<div><b>LanceTable</b> <span {_SOFT}>{escape(clean(str(error)))}</span></div>"
 
 
-def as_html(about: VersionFacts) -> str:
-    """Return what a manifest says as HTML for a notebook."""
-    lines = "<br>".join(escape(line) for line in heading_lines(about))
-    columns = about.columns[:_COLUMNS]
+def facts_html(facts: VersionFacts) -> str:
+    """Return the facts of a manifest as HTML for a notebook."""
+    lines = "<br>".join(escape(line) for line in heading_lines(facts))
+    columns = facts.columns[:_MAX_COLUMNS]
     rows = "".join(
         f"<tr><td {_CELL}>{escape(clean(column.name))}</td>"
-        f"<td {_CELL}><code>{escape(clean(shortened(column.kind, _KIND)))}</code></td>"
+        f"<td {_CELL}><code>{escape(clean(shortened(column.kind, _MAX_TYPE_LENGTH)))}</code></td>"
         f"<td {_CELL}>{'' if column.nullable else 'not null'}</td></tr>"
         for column in columns
     )
-    more = len(about.columns) - len(columns)
-    note = f"<div {_SOFT}>and {number(more)} more columns</div>" if more else ""
+    hidden = len(facts.columns) - len(columns)
+    note = f"<div {_SOFT}>and {number(hidden)} more columns</div>" if hidden else ""
+    header = "".join(f"<th {_CELL}>{name}</th>" for name in ("column", "type", ""))
     return (
-        f"<div><div><b>LanceTable</b> {escape(clean(about.name))}</div><div "
-        f"{_SOFT}>{lines}</div>{_plot(about)}"
-        f"<table><tr><th {_CELL}>column</th><th {_CELL}>type</th><th "
-        f"{_CELL}></th></tr>{rows}</table>{note}</div>"
+        f"<div><div><b>LanceTable</b> {escape(clean(facts.name))}</div>"
+        f"<div {_SOFT}>{lines}</div>{_plot(facts)}"
+        f"<table><tr>{header}</tr>{rows}</table>{note}</div>"
     )
 
 
-def _plot(about: VersionFacts) -> str:
+def _plot(facts: VersionFacts) -> str:
     bars = [
         Bar(
             fragment.num_rows,
@@ -63,6 +65,6 @@ def _plot(about: VersionFacts) -> str:
             f"fragment {fragment.id}: {number(fragment.num_rows)} rows, "
             f"{number(fragment.num_deleted_rows)} deleted",
         )
-        for fragment in about.fragments
+        for fragment in facts.fragments
     ]
     return small_plot(bars) if bars else ""

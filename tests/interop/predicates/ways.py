@@ -38,7 +38,7 @@ from lance_spark.scan.predicates.tree import And, Predicate
 from lance_spark.spark.options.predicate_text import settings_of_session
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.conditions import native
+from lance_spark.spark.table.conditions import scan_predicate
 from tests.interop.predicates.judge import Analysis, judge
 from tests.interop.predicates.sessions import ZONE, Session
 from tests.interop.predicates.tables import Table
@@ -121,7 +121,7 @@ def dataset_update(bench: Bench, given: str) -> frozenset[int]:
 
 
 def native_condition(bench: Bench, given: str) -> frozenset[int]:
-    predicate = native(bench.base, bench.dataset, given)
+    predicate = scan_predicate(bench.base, bench.dataset, given)
     if predicate is None:
         raise LeftToSparkError
     return bench.keep(predicate)

@@ -1,4 +1,4 @@
-"""What happens to tasks on executors while a test runs: they are slow, they fail."""
+"""Hooks that delay or fail tasks on executors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOR_EVER = 100.0
 
 
 def is_first(marker: str) -> bool:
-    """Tell whether nobody asked before: one process is the first one, whatever runs at the same time."""
+    """Return whether this is the first call for a marker, among all processes."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -26,7 +26,7 @@ def is_first(marker: str) -> bool:
 
 @dataclass(frozen=True)
 class Slow:
-    """Runs a task; the first one is not done before the table has another version, and writes its files only then.
+    """Runs a task. The first one writes its files only after the table has another version.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Failing:
-    """Runs a task and fails, while others are about to write their files.
+    """Runs a task and fails, before other tasks write their files.
 
     Attributes
     ----------

@@ -1,9 +1,10 @@
-"""What a cluster does to tables: each method of `LanceTable` once, and then while tasks fail or are slow.
+"""Run all methods of `LanceTable` on a cluster, then some with failing and slow tasks.
 
 spark-submit --master "local-cluster[2,1,1024]" cluster_run.py FOLDER
 
-FOLDER has `t.lance` and the same rows, without `ts`, as `rows.parquet`; and `small.lance`. After each step the same is done to a plain
-DataFrame, which is kept as `expected/STEP`; `steps.json` says which version of which table it is to be compared with.
+FOLDER has `t.lance`, the same rows, without `ts`, as `rows.parquet`, and `small.lance`. Each step
+is also made to a plain DataFrame, which is stored as `expected/STEP`. `steps.json` has the table
+and the version to which it must be equal.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def merges(run: Run) -> None:
 
 
 def feed(run: Run) -> None:
-    """Changes of rows are told of: what each version has that the one before it has not, and the other way round."""
+    """The change feed has the rows by which each version differs from the version before."""
     last = run.steps["update rows"]["version"]
     options = {"readChangeFeed": True, "startingVersion": 2, "endingVersion": last}
     # Spark has no nanoseconds.
@@ -183,7 +184,7 @@ def maintenance(run: Run) -> None:
 
 
 def names(run: Run) -> dict[str, Any]:
-    """Versions are told of; a branch and clones get rows of their own; nothing is left to clean up."""
+    """History, a branch and clones with rows of their own; no file is left to clean up."""
     table = run.table
     version = table.dataset().version
     history = table.history().collect()
@@ -277,7 +278,7 @@ def failed(run: Run) -> dict[str, Any]:
 
 
 def speculated(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """A slow task is run a second time, and writes its files when the other one's are part of the table."""
+    """A slow task runs twice, and the slow attempt writes its files after the commit."""
     path = folder / "slow.lance"
     marker = folder / "slow.marker"
     with hooked(lambda task: hooks.Slow(task, str(marker), str(path / "_versions"))):

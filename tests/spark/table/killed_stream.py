@@ -1,4 +1,4 @@
-"""A query that writes a stream to a table, in a process of its own: killed right after its first commit, or run to its end.
+"""A process with a stream to a table: Spark is killed after the first commit, or runs to the end.
 
 python killed_stream.py SOURCE TABLE CHECKPOINT [PID_FILE]
 """
@@ -18,7 +18,7 @@ from lance_spark.spark.streaming.writer import LanceStreamWriter
 
 
 class KillingWriter(LanceStreamWriter):
-    """Commits, and kills Spark before it can note so."""
+    """Commits, and kills Spark before it writes the checkpoint."""
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # type: ignore[override]
         super().commit(messages, batchId)
@@ -26,7 +26,7 @@ class KillingWriter(LanceStreamWriter):
 
 
 class KillingSource(LanceDataSource):
-    """The source, whose streams die. Spark 4.0 does not let it take the place of what it has found."""
+    """The source with a `KillingWriter`, by another name: Spark 4.0 cannot replace a source."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Tables that tests of `LanceTable` change, and what is asked of each after a change."""
+"""Tables that tests of `LanceTable` change, and checks after each change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAGMENTS = 50
 
 
 def large_rows(rows: int = ROWS) -> pa.Table:
-    """Rows of all kinds that changes have to keep as they are: times in nanoseconds, vectors, texts, nulls."""
+    """Return rows of types that changes must preserve: nanoseconds, vectors, texts, nulls."""
     ids = np.arange(rows)
     random = np.random.default_rng(7)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(random.random(rows * 8, np.float32)), 8)
@@ -42,7 +42,7 @@ def write_large(path: Path) -> pa.Table:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """Copy a table without its bytes: data files are links to the same ones, which nobody changes."""
+    """Copy a table with hard links to its data files, which no test changes."""
 
     def link(one: str, other: str) -> None:
         if Path(one).suffix == ".lance":
@@ -55,7 +55,7 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def checked(path: Path) -> lance.LanceDataset:
-    """Open a table by pylance, which finds it sound; no file is there that no version refers to."""
+    """Open a table by pylance, and check that it is valid and has no unreferenced files."""
     dataset = lance.dataset(path)
     dataset.validate()
     assert left_over(path) == set()

@@ -1,4 +1,4 @@
-"""Wrong arguments of `LanceTable` and wrong options of reads and writes: the error names the table and the argument."""
+"""Errors of wrong arguments and options name the table and the argument."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
 
 
 def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
-    """What is wrong with the error of a call; None if nothing is."""
+    """Return what is wrong with the error of a call, or None."""
     try:
         call()
     except LanceError as error:

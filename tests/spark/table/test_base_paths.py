@@ -1,4 +1,4 @@
-"""Base paths from Spark: where batches, streams and changes write their files; pylance reads what comes of it."""
+"""Base paths through Spark: targets of writes, streams and changes; pylance reads the tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bases_of(tmp_path: Path) -> str:
 
 
 def new_table(tmp_path: Path, **options: Any) -> Path:
-    """Let pylance write fragments of three rows: 0 and 1 in the table, 2 and 3 in "hot", 4 and 5 in "cold"."""
+    """Write fragments by pylance: 0 and 1 in the root, 2 and 3 in "hot", 4 and 5 in "cold"."""
     path = tmp_path / "t"
     given = [
         DatasetBasePath(str(tmp_path / "hot"), "hot"),
@@ -61,7 +61,7 @@ def ids(path: Path) -> list[int]:
     return sorted(lance.dataset(path).to_table()["id"].to_pylist())
 
 
-def test_batches(spark: Any, tmp_path: Path) -> None:
+def test_writes_to_base_paths(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     writer = spark.range(0, 40, 1, 4).write.format("lance").mode("append")
     options = {"initial_bases": bases_of(tmp_path), "target_bases": "hot, cold"}
@@ -86,7 +86,7 @@ def test_batches(spark: Any, tmp_path: Path) -> None:
     assert ids(path) == [0, 1, 2, 3]
 
 
-def test_a_job_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_a_failed_job_leaves_no_files(spark: Any, tmp_path: Path) -> None:
     path = new_table(tmp_path)
     before = data_files(tmp_path)
 
@@ -108,7 +108,7 @@ def test_a_job_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert ids(path) == list(range(18))
 
 
-def test_streams(spark: Any, tmp_path: Path) -> None:
+def test_streams_to_base_paths(spark: Any, tmp_path: Path) -> None:
     source, path = tmp_path / "source", tmp_path / "t"
     source.mkdir()
     for number in range(3):
@@ -166,7 +166,7 @@ def test_changes_go_to_chosen_bases(spark: Any, tmp_path: Path) -> None:
     assert ids(path) == list(range(18))
 
 
-def test_tiering(spark: Any, tmp_path: Path) -> None:
+def test_fragments_move_between_base_paths(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(rows(0, 12), str(path), max_rows_per_file=3, enable_stable_row_ids=True)
     table = LanceTable.forPath(spark, str(path))
@@ -214,12 +214,12 @@ def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
         ({"base_store_params": '{"s3://b/c": "k"}'}, "storage option base_store_params"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, str], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         WriteOptions.parse({"path": "/t", **options})
 
 
-def test_what_the_table_does_not_have_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_unknown_base_paths_are_refused(spark: Any, tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     rows = spark.range(4)
     rows.write.format("lance").mode("append").save(uri)

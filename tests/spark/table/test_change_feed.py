@@ -1,4 +1,4 @@
-"""The change feed as a DataFrame, against what was done to the table; with and without the push-down rule."""
+"""The change feed as a DataFrame, with and without the push-down rule."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CHANGED = {
 }
 
 
-def test_all_changes_in_both_ways(
+def test_all_changes_with_and_without_the_rule(
     spark: Any, table: str, feed: Feed, pushdown: Callable[..., None]
 ) -> None:
     last = lance_spark.open_dataset(table).version
@@ -125,7 +125,7 @@ def test_times_columns_and_rows(table: str, feed: Feed, spark: Any) -> None:
     assert feed(startingTimestamp=tomorrow).count() == 0
 
 
-def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> None:
+def test_unknown_changes_are_an_error(table: str, feed: Feed, spark: Any) -> None:
     newest = lance_spark.open_dataset(table).version
     with pytest.raises(Exception, match=f"startingVersion is {newest + 2}, but the newest"):
         feed(startingVersion=newest + 2).count()
@@ -159,7 +159,7 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
         ({"startingVersion": "1", "filter": "id = 1"}, "use .where"),
     ],
 )
-def test_options_that_contradict_one_another(options: dict[str, str], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, str], message: str) -> None:
     parsed = ReadOptions.parse({"path": "/t", "readChangeFeed": "true", **options})
     with pytest.raises(InvalidOptionError, match=message):
         FeedOptions.parse(parsed).of_batch(parsed)

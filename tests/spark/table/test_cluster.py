@@ -1,4 +1,4 @@
-"""Each method of `LanceTable` on executors that are processes of their own, and while these are slow, or fail.
+"""All methods of `LanceTable` on a local cluster, also with slow and failing tasks.
 
 Two million rows with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
 """
@@ -97,11 +97,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 def nanoseconds(ids: np.ndarray) -> np.ndarray:
-    """Times of rows by their ids: those that were there first, and those that Spark has made since."""
+    """Return the times of rows by id, of the first rows and of rows that Spark wrote."""
     return np.where(ids < ROWS, ids * 1_000_000_007 + 1, ids * 1000)
 
 
-def test_every_method_makes_what_it_makes_of_a_plain_frame(cluster: Cluster) -> None:
+def test_every_method_agrees_with_plain_spark(cluster: Cluster) -> None:
     steps = cluster.told["steps"]
     assert len(steps) > 15
     for name, step in steps.items():
@@ -144,7 +144,7 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     assert cluster.told["names"] == {"files_removed": 0}
 
 
-def test_the_changes_that_versions_made(cluster: Cluster) -> None:
+def test_change_feed_of_versions(cluster: Cluster) -> None:
     names = ["delete", "delete by a subquery", "update", "update rows"]
     found = pq.read_table(cluster.folder / "feed")
     before = pq.read_table(cluster.folder / "rows.parquet")
@@ -186,7 +186,7 @@ def _vectors(table: pa.Table) -> np.ndarray:
     return table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 8)
 
 
-def test_a_job_that_fails_leaves_a_table_as_it_was(cluster: Cluster) -> None:
+def test_a_failed_job_leaves_the_table_unchanged(cluster: Cluster) -> None:
     told = cluster.told["failed"]
     assert re.match(r"StorageError: \S*failed\.lance: the disk is full", told["error"])
     assert told["failed"] >= 1
@@ -195,7 +195,7 @@ def test_a_job_that_fails_leaves_a_table_as_it_was(cluster: Cluster) -> None:
     assert dataset.to_table() == cluster.small
 
 
-def test_a_slow_task_is_run_twice_and_leaves_nothing(cluster: Cluster) -> None:
+def test_a_speculative_task_leaves_no_files(cluster: Cluster) -> None:
     told = cluster.told["speculated"]
     assert told["slow"]
     assert (told["fragments_removed"], told["fragments_added"]) == (50, 5)

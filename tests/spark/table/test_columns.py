@@ -1,4 +1,4 @@
-"""Columns that Spark computes for the rows of a table: values, what is read and written for them, and races."""
+"""New columns computed by Spark: values, files that are read and written, conflicts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(path: Path) -> dict[str, int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Five fragments of 200 rows with stable row ids; some rows are deleted, of one fragment all but two."""
+    """Write five fragments with stable row ids; one has only two rows that are not deleted."""
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -154,10 +154,10 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
     source = source.withColumnRenamed("ID", "id")
     before = files(path)
     for wrong, missing, said in (
-        (source, "error", "no row of the same key"),
+        (source, "error", "is not in the DataFrame"),
         (source.union(source.where("id = 22")), "null", "twice"),
         (source.drop("id"), "null", "the DataFrame has no column 'id'"),
-        (source.withColumnRenamed("ten", "text"), "null", "'text' already"),
+        (source.withColumnRenamed("ten", "text"), "null", "'text' exists already"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             table.addColumnsFrom(wrong, "id", missing=missing)
@@ -173,7 +173,7 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
 
 
 def test_values_of_a_frame(spark: Any, path: Path) -> None:
-    """Rows with the same key get them, in new files of their columns; all others keep what they have."""
+    """Rows with the same key get new values, in new files; all others keep their values."""
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 390, 3).select(
@@ -199,10 +199,10 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
     assert files(path) == now
 
 
-def test_what_others_commit_meanwhile(
+def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that was updated is computed anew, one that was appended gets its value; other files are used again."""
+    """Updated and appended rows are computed; files of other fragments are used again."""
     written: list[int] = []
     original = columns_module.Computation.finish
 
@@ -227,19 +227,19 @@ def test_what_others_commit_meanwhile(
     assert written[1] == 10 + 2 + 2 - 1
 
 
-def test_failures_leave_the_table_as_it_was(
+def test_failures_leave_the_table_unchanged(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     for columns, said in (
-        ({"text": "1"}, "'text' already"),
-        ({"TEXT": "1"}, "'text' already"),
-        ({"a.b": "1"}, "no name of a column"),
+        ({"text": "1"}, "'text' exists already"),
+        ({"TEXT": "1"}, "'text' exists already"),
+        ({"a.b": "1"}, "is not a valid name of a column"),
         ({"_rowid": "1"}, "_rowid"),
         ({"m": "1", "n": "nothing + 1"}, "new column 'n': .*nothing"),
         ({"n": "id +"}, "Syntax error"),
-        ({}, "there are none"),
+        ({}, "nothing to add"),
         ({"n": 7}, "F.lit"),
     ):
         with pytest.raises(InvalidInputError, match=said):
@@ -262,7 +262,7 @@ def test_failures_leave_the_table_as_it_was(
         pinned.addColumns({"n": "id"})
 
 
-def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
+def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = rows(path, "g", "text")
     table.renameColumn("text", "word")
@@ -286,7 +286,7 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
         (lambda: table.dropColumns("nothing"), "nothing"),
         (lambda: table.reorderColumns("id", "id"), "once"),
         (lambda: table.reorderColumns("nothing"), "nothing"),
-        (lambda: table.alterColumn("id", dataType="no type"), "is no type"),
+        (lambda: table.alterColumn("id", dataType="no type"), "is not a type"),
         (lambda: table.alterColumn("word", dataType="int"), "word"),
         (lambda: table.alterColumn("word"), "changes nothing"),
     ):
@@ -294,7 +294,7 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
             change()
 
 
-def test_changes_that_would_not_reach_the_rows_of_a_mem_wal(spark: Any, path: Path) -> None:
+def test_tables_with_a_mem_wal_are_refused(spark: Any, path: Path) -> None:
     lance.dataset(str(path)).initialize_mem_wal(identity_column="id")
     before = files(path)
     table = LanceTable.forPath(spark, str(path))

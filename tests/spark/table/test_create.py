@@ -67,7 +67,7 @@ def test_a_table_with_everything(spark: Any, tmp_path: Path) -> None:
     assert [row.text for row in table.toDF().collect()] == ["a"]
 
 
-def test_whether_there_is_a_table(spark: Any, tmp_path: Path) -> None:
+def test_modes_with_and_without_an_existing_table(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
 
     def builder(kind: Any, column: str) -> Any:
@@ -87,13 +87,13 @@ def test_whether_there_is_a_table(spark: Any, tmp_path: Path) -> None:
     assert LanceTable.isLanceTable(spark, path)
 
 
-def test_what_makes_no_table(spark: Any, tmp_path: Path) -> None:
+def test_wrong_arguments_create_no_table(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     with pytest.raises(InvalidInputError, match="location"):
         LanceTable.create(spark).addColumn("a", "int").execute()
     with pytest.raises(InvalidInputError, match="at least one column"):
         LanceTable.create(spark).location(path).execute()
-    with pytest.raises(InvalidInputError, match="'a': 'no type' is no type"):
+    with pytest.raises(InvalidInputError, match="'a': 'no type' is not a type"):
         LanceTable.create(spark).addColumn("a", "no type")
     with pytest.raises(UnsupportedError, match="generated"):
         LanceTable.create(spark).addColumn("a", "int", generatedAlwaysAs="b + 1")

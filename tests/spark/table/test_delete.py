@@ -80,7 +80,7 @@ def test_conditions_of_all_kinds(spark: Any, path: Path) -> None:
     assert lance.dataset(path).get_fragments() == []
 
 
-def test_what_makes_no_sense_changes_nothing(spark: Any, path: Path) -> None:
+def test_wrong_conditions_change_nothing(spark: Any, path: Path) -> None:
     from pyspark.sql import functions as F
 
     table = LanceTable.forPath(spark, str(path))
@@ -127,7 +127,7 @@ def test_both_ways_on_a_large_table(
     )
 
 
-def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
     run = delete_rows.run_delete
@@ -139,7 +139,7 @@ def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatc
         return done
 
     monkeypatch.setattr(delete_rows, "run_delete", slow)
-    # Another row of the same fragment is no obstacle; the same row is: found gone at the second try.
+    # Another deleted row of the fragment is no conflict. The same row is; the replan skips it.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3
     assert ids(path) == [n for n in range(100) if n not in (0, 1, 2, 3, 4, 7)]
@@ -149,7 +149,7 @@ def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatc
     assert left_over(path) == set()
 
 
-def test_tables_that_are_there(spark: Any, path: Path) -> None:
+def test_existing_tables(spark: Any, path: Path) -> None:
     assert lance_spark.LanceTable is LanceTable
     assert LanceTable.isLanceTable(spark, str(path))
     assert not LanceTable.isLanceTable(spark, str(path / "data"))

@@ -1,4 +1,4 @@
-"""What the driver keeps in memory while fragments are put together does not grow with their rows: no list of addresses, no dictionary."""
+"""The driver's memory during a compaction does not grow with the number of rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_thousand_small_fragments(spark: Any, tmp_path: Path) -> None:
         table = checked(path).to_table()
         ids = np.arange(FRAGMENTS * rows)
         assert np.array_equal(table["id"].to_numpy(), ids[ids % 10 != 3])
-    # Of 1,000 fragments before and their deletion vectors; 8 bytes for each row that moved are 14 MB.
+    # Limits for 1,000 fragments with deletion vectors; 8 bytes per moved row would be 14 MB.
     assert found["objects"] < 8 * MIB
     assert found["all"] < 24 * MIB
 

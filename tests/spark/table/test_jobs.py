@@ -88,7 +88,7 @@ def files(table: OpenTable) -> set[str]:
 def test_results_in_order_and_in_waves(
     spark: Any, table: OpenTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_TASKS", 30)
+    monkeypatch.setattr(jobs, "MAX_TASKS", 30)
     context = spark.sparkContext
     context.setJobDescription("mine")
     seen = []
@@ -111,7 +111,7 @@ def test_results_in_order_and_in_waves(
         context.setLocalProperty("spark.job.description", None)
 
 
-def test_progress_is_shown_to_who_looks(
+def test_progress_line_in_a_terminal(
     spark: Any,
     table: OpenTable,
     monkeypatch: pytest.MonkeyPatch,
@@ -120,7 +120,7 @@ def test_progress_is_shown_to_who_looks(
     with Job(spark, table, "test") as job:
         job.run_tasks(range(4), str, "number")
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr(progress, "is_wanted", lambda: True)
+        monkeypatch.setattr(progress, "is_visible", lambda: True)
         monkeypatch.setattr(progress, "_INTERVAL", 0.05)
         job.run_tasks([0.5] * 8, time.sleep, "sleep")
     lines = capsys.readouterr().err.split("\r")
@@ -132,7 +132,7 @@ def test_progress_is_shown_to_who_looks(
     assert not lines[-2].strip()
 
 
-def test_errors_of_ours_arrive_as_they_are(spark: Any, table: OpenTable) -> None:
+def test_lance_errors_reach_the_driver_unchanged(spark: Any, table: OpenTable) -> None:
     with Job(spark, table, "test") as job:
         with pytest.raises(CommitConflictError, match="task 3") as error:
             job.run_tasks(range(5), failing, "fail")
@@ -146,7 +146,7 @@ def test_errors_of_ours_arrive_as_they_are(spark: Any, table: OpenTable) -> None
     assert sum(rows for _, rows in found) == 100_000
 
 
-def test_a_worker_that_died_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
+def test_files_of_a_killed_worker_are_deleted(spark: Any, table: OpenTable, tmp_path: Path) -> None:
     before = files(table)
     with Job(spark, table, "test") as job:
         task = Writes(snapshot_of(table), job.tag, tmp_path / "marker", 1)
@@ -159,7 +159,7 @@ def test_a_worker_that_died_leaves_nothing(spark: Any, table: OpenTable, tmp_pat
     assert files(table) - before == kept
 
 
-def test_a_job_that_fails_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
+def test_files_of_a_failed_job_are_deleted(spark: Any, table: OpenTable, tmp_path: Path) -> None:
     before = files(table)
     with pytest.raises(Exception, match=r"(?i)python worker"), Job(spark, table, "test") as job:  # noqa: PT012
         task = Writes(snapshot_of(table), job.tag, tmp_path / "marker", 9)
@@ -168,14 +168,16 @@ def test_a_job_that_fails_leaves_nothing(spark: Any, table: OpenTable, tmp_path:
     assert files(table) == before
 
 
-def test_errors_of_stores_arrive_when_no_attempt_is_left(spark: Any, table: OpenTable) -> None:
+def test_storage_errors_reach_the_driver_after_the_last_attempt(
+    spark: Any, table: OpenTable
+) -> None:
     with pytest.raises(StorageError) as error, Job(spark, table, "test") as job:
         job.run_tasks([1], full, "write")
     assert str(error.value) == "s3://bucket: the disk is full,\nas it seems"
     assert "Python worker" in str(error.value.__cause__)
 
 
-def test_errors_of_others_are_none_of_ours() -> None:
+def test_other_errors_are_not_restored() -> None:
     text = "Traceback (most recent call last):\n  File x\nlance_spark.errors.{}"
     for told in ("StorageError: a\n\nTraceback (most recent call last):\nValueError: b", "Path: a"):
         assert raised_by_task(ValueError(text.format(told))) is None
@@ -186,7 +188,7 @@ def test_errors_of_others_are_none_of_ours() -> None:
     assert (type(found), str(found)) == (MissingFileError, "a: b")
 
 
-def test_attempts_that_run_on_are_waited_for() -> None:
+def test_wait_for_running_attempts() -> None:
     active = {1: [2, 1, 0], 2: [0], 3: [1, 1, 1, 0]}
 
     class Tracker:
@@ -205,7 +207,9 @@ def test_attempts_that_run_on_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize("error", [UncertainCommitError("?"), KeyboardInterrupt()], ids=type)
-def test_what_may_be_committed_stays(spark: Any, table: OpenTable, error: BaseException) -> None:
+def test_files_of_an_uncertain_commit_stay(
+    spark: Any, table: OpenTable, error: BaseException
+) -> None:
     before = files(table)
     with pytest.raises(type(error)), Job(spark, table, "test") as job:  # noqa: PT012
         writer = FragmentWriter(table.paths, table.schema, (2, 1), tag=job.tag)

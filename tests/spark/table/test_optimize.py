@@ -1,4 +1,4 @@
-"""Optimizing through Spark: what it rewrites, beside others that change the table; vacuum and cleanup."""
+"""`optimize` through Spark, also beside concurrent changes; `vacuum` and `cleanup`."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_only_fragments_with_rows_that_meet_a_condition(
     assert everything(path) == before
 
 
-def test_rows_that_others_delete_meanwhile_do_not_come_back(
+def test_concurrent_deletes_are_kept(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer commits after the tasks have run and before the commit, twice."""
@@ -165,9 +165,7 @@ def test_rows_that_others_delete_meanwhile_do_not_come_back(
     assert data_files(path) == named(path)
 
 
-def test_what_cannot_be_done_leaves_nothing(
-    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     version, files = lance.dataset(path).version, data_files(path)
     with pytest.raises(InvalidOptionError, match="no option 'target_rows'"):
@@ -259,7 +257,7 @@ def test_sorted_rows(spark: Any, path: Path, where: str | None) -> None:
     assert data_files(path) == named(path)
 
 
-def test_sorting_by_what_there_is_not(spark: Any, path: Path) -> None:
+def test_sort_by_unknown_columns_is_refused(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(InvalidInputError, match="nothing"):
         table.optimize(sortBy="nothing")
@@ -267,7 +265,7 @@ def test_sorting_by_what_there_is_not(spark: Any, path: Path) -> None:
         table.optimize(sortBy=[])
 
 
-def test_rows_on_a_curve(spark: Any, path: Path) -> None:
+def test_z_order(spark: Any, path: Path) -> None:
     before = everything(path)
     table = LanceTable.forPath(spark, str(path))
     table.optimize(zOrderBy=["g", F.col("id")], target_rows_per_fragment=ROWS // 16)

@@ -1,8 +1,9 @@
-"""Two Spark jobs at once, in two processes: both effects are there, or the second was told so and did its work anew.
+"""Two concurrent Spark jobs in two processes: both changes hold, or the second replans.
 
-Each pair is a race: both processes plan on the first version and stop before their first commit (`writers.py`); then one commits, and the
-other finds the version that it wanted to make taken. Of all orders of all pairs `make test` runs every other one, so that each pair
-comes once, and of the races about different rows those without merges; `make test-long` runs all of them (LANCE_SPARK_TEST_PAIRS=all).
+Each pair is a race: both processes plan on the first version and stop before their first commit
+(`writers.py`). Then one commits, and the other one finds a newer version. `make test` runs each
+pair in one of its two orders, and races about different rows without merges; `make test-long` runs
+all of them (LANCE_SPARK_TEST_PAIRS=all).
 """
 
 from __future__ import annotations
@@ -320,9 +321,9 @@ PAIRS = list(itertools.combinations_with_replacement(MODELS, 2))
 
 
 def change(job: str, side: int, same: bool, mode: str) -> Change:
-    """Return a change as the first or the second process makes it: of the same rows as the other one, or of others.
+    """Return the change of the first or second process, to the same rows as the other or not.
 
-    Other rows are rows of the same fragments, but for what compaction rewrites.
+    Different rows are in the same fragments, except those that a compaction rewrites.
     """
     ids = [2, 15, 17, *range(30, 40)] if same else [2 + side, 15 + 2 * side]
     where = None if same else ("id between 20 and 39", "id >= 40")[side]
@@ -351,7 +352,7 @@ def problem(race: Race, first: Change, second: Change) -> str | None:
     """Return what is wrong with a race of which both changes have to succeed."""
     if race.first or race.second:
         return f"failed: {race.first or race.second}"
-    # An overwrite contradicts what was planned on the rows that it took away; all is planned anew then, too.
+    # A conflict with an overwrite is not retryable, but is planned again too.
     stuck = [one for one in race.conflicts if not one[1] and first.job != "overwrite"]
     if stuck:
         return f"a conflict that no retry helps against: {stuck[0]}"
@@ -370,7 +371,7 @@ def problem(race: Race, first: Change, second: Change) -> str | None:
 
 
 def others_rows(pair: tuple[str, str]) -> bool:
-    """Whether changes of this pair race about different rows too: what rows or fragments they touch is theirs to choose."""
+    """Return whether both changes of a pair can also be made to different rows."""
     return set(pair) <= {"delete", "update", "merge", "optimize"} and (ALL or "merge" not in pair)
 
 
@@ -390,7 +391,7 @@ def test_pairs(races: Races) -> None:
             if race.conflicts:
                 again.add((same, one, other))
     assert not problems, "\n".join(problems)
-    # Both effects are there at once where nothing that one changes is of the other: not all is done again and again.
+    # Changes that do not touch each other are not planned again.
     quiet = [("delete", "append"), ("append", "optimize"), ("add_columns", "append")]
     assert not again & {(True, *pair) for pair in quiet}
     assert not again & {
@@ -401,7 +402,7 @@ def test_pairs(races: Races) -> None:
 
 
 def test_both_insert_one_key(races: Races) -> None:
-    """With a primary key a row that both insert is there once, which the second one finds; two appends know nothing of keys."""
+    """With a primary key, the second merge finds the row; appends ignore keys."""
     first, second = (Change("merge", {"ids": [side], "first": 300, "stop": 302}) for side in (1, 2))
     race = races.run("keyed", first, second)
     assert problem(race, first, second) is None
@@ -409,7 +410,7 @@ def test_both_insert_one_key(races: Races) -> None:
     assert race.after.is_like(second(first(race.before)))
 
 
-def test_a_compaction_that_has_reserved_its_fragments(races: Races) -> None:
+def test_a_compaction_with_reserved_fragments(races: Races) -> None:
     """What is committed between its two commits neither gets lost nor comes back."""
     rewrite = Change("optimize", {"where": None}, before="rewrite")
     for first in (
@@ -421,8 +422,8 @@ def test_a_compaction_that_has_reserved_its_fragments(races: Races) -> None:
         assert bool(race.conflicts) == (first.job == "delete")
 
 
-def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
-    """The error says what happened and what helps; nothing of the change is there, in the table or beside it."""
+def test_conflicts_without_retries_are_errors(races: Races) -> None:
+    """The error says what happened and what to do; no part of the change is left."""
     first = Change("update", {"ids": [2, 3], "mode": "rows"})
     second = Change("delete", {"ids": [3, 4]}, more={"conflict_retries": 0})
     race = races.run("plain", first, second)
@@ -443,5 +444,5 @@ def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
     column = Change("add_columns", {"column": "n"})
     race = races.run("plain", column, column)
     assert race.second["error"] == "InvalidInputError"
-    assert "there is a column 'n' already" in race.second["text"]
+    assert "column 'n' exists already" in race.second["text"]
     assert race.after.is_like(column(race.before))

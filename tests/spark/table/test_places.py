@@ -1,4 +1,4 @@
-"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+"""Changes by row address beside changes that move rows: no change is lost silently."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def overwrite(uri: str) -> None:
         *((change, other) for change in SOME_CHANGES for other in (moved, overwrite)),
     ],
 )
-def test_rows_that_moved_are_not_passed_over(
+def test_addresses_of_moved_rows_are_a_conflict(
     spark: Any, path: Path, meanwhile: Meanwhile, change: Change, other: Other
 ) -> None:
     versions: list[int] = []
@@ -166,7 +166,7 @@ def conflict(uri: str) -> None:
 
 
 @pytest.mark.parametrize("change", SOME_CHANGES)
-def test_rows_that_stay_are_found_again(
+def test_addresses_of_unmoved_rows_stay_valid(
     spark: Any, path: Path, meanwhile: Meanwhile, change: Change
 ) -> None:
     meanwhile(conflict)
@@ -176,7 +176,7 @@ def test_rows_that_stay_are_found_again(
     assert open_dataset(str(path)).version == 3
 
 
-def test_ids_that_rows_keep_find_them(spark: Any, tmp_path: Path, meanwhile: Meanwhile) -> None:
+def test_stable_row_ids_find_moved_rows(spark: Any, tmp_path: Path, meanwhile: Meanwhile) -> None:
     stable = new_table(tmp_path / "stable", enable_stable_row_ids=True)
     table = LanceTable.forPath(spark, str(stable))
     for change in (update_from_ids, delete_by_spark):
@@ -185,7 +185,7 @@ def test_ids_that_rows_keep_find_them(spark: Any, tmp_path: Path, meanwhile: Mea
         assert values(stable).get(2, 9) == 9
 
 
-def test_other_conditions_are_asked_again(spark: Any, path: Path, meanwhile: Meanwhile) -> None:
+def test_other_conditions_are_evaluated_again(spark: Any, path: Path, meanwhile: Meanwhile) -> None:
     table = LanceTable.forPath(spark, str(path))
     for other, condition, left in (
         (compaction, "id = 2", {0: 0, 1: 0, 3: 0, 4: 0, 5: 0}),

@@ -1,4 +1,4 @@
-"""`LanceTable.replaceWhere`: rows that meet a condition go, those of a DataFrame come, in one version."""
+"""`LanceTable.replaceWhere`: rows of a DataFrame replace rows that meet a condition."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def frame(spark: Any, start: int, stop: int) -> Any:
     )
 
 
-def test_rows_go_and_come(spark: Any, path: Path) -> None:
+def test_rows_are_replaced(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     expected = content(path)
     ids = checked(path).to_table(["id", "_rowid"]).to_pydict()
@@ -99,7 +99,7 @@ def test_rows_go_and_come(spark: Any, path: Path) -> None:
     assert [k for k, v in content(path).items() if v[1] is None] == [160]
 
 
-def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
+def test_rows_that_do_not_fit_change_nothing(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     good = frame(spark, 40, 60)
     with pytest.raises(InvalidInputError, match="does not meet 'day = 4': day is 5"):
@@ -117,7 +117,7 @@ def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
     for condition, said in (
         ("nothing = 1", "nothing"),
         ("day =", "Syntax error"),
-        ("day + 1", "neither true nor false"),
+        ("day + 1", "must be boolean"),
         (None, "NoneType"),
         ("_rowid = 1", "_rowid"),
     ):
@@ -133,9 +133,7 @@ def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
     assert checked(path).version == 2
 
 
-def test_what_others_commit_meanwhile(
-    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_commits(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = partial_overwrite.commit_rows
     others: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []

@@ -1,4 +1,4 @@
-"""The options that overwrite a part of a table, bring new columns and write once, through a session of Spark."""
+"""Options for partial overwrites, new columns and idempotent writes, through Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that read a table: where batches end, what they read, what happens to history meanwhile."""
+"""Streams that read a table: ends of batches, their rows, and removed versions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_positions_are_texts_that_spark_compares() -> None:
 
 @pytest.mark.parametrize("limit", [Limit(), Limit(fragments=3), Limit(bytes=1)])
 @pytest.mark.parametrize("feed", [False, True])
-def test_batches_read_everything_once_whatever_their_limit(
+def test_batches_of_any_limit_read_everything_once(
     tmp_path: Path, limit: Limit, feed: bool
 ) -> None:
     uri = str(tmp_path / "t")
@@ -210,7 +210,7 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     assert read(plan_of(uri), Position(7), Position(9)) == [(7, 0), (8, 2)]
 
 
-def test_history_that_is_gone(tmp_path: Path) -> None:
+def test_removed_versions_are_an_error(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     for number in range(3):
@@ -236,7 +236,7 @@ def remade(uri: str, versions: int) -> None:
 
 @pytest.mark.parametrize("feed", [False, True])
 @pytest.mark.parametrize("limit", [Limit(), Limit(fragments=3)])
-def test_a_table_that_was_made_anew(tmp_path: Path, limit: Limit, feed: bool) -> None:
+def test_a_recreated_table_is_refused(tmp_path: Path, limit: Limit, feed: bool) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     append(uri, 40, 75)
@@ -258,7 +258,7 @@ def test_a_table_that_was_made_anew(tmp_path: Path, limit: Limit, feed: bool) ->
     assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
 
 
-def test_releases_of_spark_that_ask_for_the_newest_position_only(tmp_path: Path) -> None:
+def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     options = ReadOptions.parse({"path": uri})
@@ -400,7 +400,7 @@ def test_a_query_over_changes(stream: Stream, tmp_path: Path) -> None:
     assert ids(stream(uri, "since", startingTimestamp=since.isoformat(), filter="id > 3")) == [40]
 
 
-def test_columns_that_came_or_were_renamed_later(stream: Stream, tmp_path: Path) -> None:
+def test_columns_added_or_renamed_later(stream: Stream, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     assert len(stream(uri)) == 40

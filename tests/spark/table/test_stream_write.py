@@ -127,7 +127,7 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -
     assert lance.dataset(str(table)).version == 2
 
 
-def test_a_query_that_fails_leaves_no_files(spark: Any, tmp_path: Path) -> None:
+def test_a_failed_query_leaves_no_files(spark: Any, tmp_path: Path) -> None:
     source, table = tmp_path / "s", tmp_path / "t"
     put(source, "a", 0, 10)
     lance_spark.write_dataset(pa.table({"other": ["x"]}), str(table))
@@ -152,9 +152,7 @@ def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("restored", [False, True])
-def test_a_batch_that_an_overwrite_overtakes(
-    tmp_path: Path, complete: bool, restored: bool
-) -> None:
+def test_a_concurrent_overwrite_of_a_batch(tmp_path: Path, complete: bool, restored: bool) -> None:
     """It is committed on top, once, whoever tries."""
     from pyspark.sql.types import LongType, StructField, StructType
 

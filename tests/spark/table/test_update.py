@@ -137,7 +137,7 @@ def _is_stable(path: Path) -> bool:
     return bool(lance.dataset(path).has_stable_row_ids)
 
 
-def test_errors_leave_nothing(spark: Any, path: Path) -> None:
+def test_failures_change_nothing(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(SchemaMismatchError, match="nowhere"):
         table.update("id = 1", {"nowhere": "1"})
@@ -191,7 +191,7 @@ def test_large_table(
     assert checked(path).count_rows("text = 'again'") == 3
 
 
-def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_changes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes = ["id = 3", "id = 4"]
     run = row_merge.run_delete
@@ -221,8 +221,8 @@ def test_a_random_condition_loses_no_row(spark: Any, path: Path) -> None:
     assert 0 < total <= 200
 
 
-def test_a_table_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
-    """Workers keep tables open; one at the same path can have the same version number and other columns."""
+def test_a_recreated_table_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    """Workers cache open tables, but not across a table that was created again."""
     path = str(tmp_path / "t")
     write_dataset(pa.table({"a": [1]}), path)
     first = snapshot_of(open_table(path))

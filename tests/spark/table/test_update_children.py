@@ -63,7 +63,7 @@ def test_update(spark: Any, path: Path, mode: Any) -> None:
     assert read(path) == expected
 
 
-def test_what_cannot_be_set_is_refused(spark: Any, path: Path) -> None:
+def test_invalid_paths_are_refused(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     for values, error in [
         ({"S.none": "1"}, SchemaMismatchError),

@@ -1,4 +1,4 @@
-"""`LanceTable.update` in the mode "columns", and `updateColumns`: rows stay where they are, new files have the columns that change."""
+"""`LanceTable.update` in the mode `columns`, and `updateColumns`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(count: int = COUNT) -> pa.Table:
 
 
 def write(path: Path, *, stable: bool = True, version: str = "2.2") -> Path:
-    """Five fragments, one of which has changed columns already; some rows deleted, of the last fragment all but two."""
+    """Write five fragments: one with updated columns, the last with only two live rows."""
     lance.write_dataset(
         rows_of(),
         path,
@@ -65,7 +65,7 @@ def content(path: Path) -> list[dict[str, Any]]:
 
 
 def mode_of(path: Path) -> str:
-    """How the newest version was made, as pylance reads its transaction."""
+    """Return the update mode of the newest version, as pylance reads its transaction."""
     dataset = lance.dataset(path)
     return str(dataset.read_transaction(dataset.version).operation.update_mode)
 
@@ -79,7 +79,7 @@ CONDITIONS = [
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
-def test_both_modes_give_what_pylance_gives(
+def test_both_modes_agree_with_pylance(
     spark: Any, tmp_path: Path, version: str, stable: bool
 ) -> None:
     source = write(tmp_path / "t", stable=stable, version=version)
@@ -112,7 +112,7 @@ def test_both_modes_give_what_pylance_gives(
     assert mode_of(tmp_path / "columns") == "rewrite_columns"
 
 
-def test_what_changes_little_moves_and_what_changes_much_stays(spark: Any, tmp_path: Path) -> None:
+def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
     def updated(name: str, condition: str | None, values: dict[str, Any]) -> tuple[str, int]:
         path = copied(source, tmp_path / name)
         result = LanceTable.forPath(spark, str(path)).update(condition, values)
@@ -148,8 +148,8 @@ def test_what_changes_little_moves_and_what_changes_much_stays(spark: Any, tmp_p
     assert checked(path).version == 1
 
 
-def test_whole_columns(spark: Any, tmp_path: Path) -> None:
-    """Expressions on values of before, of other rows too; files that there are stay as they are."""
+def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
+    """Expressions over old values, also of other rows; existing files do not change."""
     path = write(tmp_path / "t")
     before = content(path)
     files = {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
@@ -196,7 +196,7 @@ def test_whole_columns(spark: Any, tmp_path: Path) -> None:
     assert sum(row["g"] == 1000 for row in content(path)) == result.num_updated_rows > 0
 
 
-def test_failures_leave_the_table_as_it_was(spark: Any, tmp_path: Path) -> None:
+def test_failures_leave_the_table_unchanged(spark: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "t")
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
@@ -215,12 +215,10 @@ def test_failures_leave_the_table_as_it_was(spark: Any, tmp_path: Path) -> None:
     assert checked(path).version == version
 
 
-def test_what_others_commit_meanwhile(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of the same fragment that go or change have it planned anew; others, and rows that come, are kept."""
+def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes of the same fragment cause a replan; other changes and appends do not."""
     source = write(tmp_path / "source")
-    commit = rewrite_columns.commit_patched
+    commit = rewrite_columns.commit_rows
     others: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
@@ -230,7 +228,7 @@ def test_what_others_commit_meanwhile(
             others.pop()(lance.dataset(path))
         return commit(table, *given)
 
-    monkeypatch.setattr(rewrite_columns, "commit_patched", slow)
+    monkeypatch.setattr(rewrite_columns, "commit_rows", slow)
     new = rows_of(COUNT + 5).slice(COUNT)
     for name, other, times, wanted in (
         ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),
@@ -283,7 +281,7 @@ def test_two_million_rows(spark: Any, large: Large) -> None:
 
 
 def test_all_cores_compute(spark: Any, tmp_path: Path) -> None:
-    """Functions of users can take long: rows that one task could read are computed by as many as there are cores."""
+    """Rows that one task could read are computed by one task per core."""
     path = tmp_path / "t"
     write_dataset(pa.table({"a": np.arange(300_000)}), str(path), max_rows_per_file=100_000)
     table = LanceTable.forPath(spark, str(path))

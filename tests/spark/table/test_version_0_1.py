@@ -101,7 +101,7 @@ def test_changes(spark: Any, tmp_path: Path, change: Callable[[LanceTable, Any],
     assert found[:2] == found[2:]
 
 
-def test_a_null_stops_the_job_and_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(spark, path, "legacy")
     files = sorted(path.rglob("*"))

@@ -1,17 +1,17 @@
-"""One of two processes that change one table at once, each with a Spark session that stays: commands come on standard input.
+"""One of two processes that change one table at the same time; it reads commands from stdin.
 
-A command is a line of JSON: {"race": folder, "job": name, "arguments": {...}}. The table is `t` in the folder, and this process is known
-there by its name:
+A command is a line of JSON: {"race": folder, "job": name, "arguments": {...}}. The table is `t` in
+the folder. NAME is the name of this process:
 
-| file | what it says |
+| file | meaning |
 | --- | --- |
-| NAME.hold | stop before the first commit; its text is the operation to stop before, any if it is empty |
-| NAME.ready | this process stands there; its text is the newest version that it knows |
-| NAME.go | go on |
-| NAME.conflicts | a line of JSON for each commit that did not fit: what was to be committed, whether a retry can help, the error |
-| NAME.answer | the job is over: {"result": ...} or {"error": type, "text": ..., "retryable": ...} |
+| NAME.hold | stop before the first commit of the operation that the text names, or of any |
+| NAME.ready | this process has stopped there; the text is the newest version that it knows |
+| NAME.go | continue |
+| NAME.conflicts | a line of JSON per conflict: the operation, whether it is retryable, the error |
+| NAME.answer | the end: {"result": ...} or {"error": type, "text": ..., "retryable": ...} |
 
-Writes of DataFrames commit in a Python process of Spark's own: a data source of the same name stops there.
+Writes of DataFrames commit in a Python process of Spark: `HeldSource` stops there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATIENCE = 120.0
 
 
 def hold(name: str) -> None:
-    """Stop before commits of this process where the folder of the race says so, and note conflicts there."""
+    """Stop before commits where the folder of the race says so, and record conflicts there."""
     attempt, run = commit._Attempts._attempt, commit._Attempts.run
     if attempt.__name__ == "held":
         return
@@ -73,7 +73,7 @@ def folder_of(store: Any) -> Path:
 
 
 def said(file: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file atomically."""
     part = file.with_suffix(file.suffix + ".part")
     part.write_text(text)
     part.rename(file)
@@ -90,7 +90,7 @@ class HeldWriter(LanceWriter):
 
 
 class HeldSource(LanceDataSource):
-    """The source, whose writes stop before their commits. Spark 4.0 does not let it take the place of what it has found."""
+    """The source with a `HeldWriter`, by another name: Spark 4.0 cannot replace a source."""
 
     @classmethod
     def name(cls) -> str:
@@ -156,7 +156,7 @@ class Jobs:
         self.table.update(listed(ids), {"v": "v * 2 + 1"}, mode=mode, **self.more)  # type: ignore[arg-type]
 
     def merge(self, ids: list[int], first: int, stop: int) -> None:
-        """Rows of these ids get three times their value, and so do the new ones, if they are there already."""
+        """Triple the values of rows with these ids, and of new rows that exist already."""
         source = rows(self.spark, 0, 60, 10).where(listed(ids))
         source = source.union(rows(self.spark, first, stop, 10)).alias("s")
         merge = self.table.alias("t").merge(source, "t.id = s.id", **self.more)

@@ -1,1 +1,1 @@
-"""The Spark jobs behind the methods of `LanceTable`."""
+"""The Spark jobs that methods of `LanceTable` run."""

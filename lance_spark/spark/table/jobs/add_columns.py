@@ -1,18 +1,18 @@
-"""New columns of rows that there are, computed by Spark.
+"""New columns for existing rows, and updates of columns by another frame, computed by Spark.
 
-| step | where | what |
+| step | runs on | effect |
 | --- | --- | --- |
-| frame of `_rowaddr` and expressions | executors | reads only the columns that expressions name |
-| `PatchColumns` | executors | one new data file for each fragment |
-| `Computation.finish` | driver | one `Merge` |
+| frame of `_rowaddr` and expressions | executors | reads the columns that expressions name |
+| `WriteColumns` | executors | writes one data file for each fragment |
+| `Computation.finish` | driver | commits one `Merge` |
 
-If others commit first, files of fragments whose values are as they were are used again; the others
-are computed anew.
+After a conflict, files of fragments whose values did not change are used again; only values of
+other fragments are computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,19 +34,19 @@ from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import (
+    analysis_errors,
     cast_to,
     frame,
     has_windows,
-    named_in,
-    resolved,
+    named_columns,
+    resolve_columns,
     to_column,
-    understood,
 )
 from lance_spark.spark.table.jobs.rewrite_columns import (
-    PatchColumns,
-    patched_in_order,
-    patched_sorted,
+    WriteColumns,
     update_in_place,
+    write_in_order,
+    write_sorted,
 )
 from lance_spark.spark.types.mapping import to_arrow_schema
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -62,59 +62,59 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import OpenTable
 
-_KEY, _NEW, _FOUND, _OWN = "__key_{}", "__new_{}", "__found", "__own_{}"
+_SOURCE_KEY, _SOURCE_VALUE, _MATCHED = "__key_{}", "__new_{}", "__found"
+_TARGET_KEY = "__own_{}"
 
 
 def add_expressions(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     computation: Computation,
-    given: Mapping[str, str | Column],
+    expressions: Mapping[str, str | Column],
     nullable: bool,
-    marks: Mapping[str, Mapping[str, str]],
+    metadata: Mapping[str, Mapping[str, str]],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
     """Add columns to a version, once; see `LanceTable.addColumns`."""
     table = dataset._table
-    called = [f"new column {name!r}" for name in given]
+    labels = [f"new column {name!r}" for name in expressions]
     columns = {
-        name: to_column(item, what)
-        for what, (name, item) in zip(called, given.items(), strict=True)
+        name: to_column(expression, label)
+        for label, (name, expression) in zip(labels, expressions.items(), strict=True)
     }
-    check_new(table, columns)
-    names = named_in(dataset, *given.values())
-    used = resolved(base, dataset, names, *columns.values(), called=called)
-    wanted: list[str | Column] = [ROW_ADDRESS.name]
-    wanted += (item.alias(name) for name, item in columns.items())
-    empty = frame(base, dataset, used)
-    with understood("new columns"):
-        types = empty.select(*wanted).schema
-    schema = _schema_of(table, types, marks, nullable)
+    check_new_columns(table, columns)
+    named = named_columns(dataset, *expressions.values())
+    read = resolve_columns(handle, dataset, named, *columns.values(), labels=labels)
+    selection: list[str | Column] = [ROW_ADDRESS.name]
+    selection += (column.alias(name) for name, column in columns.items())
+    with analysis_errors("new columns"):
+        types = frame(handle, dataset, read).select(*selection).schema
+    schema = _new_schema(table, types, metadata, nullable)
     computation.start(table, table.schema, schema)
-    missing = _missing(table, computation)
+    missing = _missing_fragments(table, computation)
     if missing:
-        sort = has_windows(*given.values())
-        rows = frame(base, dataset, used, fragments=missing, whole_fragments=not sort)
-        rows = rows.select(*wanted)
-        work = PatchColumns(snapshot_of(table), schema, job.tag)
-        if sort:
-            patched = patched_sorted(job, work, rows, missing)
+        is_sorted = has_windows(*expressions.values())
+        rows = frame(handle, dataset, read, fragments=missing, whole_fragments=not is_sorted)
+        rows = rows.select(*selection)
+        work = WriteColumns(snapshot_of(table), schema, job.tag)
+        if is_sorted:
+            files = write_sorted(job, work, rows, missing)
         else:
-            patched = patched_in_order(job, table, work, rows, missing, every=True)
-        _note(table, computation, patched)
+            files = write_in_order(job, table, work, rows, missing, complete=True)
+        _add_files(table, computation, files)
     return _finish(table, schema, computation, options)
 
 
 def add_from(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     computation: Computation,
     source: DataFrame,
     key: Sequence[str],
     required: bool,
-    marks: Mapping[str, Mapping[str, str]],
+    metadata: Mapping[str, Mapping[str, str]],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
     """Add columns of another frame to a version, once; see `LanceTable.addColumnsFrom`."""
@@ -123,21 +123,22 @@ def add_from(
     table = dataset._table
     check_key(table, source, key)
     new = [name for name in source.columns if name not in key]
-    check_new(table, new)
+    check_new_columns(table, new)
     types = source.select(F.lit(0), *(source[name] for name in new)).schema
-    schema = _schema_of(table, types, marks, True)
+    schema = _new_schema(table, types, metadata, True)
     computation.start(table, table.schema, schema)
-    missing = _missing(table, computation)
+    missing = _missing_fragments(table, computation)
     if missing:
-        own = frame(base, dataset, key, fragments=missing)
-        joined = by_key(own, source, key, {name: source[name] for name in new}, "left", required)
-        work = PatchColumns(snapshot_of(table), schema, job.tag, flagged=required)
-        _note(table, computation, patched_sorted(job, work, joined, missing))
+        target = frame(handle, dataset, key, fragments=missing)
+        values = {name: source[name] for name in new}
+        joined = join_by_key(target, source, key, values, "left", required)
+        work = WriteColumns(snapshot_of(table), schema, job.tag, flagged=required)
+        _add_files(table, computation, write_sorted(job, work, joined, missing))
     return _finish(table, schema, computation, options)
 
 
 def update_from(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     source: DataFrame,
@@ -149,80 +150,87 @@ def update_from(
     check_key(table, source, key)
     names = [name for name in source.columns if name not in key]
     if not names:
-        raise InvalidInputError("the DataFrame has no column but the key")
-    by_name = {item.name: item for item in table.schema.fields}
-    result = {name: find(table.schema.names, name) for name in names}
-    unknown = [name for name, position in result.items() if position < 0]
+        raise InvalidInputError("the DataFrame must have a column besides the key")
+    by_name = {field.name: field for field in table.schema.fields}
+    indexes = {name: find(table.schema.names, name) for name in names}
+    unknown = [name for name, index in indexes.items() if index < 0]
     if unknown:
         raise SchemaMismatchError(
             f"{table.store.display} has no column {unknown[0]!r} to update, only "
             f"{', '.join(by_name)}"
         )
-    fields = [by_name[table.schema.names[position]] for position in result.values()]
-    blobs = [item.name for item in fields if has_blobs(item)]
+    fields = [by_name[table.schema.names[index]] for index in indexes.values()]
+    blobs = [field.name for field in fields if has_blobs(field)]
     if blobs:
-        raise UnsupportedError(f"blobs of column {blobs[0]!r} are updated by update() or merge()")
+        raise UnsupportedError(
+            f"updateColumnsFrom: column {blobs[0]!r} holds blobs; use update() or merge()"
+        )
     values = {
         field.name: cast_to(source[name], field) for name, field in zip(names, fields, strict=True)
     }
     if len(values) < len(names):
-        raise InvalidInputError(f"two columns of the DataFrame go to one: {', '.join(names)}")
-    there = [item.id for item in counted_fragments(table.paths, table.manifest) if item.num_rows]
-    rows = by_key(frame(base, dataset, key), source, key, values, "inner")
-    return update_in_place(job, table, fields, rows, there, options, ordered=False)
+        raise InvalidInputError(
+            f"two columns of the DataFrame match one column of the table: {', '.join(names)}"
+        )
+    fragments = [
+        fragment.id
+        for fragment in counted_fragments(table.paths, table.manifest)
+        if fragment.num_rows
+    ]
+    rows = join_by_key(frame(handle, dataset, key), source, key, values, "inner")
+    return update_in_place(job, table, fields, rows, fragments, options, ordered=False)
 
 
-def by_key(
-    own: DataFrame,
+def join_by_key(
+    target: DataFrame,
     source: DataFrame,
     key: Sequence[str],
     values: Mapping[str, Column],
     how: str,
     flagged: bool = False,
 ) -> DataFrame:
-    """Return the addresses of a table's rows with values of the rows of a frame that have the same
-    key.
+    """Return the addresses of a table's rows, with values of a source's rows with the same key.
 
     Parameters
     ----------
-    own : DataFrame
-        Of the table: the key, and ``_rowaddr``.
+    target : DataFrame
+        Rows of the table: the key, and ``_rowaddr``.
     source : DataFrame
     key : sequence of str
     values : mapping of str to Column
-        Expressions on the source, by the names that they get.
+        Expressions over the source, by the names of the new columns.
     how : str
-        "left" or "inner".
+        ``left`` or ``inner``.
     flagged : bool
-        Whether a last column is null for rows without one of the same key.
+        Whether to add a last column that is null for rows whose key is not in the source.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    addressed = own.select(
-        ROW_ADDRESS.name, *(F.col(name).alias(_OWN.format(index)) for index, name in enumerate(key))
+    left = target.select(
+        ROW_ADDRESS.name, *(F.col(name).alias(_TARGET_KEY.format(i)) for i, name in enumerate(key))
     )
-    other = source.select(
-        *(source[name].alias(_KEY.format(index)) for index, name in enumerate(key)),
-        *(item.alias(_NEW.format(index)) for index, item in enumerate(values.values())),
-        F.lit(True).alias(_FOUND),
+    right = source.select(
+        *(source[name].alias(_SOURCE_KEY.format(i)) for i, name in enumerate(key)),
+        *(value.alias(_SOURCE_VALUE.format(i)) for i, value in enumerate(values.values())),
+        F.lit(True).alias(_MATCHED),
     )
-    same = [F.col(_OWN.format(index)) == F.col(_KEY.format(index)) for index in range(len(key))]
-    return addressed.join(other, same, how).select(
+    on = [F.col(_TARGET_KEY.format(i)) == F.col(_SOURCE_KEY.format(i)) for i in range(len(key))]
+    return left.join(right, on, how).select(
         ROW_ADDRESS.name,
-        *(F.col(_NEW.format(index)).alias(name) for index, name in enumerate(values)),
-        *([_FOUND] if flagged else []),
+        *(F.col(_SOURCE_VALUE.format(i)).alias(name) for i, name in enumerate(values)),
+        *([_MATCHED] if flagged else []),
     )
 
 
 def check_key(table: OpenTable, source: DataFrame, key: Sequence[str]) -> None:
-    """Refuse keys that are not columns of both.
+    """Check that a key has columns, and that both the table and the source have them.
 
     Raises
     ------
     InvalidInputError
     """
     if not key:
-        raise InvalidInputError("key: name at least one column")
+        raise InvalidInputError("key must name at least one column")
     for name in key:
         if name not in (*table.schema.names, *META_FIELDS):
             raise InvalidInputError(f"key: {table.store.display} has no column {name!r}")
@@ -232,8 +240,8 @@ def check_key(table: OpenTable, source: DataFrame, key: Sequence[str]) -> None:
             )
 
 
-def check_new(table: OpenTable, names: Any) -> None:
-    """Refuse columns that there are, or that no table can have.
+def check_new_columns(table: OpenTable, names: Iterable[Any]) -> None:
+    """Check that the names of new columns are valid, and that the table does not have them.
 
     Raises
     ------
@@ -241,44 +249,49 @@ def check_new(table: OpenTable, names: Any) -> None:
     """
     names = list(names)
     if not names:
-        raise InvalidInputError("say which columns to add: there are none")
-    lower = {item.lower(): item for item in table.schema.names}
+        raise InvalidInputError("nothing to add: name at least one new column")
+    existing = {name.lower(): name for name in table.schema.names}
     for name in names:
         if not isinstance(name, str) or not name or "." in name:
-            raise InvalidInputError(f"{name!r} is no name of a column")
-        if name.lower() in lower:
             raise InvalidInputError(
-                f"{table.store.display}: there is a column {lower[name.lower()]!r} already"
+                f"{name!r} is not a valid name of a column: it must be text without dots"
+            )
+        if name.lower() in existing:
+            raise InvalidInputError(
+                f"{table.store.display}: column {existing[name.lower()]!r} exists already"
             )
     if len({name.lower() for name in names}) < len(names):
-        raise InvalidInputError(f"two of the columns have one name: {', '.join(names)}")
+        raise InvalidInputError(f"two new columns have the same name: {', '.join(names)}")
     check_names(names)
 
 
-def _schema_of(
-    table: OpenTable, types: StructType, marks: Mapping[str, Mapping[str, str]], nullable: bool
+def _new_schema(
+    table: OpenTable, types: StructType, metadata: Mapping[str, Mapping[str, str]], nullable: bool
 ) -> Schema:
-    """Return the new columns with their ids; the first column is the addresses."""
+    """Return the new columns with their ids. The first column of `types` is the address."""
     from pyspark.sql.types import StructType
 
-    arrow = to_arrow_schema(StructType(types.fields[1:]), marks)
-    return with_new_ids(table, pa.schema([item.with_nullable(nullable) for item in arrow]))
+    arrow = to_arrow_schema(StructType(types.fields[1:]), metadata)
+    return with_new_ids(table, pa.schema([field.with_nullable(nullable) for field in arrow]))
 
 
-def _missing(table: OpenTable, computation: Computation) -> list[int]:
-    there = counted_fragments(table.paths, table.manifest)
-    return [item.id for item in there if item.num_rows and item.id not in computation.done]
+def _missing_fragments(table: OpenTable, computation: Computation) -> list[int]:
+    """Return the ids of the fragments with rows whose values are not computed yet."""
+    return [
+        fragment.id
+        for fragment in counted_fragments(table.paths, table.manifest)
+        if fragment.num_rows and fragment.id not in computation.done
+    ]
 
 
-def _note(table: OpenTable, computation: Computation, patched: Sequence[ColumnFile]) -> None:
-    lacking = [item for item in patched if not item.complete]
-    if lacking:
+def _add_files(table: OpenTable, computation: Computation, files: Sequence[ColumnFile]) -> None:
+    incomplete = [file for file in files if not file.complete]
+    if incomplete:
         raise LanceError(
-            f"{table.store.display}: rows of fragment {lacking[0].fragment_id} have no new values: "
-            "the expressions leave rows "
-            "out; nothing was changed"
+            f"{table.store.display}: rows of fragment {incomplete[0].fragment_id} have no new "
+            "values: the expressions leave rows out; nothing was changed"
         )
-    computation.add(table, patched)
+    computation.add(table, files)
 
 
 def _finish(
@@ -290,7 +303,7 @@ def _finish(
     manifest = computation.finish(
         table,
         [*table.manifest.to_proto().fields, *schema.to_protos()],
-        preserves_nullability=all(one.nullable for one in schema.fields),
+        preserves_nullability=all(field.nullable for field in schema.fields),
         options=options,
     )
     return manifest, ChangeResult(manifest.version)

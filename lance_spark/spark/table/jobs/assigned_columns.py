@@ -1,7 +1,7 @@
-"""New values of columns and of children of structs, as expressions of Spark for whole columns.
+"""New values of columns and of children of structs, as Spark expressions for whole columns.
 
-A struct with a new child is put together of all its children. It is not null then, even where it
-was: as in Delta Lake.
+If a child of a struct gets a new value, the struct is built from all its children. So a null struct
+becomes non-null, as in Delta Lake.
 """
 
 from __future__ import annotations
@@ -22,68 +22,70 @@ if TYPE_CHECKING:
 def assigned_columns(
     schema: Schema,
     values: Mapping[str, str | Column],
-    what: str,
+    label: str,
     *,
     find: Callable[[Sequence[str], str], int],
     alias: str | None = None,
     qualifier: Sequence[str] = (),
 ) -> dict[str, str | Column]:
-    """Return an expression for each column that gets new values, by the table's own names.
+    """Return an expression for each column that gets new values, by its name in the table.
 
     Parameters
     ----------
     schema : Schema
-        Of the table.
+        Schema of the table.
     values : mapping of str to str or Column
-        By column, or by child of a struct, behind dots; names with other characters have backticks
-        around them.
-    what : str
-        What errors call `values`.
+        New values by the name of a column, or the dotted path of a child of a struct. Names with
+        special characters are in backticks.
+    label : str
+        Name of `values` in errors.
     find : callable
-        Finds a name among others, as the session does; see `projection.finder`.
+        Returns the index of a name in a sequence, as the session resolves names; see
+        `projection.finder`.
     alias : str, optional
-        Of the table, which may stand before the names.
+        Alias of the table, which can precede the names.
     qualifier : sequence of str
-        What expressions name the columns of the table by.
+        Qualifier of the columns of the table in the returned expressions.
 
     Raises
     ------
     InvalidInputError
-        There are two values for one column, or an expression is not one.
+        A column gets two values, or a value is not an expression.
     SchemaMismatchError
-        There is no such column.
+        A column is not found.
     UnsupportedError
-        A struct that has blobs gets a new child.
+        A child of a struct with blobs gets a new value.
     """
-    results: dict[Path, str | Column] = {}
-    tops: dict[str, Field] = {}
+    by_path: dict[Path, str | Column] = {}
+    columns: dict[str, Field] = {}
     for name, value in values.items():
-        path = path_to(schema, name, find, alias)
-        names = names_of(path)
-        check_disjoint_paths(names, list(results), what)
-        results[names] = to_column(value, f"{what}[{name!r}]") if len(names) > 1 else value
-        tops[names[0]] = path[0]
+        fields = path_to(schema, name, find, alias)
+        path = names_of(fields)
+        check_disjoint_paths(path, list(by_path), label)
+        by_path[path] = to_column(value, f"{label}[{name!r}]") if len(path) > 1 else value
+        columns[path[0]] = fields[0]
     return {
-        name: results[(name,)]
-        if (name,) in results
-        else _struct(field, (name,), results, qualifier)
-        for name, field in tops.items()
+        name: by_path[(name,)]
+        if (name,) in by_path
+        else _struct(field, (name,), by_path, qualifier)
+        for name, field in columns.items()
     }
 
 
 def _struct(
-    field: Field, path: Path, given: Mapping[Path, str | Column], qualifier: Sequence[str]
+    field: Field, path: Path, values: Mapping[Path, str | Column], qualifier: Sequence[str]
 ) -> Column:
+    """Return a struct of its children, with new values for some of them."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     children = []
     for child in field.children:
-        below = (*path, child.name)
-        if below in given:
-            value = cast_to(to_column(given[below], ".".join(below)), child)
-        elif any(item[: len(below)] == below for item in given):
-            value = _struct(child, below, given, qualifier)
+        child_path = (*path, child.name)
+        if child_path in values:
+            value = cast_to(to_column(values[child_path], ".".join(child_path)), child)
+        elif any(other[: len(child_path)] == child_path for other in values):
+            value = _struct(child, child_path, values, qualifier)
         else:
-            value = F.col(quoted(*qualifier, *below))
+            value = F.col(quoted(*qualifier, *child_path))
         children.append(value.alias(child.name))
     return F.struct(*children)

@@ -1,8 +1,8 @@
-"""Deleting rows by Spark.
+"""Deletion of rows by Spark.
 
 | condition | executors |
 | --- | --- |
-| none, or one that scans know (`conditions`) | find rows and write deletion files, in one pass |
+| None, or one that scans can evaluate (`conditions`) | find rows and write deletion files at once |
 | any other | find rows, whose addresses the driver collects; then write deletion files |
 """
 
@@ -15,14 +15,11 @@ from pyroaring import BitMap
 
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rows.conditions import Filter
-from lance_spark.mutations.rows.delete import (
-    RowsByFragment,
-    delete_once,
-)
+from lance_spark.mutations.rows.delete import RowsByFragment, delete_once
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.conditions import native
+from lance_spark.spark.table.conditions import scan_predicate
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
@@ -34,59 +31,57 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.spark.table.base import TableBase
 
+#: Name of the step that writes deletion files, for users.
 STEP = "write deletion vectors"
 _ALL_ROWS = 1 << 62
 
 
 def delete(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
     """Delete rows of a version, once; see `LanceTable.delete`."""
-    filters, rows = chosen_rows(base, job, dataset, condition)
+    filters, rows = select_rows(handle, job, dataset, condition)
     manifest, count = delete_once(
         dataset._table, job.runner(STEP), filters, rows, text_of(condition), options
     )
     return manifest, ChangeResult(manifest.version, num_deleted_rows=count)
 
 
-def chosen_rows(
-    base: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
+def select_rows(
+    handle: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
 ) -> tuple[Sequence[Filter], RowsByFragment | None]:
-    """Return the rows that meet a condition, as filters of tasks and row offsets by fragment.
+    """Return the rows that meet a condition: filters for tasks, and row offsets by fragment.
 
-    Spark finds the rows if a scan does not know the condition: then there are no filters.
+    If a scan cannot evaluate the condition, Spark finds the rows, and no filter is returned.
     """
     check_rows_writable(dataset._table, data_files=False)
     if condition is None:
         return (), None
-    predicate = native(base, dataset, condition)
+    predicate = scan_predicate(handle, dataset, condition)
     if predicate is None:
-        return (), find_rows(base, job, dataset, condition)
-    return (predicate,), candidates(dataset, predicate)
+        return (), find_rows(handle, job, dataset, condition)
+    return (predicate,), candidate_rows(dataset, predicate)
 
 
-def candidates(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
-    """Return the rows that can meet a predicate, by fragment, as far as zone maps tell; None if
-    there are no indexes.
-    """
+def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
+    """Return the rows by fragment that zone maps do not rule out; None without indexes."""
     if dataset._table.manifest.index_section is None:
         return None
-    results: dict[int, BitMap] = {}
+    rows: dict[int, BitMap] = {}
     for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
         for piece in task.slices:
-            results.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
-    return results
+            rows.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+    return rows
 
 
 def text_of(condition: str | Column | None) -> str:
-    """Return a condition as transactions note it."""
+    """Return a condition as transactions record it."""
     if condition is None:
         return "true"
-    text = str(condition)
-    return (
-        text.removeprefix("Column<'").removesuffix("'>") if not isinstance(condition, str) else text
-    )
+    if isinstance(condition, str):
+        return condition
+    return str(condition).removeprefix("Column<'").removesuffix("'>")

@@ -1,4 +1,4 @@
-"""Rows that Spark finds: addresses in, bitmaps by fragment out."""
+"""Search for rows by Spark: from addresses to bitmaps by fragment."""
 
 from __future__ import annotations
 
@@ -26,55 +26,63 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FindRows:
-    """Collects the addresses of a partition, whose first column they are: one mapping of fragments
-    to bitmaps, if there are any.
+    """Work that collects the row addresses in the first column of a partition.
+
+    It yields one mapping of fragment ids to bitmaps if the partition has rows.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[int, bytes]]:
-        """Yield the offsets of the rows by fragment, as Roaring bitmaps."""
-        results: dict[int, BitMap] = {}
+        """Yield the row offsets by fragment id, as encoded Roaring bitmaps."""
+        rows_by_fragment: dict[int, BitMap] = {}
         for batch in batches:
-            for number, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
-                rows = results.setdefault(number, BitMap())
+            for fragment_id, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
+                rows = rows_by_fragment.setdefault(fragment_id, BitMap())
                 rows |= bitmap_of(offsets)
-        if results:
-            yield {number: encode_bitmap(rows) for number, rows in results.items()}
+        if rows_by_fragment:
+            yield {
+                fragment_id: encode_bitmap(rows) for fragment_id, rows in rows_by_fragment.items()
+            }
 
 
 def addresses_of(batch: pa.RecordBatch) -> UInt64Array:
-    """Return the first column of a batch, in which Spark has addresses as signed numbers."""
-    numbers: UInt64Array = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
-    return numbers
+    """Return the row addresses in the first column of a batch, which are signed in Spark."""
+    addresses: UInt64Array = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
+    return addresses
 
 
 def find_rows(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
     *,
     fragments: Collection[int] | None = None,
 ) -> dict[int, BitMap]:
-    """Return the rows that meet a condition, by fragment, as executors find them.
+    """Find the rows that meet a condition, on executors.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     job : Job
     dataset : Dataset
-        At the version.
+        The version.
     condition : str, Column or None
-        Of any kind that Spark knows, subqueries too; all rows if there is none.
+        Any condition that Spark can evaluate, also with subqueries. None: all rows.
     fragments : collection of int, optional
-        Ids of those to look in; all by default.
+        Ids of the fragments to search; all by default.
+
+    Returns
+    -------
+    dict
+        Row offsets by fragment id.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of the condition.
+        Spark cannot analyse the condition.
     """
-    from lance_spark.spark.table.conditions import matching
+    from lance_spark.spark.table.conditions import matching_rows
 
-    frame = matching(base, dataset, condition, fragments=fragments)
+    frame = matching_rows(handle, dataset, condition, fragments=fragments)
     parts = job.run_frame(frame.select(ROW_ADDRESS.name), FindRows(), "find rows", writes=False)
     return union_rows(parts, disjoint=False)

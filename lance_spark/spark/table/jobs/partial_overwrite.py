@@ -1,13 +1,13 @@
-"""Replacing rows by those of a DataFrame, by Spark.
+"""Replacement of rows by those of a DataFrame, by Spark.
 
-| step | where | what |
+| step | runs on | effect |
 | --- | --- | --- |
-| rows of the DataFrame, with the condition's value | executors | data files; false is an error |
-| rows of the table that meet it | executors | deletion files |
-| `replacement` | driver | one `Update` |
+| `InsertRows` | executors | checks the new rows and writes data files |
+| `replace_once` | executors | finds the old rows and writes deletion files |
+| `replace_once` | driver | commits one `Update` |
 
-A row is looked at by the task that writes it, so that a DataFrame need not give the same rows
-twice.
+The task that writes a row also checks it, because a DataFrame that is read twice can have other
+rows the second time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.dataframes import cast_to, named_in, to_column, understood
-from lance_spark.spark.table.jobs.delete import STEP, chosen_rows, text_of
+from lance_spark.spark.table.dataframes import analysis_errors, cast_to, named_columns, to_column
+from lance_spark.spark.table.jobs.delete import STEP, select_rows, text_of
 from lance_spark.spark.write.background_writer import BackgroundWriter
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
@@ -51,27 +51,27 @@ if TYPE_CHECKING:
     from lance_spark.spark.table.base import TableBase
 
 _NEW = "__new_{}"
-#: Characters of a value that an error shows.
+#: Maximum number of characters of a value in errors.
 _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class InsertRows:
-    """Writes the rows of a partition to new fragments, which it yields, if there are any.
+    """Work that writes the rows of a partition to new fragments, and yields these as a list.
 
-    Batches have the new values, then the columns that errors show, and whether the row meets the
-    condition.
+    Batches have the new values, then the columns of the condition, and last its value.
 
     Attributes
     ----------
-    table : Pinned
+    table : TableSnapshot
     names : tuple of str
-        Columns that the new values are for.
+        Columns of the new values.
     shown : tuple of str
+        Columns of the condition, which errors show.
     text : str
         The condition.
     tag : bytes
-        Ends the names of the files.
+        Suffix of the names of the files.
     """
 
     table: TableSnapshot
@@ -83,7 +83,7 @@ class InsertRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[Fragment]]:
         """Write the rows of all batches."""
         table = self.table.open()
-        schema = given_columns(table, self.names)
+        schema = partial_schema(table, self.names)
         convert = InputConverter(input_schema(schema), self.names)
         manifest = table.manifest
         writer = FragmentWriter(
@@ -102,33 +102,32 @@ class InsertRows:
                 writer.write(piece)
 
         with abort_on_error(writer.abort):
-            with BackgroundWriter(write) as behind:
+            with BackgroundWriter(write) as background:
                 for batch in batches:
                     if batch.num_rows:
-                        behind.put(batch)
+                        background.put(batch)
             fragments = writer.finish()
         if fragments:
             yield fragments
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        met = batch.column(batch.num_columns - 1)
-        if met.true_count == len(met):
+        is_met = batch.column(batch.num_columns - 1)
+        if is_met.true_count == len(is_met):
             return
-        position = next(n for n, item in enumerate(met.to_pylist()) if not item)
+        row = next(index for index, value in enumerate(is_met.to_pylist()) if not value)
         values = [
-            f"{name} is {batch.column(len(self.names) + n)[position].as_py()!r:.{_SHOWN}}"
-            for n, name in enumerate(self.shown)
+            f"{name} is {batch.column(len(self.names) + index)[row].as_py()!r:.{_SHOWN}}"
+            for index, name in enumerate(self.shown)
         ]
         shown = f": {', '.join(values)}" if values else ""
         raise InvalidInputError(
             f"replaceWhere: a row of the DataFrame does not meet {self.text!r}{shown}. Nothing was "
-            "replaced; filter the DataFrame "
-            "by the same condition"
+            "replaced; filter the DataFrame by the same condition"
         )
 
 
 def replace_where(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     source: DataFrame,
@@ -139,15 +138,15 @@ def replace_where(
     table = dataset._table
     check_rows_writable(table, data_files=True)
     names = map_columns(source.columns, dataset.schema, table.store.display)
-    schema = given_columns(table, names)
+    schema = partial_schema(table, names)
     check_file_types(schema, table.manifest.data_storage_version)
-    write_options = WriteOptions.parse({"path": base.path})
+    write_options = WriteOptions.parse({"path": handle.path})
     check_types(source.schema, write_options, names, input_schema(schema))
-    rows, shown = with_condition(base, dataset, source, names, condition)
+    rows, shown = with_condition(handle, dataset, source, names, condition)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
-    fragments = [one for part in written for one in part]
-    filters, replaced = chosen_rows(base, job, dataset, condition)
+    fragments = [fragment for part in written for fragment in part]
+    filters, replaced = select_rows(handle, job, dataset, condition)
     manifest, count = replace_once(table, job.runner(STEP), filters, replaced, fragments, options)
     inserted = sum(fragment.physical_rows for fragment in fragments)
     return manifest, ChangeResult(
@@ -156,71 +155,71 @@ def replace_where(
 
 
 def with_condition(
-    base: TableBase,
+    handle: TableBase,
     dataset: Dataset,
     source: DataFrame,
     names: Sequence[str],
     condition: str | Column,
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return a frame of new rows: values, columns that the condition names as the table has them,
-    whether it is true.
+    """Return a frame of new rows with the value of the condition.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     dataset : Dataset
     source : DataFrame
     names : sequence of str
-        For each column of it, that of the table.
+        For each column of the source, the column of the table.
     condition : str or Column
 
     Returns
     -------
     tuple of DataFrame and tuple of str
-        The frame, and the columns that the condition names.
+        The frame: new values, columns that the condition names, value of the condition. And the
+        names of these columns.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of the condition.
+        Spark cannot analyse the condition, or its type is not boolean.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
     from pyspark.sql.types import BooleanType
 
     table = dataset._table
-    given = {name: _NEW.format(index) for index, name in enumerate(names)}
-    named = set(named_in(dataset, condition))
+    new = {name: _NEW.format(index) for index, name in enumerate(names)}
+    named = set(named_columns(dataset, condition))
     fields = [field for field in table.schema.fields if field.name in named]
-    # What the DataFrame does not have is null.
+    # The condition sees values as the table will have them: cast, and null if they are missing.
     columns = [
-        cast_to(F.col(given[field.name]) if field.name in given else F.lit(None), field).alias(
+        cast_to(F.col(new[field.name]) if field.name in new else F.lit(None), field).alias(
             field.name
         )
         for field in fields
     ]
-    rows = source.toDF(*given.values()).select(*given.values(), *columns)
-    if base.alias_name is not None:
-        rows = rows.alias(base.alias_name)
+    rows = source.toDF(*new.values()).select(*new.values(), *columns)
+    if handle.alias_name is not None:
+        rows = rows.alias(handle.alias_name)
     shown = tuple(field.name for field in fields)
-    with understood("replaceWhere: condition"):
-        met = to_column(condition, "replaceWhere: condition").alias("__met")
-        checked = rows.select(*given.values(), *shown, met)
-        kind = checked.schema[-1].dataType
-    if not isinstance(kind, BooleanType):
+    with analysis_errors("replaceWhere: condition"):
+        is_met = to_column(condition, "replaceWhere: condition").alias("__met")
+        checked = rows.select(*new.values(), *shown, is_met)
+        dtype = checked.schema[-1].dataType
+    if not isinstance(dtype, BooleanType):
         raise InvalidInputError(
-            f"replaceWhere: condition {text_of(condition)!r} is neither true nor false, but "
-            f"{kind.simpleString()}"
+            f"replaceWhere: the type of condition {text_of(condition)!r} must be boolean, but is "
+            f"{dtype.simpleString()}"
         )
     return checked, shown
 
 
-def given_columns(table: OpenTable, names: Sequence[str]) -> Schema:
-    """Return the columns of a table that are given, in the table's order.
+def partial_schema(table: OpenTable, names: Sequence[str]) -> Schema:
+    """Return the schema of some columns of a table, in the table's order.
 
     Raises
     ------
     SchemaMismatchError
-        There are none.
+        The table has none of these columns.
     """
     chosen = set(names)
     fields = tuple(field for field in table.schema.fields if field.name in chosen)

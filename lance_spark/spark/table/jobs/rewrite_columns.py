@@ -1,9 +1,8 @@
-"""Columns of rows by address, from frames to data files: what backfills and updates of columns
-share.
+"""Columns from frames to data files by row address, for new columns and updates of columns.
 
-A scan gives all rows of a fragment to one task, in order: nothing is shuffled. Expressions that
-need other rows, window functions for example, are computed after a shuffle. What comes of them is
-sorted by address, in a second run.
+A scan passes all rows of a fragment to one task, in order, so no shuffle is needed. Expressions
+that need other rows, such as window functions, shuffle the rows; then the rows are sorted by
+address in a second run.
 """
 
 from __future__ import annotations
@@ -44,29 +43,30 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import OpenTable
 
-#: Partitions for each task that can run at the same time.
+#: Partitions per concurrent task.
 _WAVES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PatchColumns:
-    """Writes the columns of a partition, whose first column is addresses: what was written, or None
-    if rows come in another order.
+class WriteColumns:
+    """Work that writes the columns of a partition. The first column is the row address.
+
+    It yields the written files, or None if the rows are not in order.
 
     Attributes
     ----------
-    table : Pinned
-        At the version that the addresses are of.
+    table : TableSnapshot
+        The version to which the addresses refer.
     schema : Schema
         The columns, with their ids.
     tag : bytes
-        Ends the names of the files.
+        Suffix of the names of the files.
     old : bool
-        Whether the table has the columns; see `ColumnRewriter`.
+        Whether the table has the columns already; see `ColumnRewriter`.
     ordered : bool
-        Whether another order is an error.
+        Whether it is an error if the rows are not in order.
     flagged : bool
-        Whether the last column says of each row if it has values, which it must.
+        Whether there is a last column that is null in rows without values, which are an error.
     """
 
     table: TableSnapshot
@@ -77,26 +77,26 @@ class PatchColumns:
     flagged: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[ColumnFile] | None]:
-        """Yield what was written."""
-        patch = ColumnRewriter(self.table.open(), self.schema, old=self.old, tag=self.tag)
+        """Write the rows of all batches."""
+        rewriter = ColumnRewriter(self.table.open(), self.schema, old=self.old, tag=self.tag)
         try:
-            self._write(patch, batches)
-            results: list[ColumnFile] | None = patch.finish()
+            self._write(rewriter, batches)
+            files: list[ColumnFile] | None = rewriter.finish()
         except RowOrderError:
-            patch.abort()
+            rewriter.abort()
             if self.ordered:
                 raise
             for _ in batches:
                 pass
-            results = None
+            files = None
         except BaseException:
             with suppress(Exception):
-                patch.abort()
+                rewriter.abort()
             raise
-        if results is None or results:
-            yield results
+        if files is None or files:
+            yield files
 
-    def _write(self, patch: ColumnRewriter, batches: Iterator[pa.RecordBatch]) -> None:
+    def _write(self, rewriter: ColumnRewriter, batches: Iterator[pa.RecordBatch]) -> None:
         convert = InputConverter(input_schema(self.schema), self.schema.names)
         columns = list(range(1, 1 + len(self.schema.fields)))
         for batch in batches:
@@ -108,84 +108,67 @@ class PatchColumns:
                 missing = flags.is_valid().index(False).as_py()
                 if missing >= 0:
                     raise InvalidInputError(
-                        f"the row with _rowaddr {addresses[missing]} has no row of the same key: "
-                        "give it one, or leave missing "
-                        'at "null"'
+                        f"the key of the row with _rowaddr {addresses[missing]} is not in the "
+                        'DataFrame; add a row with this key, or set missing="null"'
                     )
             start = 0
             for piece in convert(batch.select(columns)):
-                patch.put(addresses[start : start + piece.num_rows], piece)
+                rewriter.put(addresses[start : start + piece.num_rows], piece)
                 start += piece.num_rows
 
 
-def patched_in_order(
+def write_in_order(
     job: Job,
     table: OpenTable,
-    work: PatchColumns,
+    work: WriteColumns,
     rows: DataFrame,
     fragments: Collection[int],
     *,
-    every: bool,
+    complete: bool,
 ) -> list[ColumnFile]:
-    """Write columns from a frame that has whole fragments in order; sort it, if its expressions
-    have moved the rows.
+    """Write columns from a frame of whole fragments in order.
+
+    If expressions changed the order of the rows, they are sorted and written again.
 
     Parameters
     ----------
     job : Job
     table : OpenTable
-        At the version that the addresses are of.
-    work : PatchColumns
+        The version to which the addresses refer.
+    work : WriteColumns
     rows : DataFrame
         ``_rowaddr``, then the columns.
     fragments : collection of int
-        That rows can be of.
-    every : bool
-        Whether all live rows of these must come.
+        Ids of the fragments that the rows can belong to.
+    complete : bool
+        Whether the frame must have all live rows of these fragments.
 
     Raises
     ------
     RowOrderError
-        A row comes twice.
+        The frame has a row twice.
     LanceError, PySparkException
     """
     parts = job.run_frame(rows, work, "compute columns")
-    patched = _joined(parts)
-    numbers = [item.fragment_id for item in patched]
-    good = None not in parts and len(set(numbers)) == len(numbers)
-    if every:
-        good = good and set(numbers) == set(fragments) and all(item.complete for item in patched)
-    if good:
-        return patched
+    files = _concatenated(parts)
+    numbers = [file.fragment_id for file in files]
+    in_order = None not in parts and len(set(numbers)) == len(numbers)
+    if complete:
+        in_order &= set(numbers) == set(fragments) and all(file.complete for file in files)
+    if in_order:
+        return files
     with suppress(StorageError):
-        undo(table.paths, patched)
-    return patched_sorted(job, work, rows, fragments)
+        undo(table.paths, files)
+    return write_sorted(job, work, rows, fragments)
 
 
-def patched_sorted(
-    job: Job, work: PatchColumns, rows: DataFrame, fragments: Collection[int]
+def write_sorted(
+    job: Job, work: WriteColumns, rows: DataFrame, fragments: Collection[int]
 ) -> list[ColumnFile]:
-    """Write columns from a frame of rows in any order; see `patched_in_order`."""
+    """Write columns from a frame of rows in any order; see `write_in_order`."""
     partitions = min(len(fragments), _WAVES * parallelism(job.spark))
     ordered = by_fragment(rows, partitions)
-    return _joined(job.run_frame(ordered, replace(work, ordered=True), "write columns"))
-
-
-def commit_patched(
-    table: OpenTable, patched: Sequence[ColumnFile], options: CommitOptions
-) -> tuple[Manifest, ChangeResult]:
-    """Commit new values of columns that the table has.
-
-    Raises
-    ------
-    LanceError
-        What `commit` raises.
-    """
-    columns = tuple(changed_columns(table, patched))
-    operation = update_operation(table, [UpdateResult(columns=columns)], (), "columns")
-    manifest = commit_rows(table, operation, options)
-    count = sum(one.num_rows for one in columns)
-    return manifest, ChangeResult(manifest.version, num_updated_rows=count)
+    return _concatenated(job.run_frame(ordered, replace(work, ordered=True), "write columns"))
 
 
 def update_in_place(
@@ -198,19 +181,19 @@ def update_in_place(
     *,
     ordered: bool = True,
 ) -> tuple[Manifest, ChangeResult]:
-    """Give rows new values of columns that the table has, in new data files of these columns alone.
+    """Update columns in new data files of these columns, and commit. Rows stay in place.
 
     Parameters
     ----------
     job : Job
     table : OpenTable
-        At the version that the addresses are of.
+        The version to which the addresses refer.
     fields : sequence of Field
         Top-level columns.
     rows : DataFrame
-        ``_rowaddr`` and the columns, of Spark's types for them; of rows that change.
+        The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
     fragments : collection of int
-        That rows can be of.
+        Ids of the fragments that the rows can belong to.
     options : CommitOptions
     ordered : bool
         Whether the frame has whole fragments, in order.
@@ -218,19 +201,23 @@ def update_in_place(
     Raises
     ------
     RowOrderError
-        A row comes twice.
+        The frame has a row twice.
     UnsupportedFeatureError
-        The first column of files of version 0.1 would be in another file than those after it.
+        The first column of files of version 0.1 would be in another file than later columns.
     LanceError, PySparkException
     """
     check_first_field(table, {node.id for field in fields for node in field.walk()})
-    work = PatchColumns(snapshot_of(table), Schema(tuple(fields)), job.tag, old=True)
+    work = WriteColumns(snapshot_of(table), Schema(tuple(fields)), job.tag, old=True)
     if ordered:
-        patched = patched_in_order(job, table, work, rows, fragments, every=False)
+        files = write_in_order(job, table, work, rows, fragments, complete=False)
     else:
-        patched = patched_sorted(job, work, rows, fragments)
-    return commit_patched(table, patched, options)
+        files = write_sorted(job, work, rows, fragments)
+    columns = tuple(changed_columns(table, files))
+    operation = update_operation(table, [UpdateResult(columns=columns)], (), "columns")
+    manifest = commit_rows(table, operation, options)
+    count = sum(column.num_rows for column in columns)
+    return manifest, ChangeResult(manifest.version, num_updated_rows=count)
 
 
-def _joined(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:
-    return [item for part in parts for item in part or ()]
+def _concatenated(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:
+    return [file for part in parts for file in part or ()]

@@ -1,8 +1,7 @@
-"""The rows of a table in the order of columns: Spark sorts keys and addresses, executors read and
-write the rows.
+"""Sorting of a table: Spark sorts keys and row addresses, tasks read and write the rows.
 
-Nothing but the columns to sort by and the addresses goes through Spark and its shuffle. Each
-partition of the sorted frame becomes a fragment, which reads its rows out of all the old ones.
+Only the sort keys and the addresses pass through Spark and its shuffle. Each partition of the
+sorted frame becomes a fragment; its task reads the rows from all old fragments.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table import dataframes
 from lance_spark.spark.table.jobs.find_rows import addresses_of
-from lance_spark.spark.table.jobs.zorder import PLACE, with_places
+from lance_spark.spark.table.jobs.zorder import Z_VALUE, with_z_values
+from lance_spark.spark.table.merge.clauses import quoted
 from lance_spark.table.bases import Target
 from lance_spark.table.placement import placement_of
 
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReorderRows:
-    """Work over addresses in the order that rows are to have: writes the rows.
+    """Work that writes the rows of a partition of addresses, in the order of the addresses.
 
     Attributes
     ----------
-    table : Pinned
-        The version that the addresses are of.
+    table : TableSnapshot
+        The version to which the addresses refer.
     tag : bytes
-        Ends the names of the files.
+        Suffix of the names of the files.
     max_bytes_per_file : int
     targets : tuple of int or None
-        Ids of the base paths that files go to in turns; None for the table itself.
+        Ids of the base paths to which files go in turn; None is the table's root.
     """
 
     table: TableSnapshot
@@ -62,7 +62,7 @@ class ReorderRows:
     targets: tuple[Target, ...] = (None,)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Reordered]:
-        """Yield what was written of a partition."""
+        """Write the rows of all batches; yield the result."""
         writer = Reorder(
             self.table.open(),
             tag=self.tag,
@@ -73,38 +73,43 @@ class ReorderRows:
         try:
             for batch in batches:
                 writer.write(addresses_of(batch))
-            written = writer.finish()
+            result = writer.finish()
         except BaseException:
             writer.abort()
             raise
-        yield written
+        yield result
 
 
-def sort_columns(given: str | Column | Sequence[str | Column], what: str) -> list[Column]:
-    """Return the columns to sort by.
+def sort_columns(keys: str | Column | Sequence[str | Column], parameter: str) -> list[Column]:
+    """Return sort keys as Columns.
+
+    Parameters
+    ----------
+    keys : str, Column or sequence of them
+        Strings are names of columns.
+    parameter : str
+        Name of the parameter in errors.
 
     Raises
     ------
     InvalidInputError
-        There is none.
+        The sequence is empty.
     """
     from pyspark.sql import functions
 
-    several: list[str | Column] = (
-        list(given) if isinstance(given, (list, tuple)) else [cast("str | Column", given)]
+    sequence: list[str | Column] = (
+        list(keys) if isinstance(keys, (list, tuple)) else [cast("str | Column", keys)]
     )
-    if not several:
-        raise InvalidInputError(f"{what} names no column")
+    if not sequence:
+        raise InvalidInputError(f"{parameter} has no column; name at least one")
     return [
-        functions.col(f"`{item.replace('`', '``')}`")
-        if isinstance(item, str)
-        else dataframes.to_column(item, what)
-        for item in several
+        functions.col(quoted(key)) if isinstance(key, str) else dataframes.to_column(key, parameter)
+        for key in sequence
     ]
 
 
 def sort_rows(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     columns: Sequence[Column],
@@ -112,53 +117,54 @@ def sort_rows(
     excluded: frozenset[int],
     commit: CommitOptions,
     *,
-    curve: bool,
+    z_order: bool,
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Put the rows of a table in the order of columns, or on their Z-curve, and commit.
+    """Sort the rows of a table by columns, or by their Z-order, and commit.
 
     Raises
     ------
     InvalidInputError
-        The columns cannot be analysed.
+        Spark cannot analyse the columns.
     CommitConflictError
-        Others changed the same fragments.
+        Another client changed the same fragments.
     UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
     """
     table = dataset._table
-    names = dataframes.resolved(base, dataset, dataframes.named_in(dataset, *columns), *columns)
+    named = dataframes.named_columns(dataset, *columns)
+    read = dataframes.resolve_columns(handle, dataset, named, *columns)
     placement = placement_of(table)
     written = []
     for group in plan_reorder(table, excluded | frozenset(options.excluded_fragment_ids)):
-        rows = sum(item.num_rows for item in group)
-        partitions = max(round(rows / options.target_rows(group)), 1)
-        ids = [item.id for item in group]
-        result = dataframes.frame(base, dataset, names, fragments=ids)
-        frame = _ordered(result, columns, partitions, rows if curve else None)
+        num_rows = sum(fragment.num_rows for fragment in group)
+        partitions = max(round(num_rows / options.target_rows(group)), 1)
+        ids = [fragment.id for fragment in group]
+        rows = dataframes.frame(handle, dataset, read, fragments=ids)
+        addresses = _sorted_addresses(rows, columns, partitions, num_rows if z_order else None)
         targets = placement.of(group[0])
         work = ReorderRows(snapshot_of(table), job.tag, options.max_bytes_per_file, targets)
-        written.append((group, job.run_frame(frame, work, "sort rows")))
+        written.append((group, job.run_frame(addresses, work, "sort rows")))
     if not written:
         return table.manifest, CompactionMetrics()
     return commit_reordered(table, written, commit)
 
 
-def _ordered(
-    frame: DataFrame, columns: Sequence[Column], partitions: int, curve_of: int | None
+def _sorted_addresses(
+    rows: DataFrame, columns: Sequence[Column], partitions: int, z_order_rows: int | None
 ) -> DataFrame:
-    """Return the addresses of a frame in the order of columns, or on their Z-curve, cut into
-    partitions.
+    """Return the addresses of rows in sorted partitions.
 
-    `curve_of` is how many rows there are, if it is to be the curve.
+    The rows are sorted by the columns, or by their Z-order if `z_order_rows`, the number of rows,
+    is given.
     """
     from pyspark.sql import functions
 
     address = functions.col(ROW_ADDRESS.name)
     names = [f"__key_{index}" for index in range(len(columns))]
-    keyed = frame.select(
+    keyed = rows.select(
         address, *(column.alias(name) for column, name in zip(columns, names, strict=True))
     )
-    if curve_of is not None:
-        keyed, names = with_places(keyed, names, curve_of), [PLACE]
-    # Rows of equal values stay in their order, and do not have to be in one partition.
+    if z_order_rows is not None:
+        keyed, names = with_z_values(keyed, names, z_order_rows), [Z_VALUE]
+    # The address keeps the order of rows with equal keys, and lets a partition end between them.
     order = [*(functions.col(name) for name in names), address]
     return keyed.repartitionByRange(partitions, *order).sortWithinPartitions(*order).select(address)

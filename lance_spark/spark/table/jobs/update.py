@@ -1,14 +1,14 @@
-"""Updating rows by Spark: executors compute new values, and write them where the mode says.
+"""Updates of rows by Spark: executors compute new values and write them.
 
-| mode | executors write | bytes, about |
+| mode | executors write | bytes, approximately |
 | --- | --- | --- |
-| rows | whole rows that get values, to new fragments; deletion files | all columns of these rows |
-| columns | data files of the columns that get values | these columns of all rows of the fragments |
+| rows | updated rows to new fragments, and deletion files | all columns of these rows |
+| columns | data files of the updated columns | these columns of all rows of the fragments |
 
-The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of
-the rows and their new values, and no other column. Who writes a row notes its address; what is
-committed is made of these notes, so that what is deleted is what was written, even if a condition
-would not say the same again.
+The mode ``auto`` finds the rows first, and chooses the mode with fewer bytes. A frame has the
+addresses of the rows and their new values, and no other column. The task that writes a row records
+its address, and the commit deletes the recorded rows: so exactly the written rows are deleted, even
+if a condition selects other rows when it is evaluated again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import (
-    InvalidInputError,
-    InvalidOptionError,
-    UnsupportedError,
-)
+from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -41,7 +37,7 @@ from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.conditions import matching
+from lance_spark.spark.table.conditions import matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
 from lance_spark.spark.table.jobs.delete import STEP
@@ -60,23 +56,25 @@ if TYPE_CHECKING:
     from lance_spark.spark.table.base import TableBase
 
 UpdateMode = Literal["auto", "rows", "columns"]
-#: Rows of a new file, about, and those that are worth one.
+#: Approximate number of rows of a new file.
 _ROWS_PER_FILE = 1024 * 1024
-_FEW_ROWS = 100_000
+#: With fewer updated rows per fragment, tasks do not write a file for each fragment.
+_MIN_ROWS_PER_FRAGMENT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class MoveRows:
-    """Moves the rows of a partition, which come as an address and new values; yields a
-    `RewrittenRows`, if there are any.
+class RewriteRows:
+    """Work that rewrites the rows of a partition: address and new values.
+
+    It yields one `RewrittenRows` if the partition has rows.
 
     Attributes
     ----------
-    table : Pinned
+    table : TableSnapshot
     names : tuple of str
-        Columns that the values are for.
+        Columns of the new values.
     tag : bytes
-        Ends the names of the files.
+        Suffix of the names of the files.
     """
 
     table: TableSnapshot
@@ -86,24 +84,24 @@ class MoveRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[RewrittenRows]:
         """Write the rows of all batches."""
         table = self.table.open()
-        chosen = set(self.names)
-        given = Schema(tuple(field for field in table.schema.fields if field.name in chosen))
-        incoming = InputConverter(input_schema(given), self.names)
-        mover = RowRewriter(table, table.schema, self.names, tag=self.tag, first=task_number())
-        with abort_on_error(mover.abort):
+        names = set(self.names)
+        updated = Schema(tuple(field for field in table.schema.fields if field.name in names))
+        convert = InputConverter(input_schema(updated), self.names)
+        rewriter = RowRewriter(table, table.schema, self.names, tag=self.tag, first=task_number())
+        with abort_on_error(rewriter.abort):
             for batch in batches:
                 addresses = addresses_of(batch)
                 position = 0
-                for values in incoming(batch.select(range(1, batch.num_columns))):
-                    mover.move(addresses[position : position + values.num_rows], values)
+                for values in convert(batch.select(range(1, batch.num_columns))):
+                    rewriter.move(addresses[position : position + values.num_rows], values)
                     position += values.num_rows
-            moved = mover.finish()
-        if moved.num_rows:
-            yield moved
+            rewritten = rewriter.finish()
+        if rewritten.num_rows:
+            yield rewritten
 
 
 def update(
-    base: TableBase,
+    handle: TableBase,
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
@@ -113,70 +111,81 @@ def update(
 ) -> tuple[Manifest, ChangeResult]:
     """Update rows of a version, once; see `LanceTable.update`."""
     if mode not in get_args(UpdateMode):
-        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(UpdateMode))}")
+        modes = ", ".join(get_args(UpdateMode))
+        raise InvalidOptionError(f"update: mode must be one of {modes}, not {mode!r}")
     table = dataset._table
     check_rows_writable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
-    assigned = assignments(table.schema, values, base.spark, base.alias_name)
-    by_name = {item.name: item for item in table.schema.fields}
+    assigned = assignments(table.schema, values, handle.spark, handle.alias_name)
+    by_name = {field.name: field for field in table.schema.fields}
     fields = [by_name[name] for name in assigned]
-    ids = {node.id for item in fields for node in item.walk()}
-    blobs = [item.name for item in fields if has_blobs(item)]
+    ids = {node.id for field in fields for node in field.walk()}
+    blobs = [field.name for field in fields if has_blobs(field)]
     if blobs and mode == "columns":
         raise UnsupportedError(
             f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or '
             '"auto"'
         )
-    results: dict[int, BitMap] | None = None
-    matched = 0
+    # Rows to update by fragment, if they are known already.
+    matches: dict[int, BitMap] | None = None
+    num_matches = 0
     if mode == "auto":
-        results = {n: item for n, item in find_rows(base, job, dataset, condition).items() if item}
-        if not results:
+        matches = {
+            fragment_id: offsets
+            for fragment_id, offsets in find_rows(handle, job, dataset, condition).items()
+            if offsets
+        }
+        if not matches:
             return _commit(job, table, [], assigned, options)
-        matched = sum(map(len, results.values()))
+        num_matches = sum(map(len, matches.values()))
         in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
-        if in_place and columns_are_cheaper(table, fields, results, matched):
+        if in_place and columns_are_cheaper(table, fields, matches, num_matches):
             mode = "columns"
     if mode == "columns":
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
-            base, dataset, condition, assigned, fragments=results, whole_fragments=in_order
+            handle, dataset, condition, assigned, fragments=matches, whole_fragments=in_order
         )
-        there = results or [item.id for item in counted_fragments(table.paths, table.manifest)]
-        return update_in_place(job, table, fields, rows, there, options, ordered=in_order)
-    rows = new_values(base, dataset, condition, assigned, fragments=results)
-    if results is not None and matched < _FEW_ROWS * len(results):
-        # A partition of a scan is not worth a file of its own.
-        rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
-    work = MoveRows(snapshot_of(table), tuple(assigned), job.tag)
-    moved: list[RewrittenRows] = job.run_frame(rows, work, "write rows")
-    return _commit(job, table, moved, assigned, options)
+        fragments = matches or [
+            fragment.id for fragment in counted_fragments(table.paths, table.manifest)
+        ]
+        return update_in_place(job, table, fields, rows, fragments, options, ordered=in_order)
+    rows = new_values(handle, dataset, condition, assigned, fragments=matches)
+    if matches is not None and num_matches < _MIN_ROWS_PER_FRAGMENT * len(matches):
+        # Otherwise each partition of the scan would write a small file.
+        rows = by_fragment(rows, -(-num_matches // _ROWS_PER_FILE))
+    work = RewriteRows(snapshot_of(table), tuple(assigned), job.tag)
+    rewritten: list[RewrittenRows] = job.run_frame(rows, work, "write rows")
+    return _commit(job, table, rewritten, assigned, options)
 
 
 def columns_are_cheaper(
-    table: OpenTable, fields: Sequence[Field], fragments: Collection[int], matched: int
+    table: OpenTable, fields: Sequence[Field], fragments: Collection[int], num_rows: int
 ) -> bool:
-    """Tell whether new files of some columns have fewer bytes than rows that move.
+    """Return whether the mode ``columns`` writes fewer bytes than the mode ``rows``.
 
     Parameters
     ----------
     table : OpenTable
     fields : sequence of Field
-        Top-level columns that get new values, none of them of blobs.
+        Top-level columns to update, without blobs.
     fragments : collection of int
-        Ids of those with rows that get them.
-    matched : int
-        Such rows.
+        Ids of the fragments with rows to update.
+    num_rows : int
+        Number of rows to update.
     """
-    there = counted_fragments(table.paths, table.manifest)
-    touched = [item for item in there if item.id in fragments]
-    physical = sum(item.physical_rows for item in touched)
+    touched = [
+        fragment
+        for fragment in counted_fragments(table.paths, table.manifest)
+        if fragment.id in fragments
+    ]
+    physical = sum(fragment.physical_rows for fragment in touched)
     stored = estimated_bytes(touched, physical)
     if not stored:
-        # Nobody noted the sizes of the files.
-        return matched >= physical
-    moved = stored * matched / physical
-    return 2 * read_bytes(stored, physical, fields, table.schema.fields) < moved
+        # The manifest does not record the sizes of the files.
+        return num_rows >= physical
+    row_bytes = stored * num_rows / physical
+    return 2 * read_bytes(stored, physical, fields, table.schema.fields) < row_bytes
 
 
 def assignments(
@@ -185,25 +194,24 @@ def assignments(
     session: Any,
     alias: str | None = None,
 ) -> dict[str, str | Column]:
-    """Return the columns that get new values, by their names in the table, and expressions for
-    them.
+    """Return expressions for the updated columns, by their names in the table.
 
     Raises
     ------
     InvalidInputError
-        There are none, or two for one column.
+        No value is given, or a column gets two values.
     SchemaMismatchError
-        There is no such column.
+        A column is not found.
     UnsupportedError
-        A struct that has blobs gets a new child.
+        A child of a struct with blobs gets a new value.
     """
     if not isinstance(values, Mapping) or not values:
-        raise InvalidInputError("set must map one column at least to an expression")
+        raise InvalidInputError("set must map at least one column to an expression")
     return assigned_columns(schema, values, "set", find=finder(session), alias=alias)
 
 
 def new_values(
-    base: TableBase,
+    handle: TableBase,
     dataset: Dataset,
     condition: str | Column | None,
     assigned: Mapping[str, str | Column],
@@ -211,18 +219,19 @@ def new_values(
     fragments: Mapping[int, object] | None = None,
     whole_fragments: bool = False,
 ) -> DataFrame:
-    """Return the addresses of the rows that meet a condition, and their new values, cast to what
-    the columns have.
+    """Return the addresses and the new values of the rows that meet a condition.
+
+    The values are cast to the types of their columns.
     """
     ids = None if fragments is None else list(fragments)
-    rows = matching(
-        base,
+    rows = matching_rows(
+        handle,
         dataset,
         condition,
         *assigned.values(),
         fragments=ids,
         whole_fragments=whole_fragments,
-        called=[f"set[{name!r}]" for name in assigned],
+        labels=[f"set[{name!r}]" for name in assigned],
     )
     fields = {field.name: field for field in dataset._table.schema.fields}
     columns = [
@@ -235,10 +244,10 @@ def new_values(
 def _commit(
     job: Job,
     table: OpenTable,
-    moved: list[RewrittenRows],
+    rewritten: list[RewrittenRows],
     assigned: Mapping[str, object],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    count = sum(rewritten.num_rows for rewritten in moved)
-    manifest = commit_moved(table, job.runner(STEP), moved, count, assigned.keys(), options)
+    count = sum(rows.num_rows for rows in rewritten)
+    manifest = commit_moved(table, job.runner(STEP), rewritten, count, assigned.keys(), options)
     return manifest, ChangeResult(manifest.version, num_updated_rows=count)

@@ -1,10 +1,9 @@
-"""A number for each row by which rows that are near one another in several columns come together:
-its place on a Z-curve.
+"""Z-order: a number for each row, by which rows that are similar in several columns are adjacent.
 
-Each value becomes its rank among up to 1,023 values of a sample, stretched to 10 bits, so that a
-column counts by the order of its values and not by how they are spread; null is before all others.
-The bits of the ranks are taken in turns, the highest first: of the columns a and b ``a9 b9 a8 b8
-... a0 b0``.
+Each value is replaced by its rank among up to 1,023 values of a sample, scaled to 10 bits. So only
+the order of the values matters, not their distribution; null has the lowest rank. The Z-value has
+the bits of the ranks in turn, the highest bits first: for columns a and b ``a9 b9 a8 b8 ... a0
+b0``.
 """
 
 from __future__ import annotations
@@ -24,57 +23,58 @@ from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Columns whose ranks fit into one number.
+#: Maximum number of columns: their ranks must fit into 64 bits.
 MAX_COLUMNS = 6
 _BITS = 10
-_MOST = (1 << _BITS) - 1
+_MAX_RANK = (1 << _BITS) - 1
 _SAMPLE_ROWS = 50_000
-#: Letters of a text that count.
-_LETTERS = 64
-PLACE = "__place"
+#: Number of leading characters of a string that are compared.
+_PREFIX_LENGTH = 64
+#: Name of the column of Z-values.
+Z_VALUE = "__place"
 
 Numbers = npt.NDArray[np.int64]
 
 
-def with_places(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFrame:
-    """Return the addresses of a frame with the place of each row on a Z-curve. Runs a Spark job
-    that takes a sample.
+def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFrame:
+    """Return the row addresses of a frame with Z-values. Runs a Spark job for a sample.
 
     Parameters
     ----------
     frame : DataFrame
-        With row addresses, and the keys.
+        Row addresses, and the keys.
     keys : sequence of str
         Names of columns.
     num_rows : int
-        Of the frame, about.
+        Approximate number of rows of the frame.
 
     Raises
     ------
     InvalidInputError
-        There are too many keys, or values of one have no order.
+        There are too many keys, or the values of a key have no order.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import StringType
 
     if len(keys) > MAX_COLUMNS:
-        raise InvalidInputError(f"zOrderBy: {len(keys)} columns; {MAX_COLUMNS} are the most")
-    chosen = [
-        functions.substring(item, 1, _LETTERS).alias(item)
-        if isinstance(frame.schema[item].dataType, StringType)
-        else functions.col(item)
-        for item in keys
+        raise InvalidInputError(
+            f"zOrderBy has {len(keys)} columns; it can have at most {MAX_COLUMNS}"
+        )
+    columns = [
+        functions.substring(key, 1, _PREFIX_LENGTH).alias(key)
+        if isinstance(frame.schema[key].dataType, StringType)
+        else functions.col(key)
+        for key in keys
     ]
-    short = frame.select(ROW_ADDRESS.name, *chosen)
-    part = min(_SAMPLE_ROWS / max(num_rows, 1), 1.0)
-    sample = short.select(*keys).sample(fraction=part, seed=1).toArrow()
-    work = _Places(tuple(bounds_of(sample.column(index), item) for index, item in enumerate(keys)))
-    return short.mapInArrow(work, f"{ROW_ADDRESS.name} long, {PLACE} long")
+    frame = frame.select(ROW_ADDRESS.name, *columns)
+    fraction = min(_SAMPLE_ROWS / max(num_rows, 1), 1.0)
+    sample = frame.select(*keys).sample(fraction=fraction, seed=1).toArrow()
+    bounds = tuple(bounds_of(sample.column(index), key) for index, key in enumerate(keys))
+    return frame.mapInArrow(_ZValues(bounds), f"{ROW_ADDRESS.name} long, {Z_VALUE} long")
 
 
 def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
-    """Return values of a sample that cut it into parts of about the same size, in order and each
-    once.
+    """Return distinct values that divide a sorted sample into parts of about the same size.
 
     Raises
     ------
@@ -86,40 +86,38 @@ def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
         ordered = values.take(pc.array_sort_indices(values))
     except pa.ArrowNotImplementedError:
         raise InvalidInputError(
-            f"zOrderBy: values of type {sample.type} have no order that rows could have ({name})"
+            f"zOrderBy: column {name} cannot be sorted: values of type {sample.type} have no order"
         ) from None
-    count = min(_MOST, len(ordered))
-    places = np.unique(np.linspace(0, len(ordered) - 1, count).astype(np.int64))
-    return ordered.take(pa.array(places)).unique()
+    count = min(_MAX_RANK, len(ordered))
+    indexes = np.unique(np.linspace(0, len(ordered) - 1, count).astype(np.int64))
+    return ordered.take(pa.array(indexes)).unique()
 
 
 def ranks_of(bounds: pa.Array, values: pa.Array) -> Numbers:
-    """Return which part of the bounds is not above each value, up to 1,023 for all of them; 0 for
-    null.
-    """
+    """Return the number of bounds up to each value, scaled to 0 to 1,023; 0 for null."""
     both = pa.concat_arrays([bounds.cast(values.type), values])
-    # Sorting is stable, so that a bound comes before the values that equal it.
+    # The sort is stable, so a bound comes before the values that equal it.
     order = pc.array_sort_indices(both, null_placement="at_start").to_numpy().astype(np.int64)
     is_value = order >= len(bounds)
     below = np.cumsum(~is_value)
     ranks = np.empty(len(values), np.int64)
-    # Columns of few values count as much as others.
-    ranks[order[is_value] - len(bounds)] = below[is_value] * _MOST // max(len(bounds), 1)
+    # Scaled, so that columns with few distinct values have the same weight as others.
+    ranks[order[is_value] - len(bounds)] = below[is_value] * _MAX_RANK // max(len(bounds), 1)
     return ranks
 
 
 def interleaved(ranks: Sequence[Numbers]) -> Numbers:
-    """Return numbers of the bits of several ranks in turns, the highest first."""
-    places = np.zeros(len(ranks[0]), np.int64)
+    """Return numbers with the bits of several ranks in turn, the highest bits first."""
+    numbers = np.zeros(len(ranks[0]), np.int64)
     for bit in range(_BITS - 1, -1, -1):
         for rank in ranks:
-            places = (places << 1) | ((rank >> bit) & 1)
-    return places
+            numbers = (numbers << 1) | ((rank >> bit) & 1)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Makes places of the keys of a partition; the first column are addresses."""
+class _ZValues:
+    """Work that computes the Z-values of a partition: address first, then the keys."""
 
     bounds: tuple[pa.Array, ...]
 
@@ -130,7 +128,7 @@ class _Places:
             ranks = [
                 ranks_of(bounds, batch.column(index)) for index, bounds in enumerate(self.bounds, 1)
             ]
-            places = pa.array(interleaved(ranks))
+            z_values = pa.array(interleaved(ranks))
             yield pa.RecordBatch.from_arrays(
-                [batch.column(0), places], names=[ROW_ADDRESS.name, PLACE]
+                [batch.column(0), z_values], names=[ROW_ADDRESS.name, Z_VALUE]
             )

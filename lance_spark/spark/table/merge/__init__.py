@@ -1,1 +1,1 @@
-"""Merges through Spark: builder, clauses, join, task and commit."""
+"""Merges through Spark: builder, clauses, plan, join, casts and tasks."""

@@ -1,18 +1,20 @@
-"""Merges: the clauses that say what becomes of rows, and their rules.
+"""Builder of merges, and upserts by the primary key.
 
-| clauses | rows | expressions see |
+| clauses | apply to | expressions may name |
 | --- | --- | --- |
-| whenMatched... | of the table, with a row of the source that meets the condition | both sides |
-| whenNotMatched... | of the source, without such a row of the table | the source |
-| whenNotMatchedBySource... | of the table, without such a row of the source | the table |
+| whenMatched... | rows of the table that match a row of the source | both sides |
+| whenNotMatched... | rows of the source that match no row of the table | the source |
+| whenNotMatchedBySource... | rows of the table that match no row of the source | the table |
 
-Clauses of one kind are asked in the order that they are given, and the first one whose condition is
-true applies: one that is null does not. Rows for which none applies stay as they are.
+For each row, the first clause of its kind whose condition is true applies; a condition that is null
+is not true. Rows to which no clause applies do not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from lance_spark.dataset.dataset import Dataset
@@ -24,7 +26,7 @@ from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.dataframes import cast_to
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows, quoted
-from lance_spark.spark.table.merge.join import texts_of
+from lance_spark.spark.table.merge.join import expressions_of
 from lance_spark.spark.table.merge.plan import column_of
 from lance_spark.spark.table.merge.task import merge
 from lance_spark.storage.uri import parse_uri
@@ -35,96 +37,98 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-@names_table_by(lambda merge: parse_uri(merge._base.path).display)
+@names_table_by(lambda merge: parse_uri(merge._handle.path).display)
 class MergeBuilder:
-    """A merge that is put together clause by clause, and made by `execute`; see `LanceTable.merge`,
-    which returns it.
+    """Builder of a merge; returned by `LanceTable.merge`.
 
-    Each method returns another builder.
+    Each method adds a clause and returns a new builder. `execute` makes the merge.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     source : DataFrame
     condition : str or Column
     options : CommitOptions
     clauses : sequence of Clause
-    kept : sequence of str
-        Columns that updates leave as they are, as they are the same on both sides of a match.
+    unchanged : sequence of str
+        Columns that updates with all columns do not write, because matching rows have the same
+        values in them.
     """
 
     def __init__(
         self,
-        base: TableBase,
+        handle: TableBase,
         source: DataFrame,
         condition: str | Column,
         options: CommitOptions,
         *,
         clauses: Sequence[Clause] = (),
-        kept: Sequence[str] = (),
+        unchanged: Sequence[str] = (),
     ) -> None:
-        self._base = base
+        self._handle = handle
         self._source = source
         self._condition = condition
         self._options = options
         self._clauses = tuple(clauses)
-        self._kept = tuple(kept)
+        self._unchanged = tuple(unchanged)
 
     def whenMatchedUpdate(  # noqa: N802 - as DeltaTable has it
         self,
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,  # noqa: A002 - as DeltaTable has it
     ) -> MergeBuilder:
-        """Give rows that match new values.
+        """Update columns of matching rows.
 
         Parameters
         ----------
         condition : str or Column, optional
-            Of both sides.
+            Condition on both sides; by default the clause applies to all matching rows.
         set : mapping of str to str or Column
-            By column of the table, or by child of a struct, an expression of both sides; others
-            stay as they are.
+            Expressions over both sides, by the name of a column of the table, or of a child of a
+            struct. Other columns keep their values.
 
         Raises
         ------
         InvalidInputError
-            `set` is empty, or a clause before it has no condition.
+            `set` is empty, or an earlier clause for matching rows has no condition.
         """
-        return self._with(Rows.MATCHED, Action.UPDATE, condition, _given(set, "set"))
+        return self._with(Rows.MATCHED, Action.UPDATE, condition, _checked(set, "set"))
 
     def whenMatchedUpdateAll(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Give rows that match the source's values of all columns that the source has; others stay
-        as they are.
+        """Update matching rows with the values of all columns that the source has.
 
-        Columns go by name, in any case of letters. Columns of the source that the table does not
-        have are an error, unless a condition or an expression of the merge names them.
+        Columns are matched by name, without regard to case unless ``spark.sql.caseSensitive`` is
+        set. Other columns of the table keep their values. A column of the source that the table
+        does not have is an error, unless a condition or an expression of the merge names it.
 
         Parameters
         ----------
         condition : str or Column, optional
+            As in `whenMatchedUpdate`.
 
         Raises
         ------
         InvalidInputError
-            A clause before it has no condition.
+            An earlier clause for matching rows has no condition.
         """
         return self._with(Rows.MATCHED, Action.UPDATE, condition)
 
     def whenMatchedDelete(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Delete rows that match.
+        """Delete matching rows of the table.
 
         Parameters
         ----------
         condition : str or Column, optional
+            As in `whenMatchedUpdate`.
 
         Raises
         ------
         InvalidInputError
-            A clause before it has no condition.
+            An earlier clause for matching rows has no condition.
         """
         return self._with(Rows.MATCHED, Action.DELETE, condition)
 
@@ -133,39 +137,39 @@ class MergeBuilder:
         condition: str | Column | None = None,
         values: Mapping[str, str | Column] | None = None,
     ) -> MergeBuilder:
-        """Insert rows of the source that match none.
+        """Insert a row for each row of the source that matches no row of the table.
 
         Parameters
         ----------
         condition : str or Column, optional
-            Of the source.
+            Condition on the source.
         values : mapping of str to str or Column
-            By column of the table, an expression of the source; others are null.
+            Expressions over the source, by the name of a column of the table. Other columns are
+            null.
 
         Raises
         ------
         InvalidInputError
-            `values` is empty, or a clause before it has no condition.
+            `values` is empty, or an earlier clause for these rows has no condition.
         """
-        return self._with(Rows.NOT_MATCHED, Action.INSERT, condition, _given(values, "values"))
+        return self._with(Rows.NOT_MATCHED, Action.INSERT, condition, _checked(values, "values"))
 
     def whenNotMatchedInsertAll(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Insert rows of the source that match none, with all columns that the source has; others
-        are null.
+        """Insert the rows of the source that match no row of the table.
 
-        Columns go as in `whenMatchedUpdateAll`.
+        Columns are matched as in `whenMatchedUpdateAll`. Other columns of the table are null.
 
         Parameters
         ----------
         condition : str or Column, optional
-            Of the source.
+            Condition on the source.
 
         Raises
         ------
         InvalidInputError
-            A clause before it has no condition.
+            An earlier clause for these rows has no condition.
         """
         return self._with(Rows.NOT_MATCHED, Action.INSERT, condition)
 
@@ -174,42 +178,42 @@ class MergeBuilder:
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,  # noqa: A002 - as DeltaTable has it
     ) -> MergeBuilder:
-        """Give rows of the table that no row of the source matches new values.
+        """Update columns of the rows of the table that match no row of the source.
 
         Parameters
         ----------
         condition : str or Column, optional
-            Of the table.
+            Condition on the table.
         set : mapping of str to str or Column
-            By column, or by child of a struct, an expression of the table.
+            Expressions over the table, by the name of a column, or of a child of a struct.
 
         Raises
         ------
         InvalidInputError
-            `set` is empty, or a clause before it has no condition.
+            `set` is empty, or an earlier clause for these rows has no condition.
         """
-        given = _given(set, "set")
-        return self._with(Rows.NOT_MATCHED_BY_SOURCE, Action.UPDATE, condition, given)
+        values = _checked(set, "set")
+        return self._with(Rows.NOT_MATCHED_BY_SOURCE, Action.UPDATE, condition, values)
 
     def whenNotMatchedBySourceDelete(  # noqa: N802 - as DeltaTable has it
         self, condition: str | Column | None = None
     ) -> MergeBuilder:
-        """Delete rows of the table that no row of the source matches.
+        """Delete the rows of the table that match no row of the source.
 
         Parameters
         ----------
         condition : str or Column, optional
-            Of the table.
+            Condition on the table.
 
         Raises
         ------
         InvalidInputError
-            A clause before it has no condition.
+            An earlier clause for these rows has no condition.
         """
         return self._with(Rows.NOT_MATCHED_BY_SOURCE, Action.DELETE, condition)
 
     def execute(self) -> ChangeResult:
-        """Make the merge, in one version; in none, if no clause applies to any row.
+        """Make the merge in one commit. If no clause applies to any row, nothing is committed.
 
         Returns
         -------
@@ -218,36 +222,36 @@ class MergeBuilder:
         Raises
         ------
         InvalidInputError
-            There is no clause, Spark cannot make sense of a condition or expression, a column that
-            must not be null gets nulls, or the options name a version.
+            The merge has no clause, Spark cannot analyse a condition or expression, a column that
+            is not nullable gets a null, or the options name a version.
         SchemaMismatchError
-            The table has no such column, or a new row lacks one that must not be null.
+            A column is not found, or a new row has no value for a column that is not nullable.
         AmbiguousMergeError
-            Several rows of the source match a row that is to change, other than by clauses that
-            delete it whatever they are; or new rows have one primary key.
+            Several rows of the source match a row that is updated, or that is deleted by a clause
+            with a condition; or several new rows have the same primary key.
         CommitConflictError
-            Others were faster, again and again.
+            Other clients committed conflicting changes in all attempts.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
-            What an expression raises for some row.
+            An expression raised an error for some row.
         """
         if not self._clauses:
-            raise InvalidInputError("merge: say what is to be done, by whenMatched... and the like")
+            raise InvalidInputError("merge: add a clause by whenMatchedUpdate or a similar method")
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
             return merge(
-                self._base,
+                self._handle,
                 job,
                 dataset,
                 self._source,
                 self._condition,
                 self._clauses,
                 self._options,
-                self._kept,
+                self._unchanged,
             )
 
-        naming = texts_of(self._condition, self._clauses)
-        return self._base._change("merge", plan, self._options, naming)
+        selectors = expressions_of(self._condition, self._clauses)
+        return self._handle._change("merge", plan, self._options, selectors)
 
     def _with(
         self,
@@ -258,63 +262,64 @@ class MergeBuilder:
     ) -> MergeBuilder:
         if any(clause.rows is rows and clause.condition is None for clause in self._clauses):
             raise InvalidInputError(
-                f"merge: a clause for rows {rows.value} has no condition, so none after it can "
-                "apply; only the last one can lack it"
+                f"merge: a clause for rows {rows.value} has no condition, so a later clause can "
+                "never apply; only the last clause may have no condition"
             )
         return MergeBuilder(
-            self._base,
+            self._handle,
             self._source,
             self._condition,
             self._options,
             clauses=(*self._clauses, Clause(rows, action, condition, values)),
-            kept=self._kept,
+            unchanged=self._unchanged,
         )
 
 
 def upsert(
-    base: TableBase,
+    handle: TableBase,
     source: DataFrame,
     options: CommitOptions,
 ) -> ChangeResult:
     """Update and insert rows by the primary key; see `LanceTable.upsert`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    table = base.writable("upsert")
+    table = handle._writable("upsert")
     key = primary_key(table.schema)
     if not key:
         raise InvalidInputError(
-            f"upsert: {table.store.display} has no primary key; set one by the metadata "
-            "lance-schema:unenforced-primary-key of a "
-            "column, or say what matches by merge()"
+            f"upsert: {table.store.display} has no primary key; set the metadata "
+            "lance-schema:unenforced-primary-key of a column, or use merge() with a condition"
         )
-    condition = F.lit(True)
+    find = finder(handle.spark)
+    comparisons = []
     for path in key:
         name = column_of(table.schema, path[0].name, "upsert", find_exactly)
-        position = finder(base.spark)(source.columns, name)
+        position = find(source.columns, name)
         if position < 0:
             raise SchemaMismatchError(
                 f"upsert: the source has no column {name!r} of the primary key; it has "
                 f"{', '.join(source.columns)}"
             )
-        below = [one.name for one in path[1:]]
-        # What would be inserted is compared, not what it is made of.
-        given = cast_to(F.col(quoted(SOURCE, source.columns[position], *below)), path[-1])
-        one = F.col(quoted(TARGET, name, *below)) == given
-        condition = one if path is key[0] else condition & one
-    kept = [path[0].name for path in key if len(path) == 1]
+        children = [field.name for field in path[1:]]
+        # Keys are compared as they would be inserted: cast to the type of the column.
+        value = cast_to(F.col(quoted(SOURCE, source.columns[position], *children)), path[-1])
+        comparisons.append(F.col(quoted(TARGET, name, *children)) == value)
+    unchanged = [path[0].name for path in key if len(path) == 1]
     builder = MergeBuilder(
-        TableBase(base.spark, base.path, base.options, TARGET),
+        TableBase(handle.spark, handle.path, handle.options, TARGET),
         source.alias(SOURCE),
-        condition,
+        reduce(and_, comparisons),
         options,
-        kept=kept,
+        unchanged=unchanged,
     )
-    if any(finder(base.spark)(kept, name) < 0 for name in source.columns):
+    if any(find(unchanged, name) < 0 for name in source.columns):
         builder = builder.whenMatchedUpdateAll()
     return builder.whenNotMatchedInsertAll().execute()
 
 
-def _given(values: Mapping[str, str | Column] | None, what: str) -> Mapping[str, str | Column]:
+def _checked(
+    values: Mapping[str, str | Column] | None, parameter: str
+) -> Mapping[str, str | Column]:
     if not isinstance(values, Mapping) or not values:
-        raise InvalidInputError(f"merge: {what} must map one column at least to an expression")
+        raise InvalidInputError(f"merge: {parameter} must map at least one column to an expression")
     return dict(values)

@@ -1,6 +1,4 @@
-"""Values of a merge as the columns of a table have them: what `cast_to` does, with children of
-structs by name.
-"""
+"""Casts of the values of a merge to the types of columns, with children of structs by name."""
 
 from __future__ import annotations
 
@@ -18,92 +16,90 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def cast_to_field(value: Column, given: DataType, field: Field, by_name: bool) -> Column:
-    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI
-    mode is off.
+def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) -> Column:
+    """Return a value cast to the type of a column of the table.
 
-    Blobs are given as writes take them: bytes, or where they are.
+    A cast that fails is an error, unless ANSI mode is off. Blobs are not cast: writes accept them
+    as bytes or as references.
 
     Parameters
     ----------
     value : Column
-    given : DataType
-        Its type.
+    source : DataType
+        Type of the value.
     field : Field
         The column of the table.
     by_name : bool
-        Whether children of structs must have the names of the table's. Otherwise they go by their
-        places if they have others.
+        Whether children of structs must have the same names as in the table. Otherwise, children
+        with other names are matched by their order.
 
     Raises
     ------
     SchemaMismatchError
+        Children of a struct have other names, and must not.
     """
     if has_blobs(field):
         return value
-    wanted = to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType
-    return _cast(value, given, wanted, field.name, by_name)
+    target = to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType
+    return _cast(value, source, target, field.name, by_name)
 
 
-def _cast(value: Column, given: DataType, wanted: DataType, path: str, by_name: bool) -> Column:
-    """Cast values by the names of children, as far as those are the same: Spark itself goes by
-    their order.
+def _cast(value: Column, source: DataType, target: DataType, path: str, by_name: bool) -> Column:
+    """Cast a value; match children of structs by name, where Spark matches them by order.
 
     Raises
     ------
     SchemaMismatchError
-        They are not, and must be.
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
     from pyspark.sql import types as spark
 
-    if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
-        have = [item.lower() for item in given.names]
-        need = [item.lower() for item in wanted.names]
-        if sorted(have) != sorted(need):
+    if _has_same_names(source, target):
+        return value.cast(target)
+    if isinstance(source, spark.StructType) and isinstance(target, spark.StructType):
+        source_names = [name.lower() for name in source.names]
+        target_names = [name.lower() for name in target.names]
+        if sorted(source_names) != sorted(target_names):
             if by_name:
                 raise SchemaMismatchError(
-                    f"column {path}: the source has children {', '.join(given.names)}, the table "
-                    f"{', '.join(wanted.names)}"
+                    f"column {path}: the source has children {', '.join(source.names)}, the table "
+                    f"{', '.join(target.names)}"
                 )
-            return value.cast(wanted)
-        if _is_alike(given, wanted):
-            return value.cast(wanted)
+            return value.cast(target)
         children = []
-        for name, item in zip(need, wanted.fields, strict=True):
-            other = given.fields[have.index(name)]
-            child = value.getField(other.name)
-            cast_to_field = _cast(
-                child, other.dataType, item.dataType, f"{path}.{item.name}", by_name
+        for name, new in zip(target_names, target.fields, strict=True):
+            old = source.fields[source_names.index(name)]
+            child = _cast(
+                value.getField(old.name), old.dataType, new.dataType, f"{path}.{new.name}", by_name
             )
-            children.append(cast_to_field.alias(item.name))
+            children.append(child.alias(new.name))
         return F.when(value.isNotNull(), F.struct(*children))
-    if _is_alike(given, wanted):
-        return value.cast(wanted)
-    if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
-        old, new = given.elementType, wanted.elementType
-        return F.transform(value, lambda item: _cast(item, old, new, f"{path}[]", by_name))
-    if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
-        old, new = given.valueType, wanted.valueType
+    if isinstance(source, spark.ArrayType) and isinstance(target, spark.ArrayType):
+        old_type, new_type = source.elementType, target.elementType
+        return F.transform(
+            value, lambda item: _cast(item, old_type, new_type, f"{path}[]", by_name)
+        )
+    if isinstance(source, spark.MapType) and isinstance(target, spark.MapType):
+        old_type, new_type = source.valueType, target.valueType
         return F.transform_values(
-            value, lambda _, item: _cast(item, old, new, f"{path}[]", by_name)
-        ).cast(wanted)
-    return value.cast(wanted)
+            value, lambda _, item: _cast(item, old_type, new_type, f"{path}[]", by_name)
+        ).cast(target)
+    return value.cast(target)
 
 
-def _is_alike(given: DataType, wanted: DataType) -> bool:
-    """Tell whether structs, at any depth, have the same names in the same order."""
+def _has_same_names(source: DataType, target: DataType) -> bool:
+    """Return whether structs, at any depth, have the same names in the same order."""
     from pyspark.sql import types as spark
 
-    if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
-        return [item.lower() for item in given.names] == [
-            item.lower() for item in wanted.names
+    if isinstance(source, spark.StructType) and isinstance(target, spark.StructType):
+        return [name.lower() for name in source.names] == [
+            name.lower() for name in target.names
         ] and all(
-            _is_alike(item.dataType, other.dataType)
-            for item, other in zip(given.fields, wanted.fields, strict=True)
+            _has_same_names(old.dataType, new.dataType)
+            for old, new in zip(source.fields, target.fields, strict=True)
         )
-    if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
-        return _is_alike(given.elementType, wanted.elementType)
-    if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
-        return _is_alike(given.valueType, wanted.valueType)
+    if isinstance(source, spark.ArrayType) and isinstance(target, spark.ArrayType):
+        return _has_same_names(source.elementType, target.elementType)
+    if isinstance(source, spark.MapType) and isinstance(target, spark.MapType):
+        return _has_same_names(source.valueType, target.valueType)
     return True

@@ -1,4 +1,4 @@
-"""Clauses of a merge, and what tasks are told of them."""
+"""Clauses of a merge, as users add them and as tasks receive them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Names of the two sides where users give none: those of pylance.
+#: Default aliases of the two sides, as in pylance.
 TARGET, SOURCE = "target", "source"
 
 
 class Rows(Enum):
-    """Rows that a clause is about."""
+    """The kinds of rows to which a clause can apply."""
 
     MATCHED = "matched"
     NOT_MATCHED = "not matched"
@@ -23,7 +23,7 @@ class Rows(Enum):
 
 
 class Action(Enum):
-    """What a clause does to them."""
+    """The change that a clause makes."""
 
     UPDATE = "update"
     DELETE = "delete"
@@ -40,7 +40,7 @@ class Clause:
     action : Action
     condition : str or Column, optional
     values : mapping of str to str or Column, optional
-        By column, of updates and inserts; None for all columns that the source has.
+        Expressions of an update or insert by column. None: all columns of the source.
     """
 
     rows: Rows
@@ -50,20 +50,21 @@ class Clause:
 
     @property
     def takes_all(self) -> bool:
-        """Whether it writes what the source has."""
+        """Whether the clause writes all columns of the source."""
         return self.values is None and self.action is not Action.DELETE
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a task does with rows whose action is this clause.
+class TaskClause:
+    """A clause as tasks need it.
 
     Attributes
     ----------
     action : Action
     names : tuple of str
-        Columns of the table that it gives values for.
+        Columns of the table that the clause writes.
     conditional : bool
+        Whether the clause has a condition.
     """
 
     action: Action
@@ -72,5 +73,5 @@ class Step:
 
 
 def quoted(*path: str) -> str:
-    """Return the name of a column, or of a child of one, whatever characters are in it."""
-    return ".".join("`" + item.replace("`", "``") + "`" for item in path)
+    """Return the path of a column or child in backticks, so that it can have any characters."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)

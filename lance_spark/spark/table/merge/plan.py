@@ -1,15 +1,15 @@
-"""The joined frame of a merge: which clause applies to a row, and the values that it gives.
+"""The joined frame of a merge: the clause that applies to each row, and its values.
 
-| column | what |
+| column | meaning |
 | --- | --- |
-| address | of the row of the table; null for rows of the source alone |
-| action | number of the first clause whose condition is true |
-| values | by column of the table, new values of rows whose clause gives one; null elsewhere |
+| address | address of the row of the table; null for a row that is only in the source |
+| clause | number of the first clause whose condition is true |
+| values | by column of the table, the new value; null where the clause does not write the column |
 
-Which side a row has is said by marks of our own, never by nulls in columns of users. Only sides
-that a clause needs are kept: a merge that inserts nothing is an inner join. Rows of one row of the
-table are next to one another in one partition, and so are new ones of one key; how many partitions
-there are Spark may choose while it runs.
+Columns of this package mark the side of a row, since columns of users can be null on either side.
+Only rows that a clause needs are kept: a merge without inserts is an inner join. Rows with the same
+address are adjacent in one partition, and so are new rows with the same key. Spark may choose the
+number of partitions at run time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import is_named, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, Step
-from lance_spark.spark.table.merge.join import ADDRESS, GIVEN, VALUE, Join, texts_of
+from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, TaskClause
+from lance_spark.spark.table.merge.join import (
+    ADDRESS,
+    SOURCE_COLUMN,
+    VALUE,
+    Join,
+    expressions_of,
+)
 from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -37,13 +43,13 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
 
-_PLACE = "__merge_place"
-#: Columns of a change feed, which are there to be asked for, not to be written.
-_OF_FEEDS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+_PARTITION_KEY = "__merge_place"
+#: Columns of a change feed, which conditions can name, but which are not written.
+_FEED_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled")
-#: Partitions for each task that can run at the same time, where Spark does not choose.
+#: Partitions per concurrent task, where Spark does not choose their number.
 _WAVES = 2
-#: Types that can be hashed, and tell rows from one another.
+#: Types by whose hash new rows without a key are distributed.
 _SIMPLE_TYPES = frozenset(
     {
         *("boolean", "byte", "short", "integer", "long", "float", "double", "decimal"),
@@ -54,91 +60,103 @@ _SIMPLE_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MergeFrame:
-    """The joined frame.
+    """The joined frame of a merge.
 
     Attributes
     ----------
     rows : DataFrame
-        Address, action, and the values of `names`.
+        Address, number of the clause, and the values of `names`.
     names : tuple of str
         Columns of the table.
-    steps : tuple of Step
-        By number of the action.
+    clauses : tuple of TaskClause
+        Indexed by their numbers.
     """
 
     rows: DataFrame
     names: tuple[str, ...]
-    steps: tuple[Step, ...]
+    clauses: tuple[TaskClause, ...]
 
 
 def merge_frame(
-    base: TableBase,
+    handle: TableBase,
     dataset: Dataset,
     source: DataFrame,
     condition: str | Column,
     clauses: Sequence[Clause],
     key: Sequence[tuple[Field, ...]],
-    kept: Sequence[str] = (),
+    unchanged: Sequence[str] = (),
 ) -> MergeFrame:
     """Return the joined frame of a merge into a version.
 
     Parameters
     ----------
-    base : TableBase
+    handle : TableBase
     dataset : Dataset
-        At the version.
+        The version.
     source : DataFrame
     condition : str or Column
-        Of pairs of rows.
+        Condition on pairs of rows.
     clauses : sequence of Clause
-        In the order that they are asked in.
+        In the order in which they are tried.
     key : sequence of tuple of Field
         The primary key of the table; see `primary_key`.
-    kept : sequence of str
-        Columns that updates with all columns of the source leave as they are.
+    unchanged : sequence of str
+        Columns that updates with all columns of the source do not write.
 
     Raises
     ------
     InvalidInputError
-        Spark cannot make sense of a condition or expression.
+        Spark cannot analyse a condition or expression.
     SchemaMismatchError
-        The table has no such column; or one that must not be null gets no value.
+        A column is not found, or a column that is not nullable gets no value.
     """
     schema = dataset._table.schema
-    texts = texts_of(condition, clauses)
-    taken = (
-        _taken(schema, source, texts, finder(base.spark))
-        if any(item.takes_all for item in clauses)
+    find = finder(handle.spark)
+    expressions = expressions_of(condition, clauses)
+    source_indexes = (
+        _source_indexes(schema, source, expressions, find)
+        if any(clause.takes_all for clause in clauses)
         else {}
     )
-    alias = base.alias_name or TARGET
-    found_by = finder(base.spark)
-    given = [_values(schema, alias, clause, taken, kept, found_by) for clause in clauses]
-    names = tuple(name for name in schema.names if any(name in item for item in given))
-    places = sorted(taken.values())
-    join = Join(base, dataset, source, condition, clauses, given, places)
-    rows = _placed(base.spark, join.rows(names), clauses, names, key)
-    steps = tuple(
-        Step(clause.action, tuple(item), clause.condition is not None)
-        for clause, item in zip(clauses, given, strict=True)
+    alias = handle.alias_name or TARGET
+    values = [
+        _clause_values(schema, alias, clause, source_indexes, unchanged, find) for clause in clauses
+    ]
+    names = tuple(name for name in schema.names if any(name in columns for columns in values))
+    indexes = sorted(source_indexes.values())
+    join = Join(handle, dataset, source, condition, clauses, values, indexes)
+    rows = _distributed(handle.spark, join.rows(names), clauses, names, key)
+    task_clauses = tuple(
+        TaskClause(clause.action, tuple(columns), clause.condition is not None)
+        for clause, columns in zip(clauses, values, strict=True)
     )
-    return MergeFrame(rows, names, steps)
+    return MergeFrame(rows, names, task_clauses)
 
 
 def column_of(
     schema: Schema,
     name: str,
-    what: str,
+    label: str,
     find: Callable[[Sequence[str], str], int],
     alias: str | None = None,
 ) -> str:
-    """Return the table's own name of a column, which can be given behind the alias of the table,
-    and in backticks.
+    """Return the name of a column as the table spells it.
+
+    Parameters
+    ----------
+    schema : Schema
+    name : str
+        Name, which may follow the alias of the table and a dot, and may be in backticks.
+    label : str
+        Start of the error.
+    find : callable
+        Returns the index of a name in a sequence; see `projection.finder`.
+    alias : str, optional
 
     Raises
     ------
     SchemaMismatchError
-        There is none.
+        The column is not found.
     """
     position = find(schema.names, name)
     if position < 0:
@@ -149,7 +167,7 @@ def column_of(
         hint = "; children of structs cannot be set in new rows" if len(parts) > 1 else ""
     if position < 0:
         raise SchemaMismatchError(
-            f"{what}: the table has no column {name!r}, only {', '.join(schema.names)}{hint}"
+            f"{label}: the table has no column {name!r}, only {', '.join(schema.names)}{hint}"
         )
     return schema.names[position]
 
@@ -160,136 +178,138 @@ def _col(name: str) -> Column:
     return F.col(name)
 
 
-def _taken(
+def _source_indexes(
     schema: Schema,
     source: DataFrame,
-    texts: Sequence[str | Column],
+    expressions: Sequence[str | Column],
     find: Callable[[Sequence[str], str], int],
 ) -> dict[str, int]:
-    """Return the columns of the table that the source has, and where.
+    """Return the indexes of the source's columns by the names of the table's columns.
 
     Raises
     ------
     SchemaMismatchError
-        The source has others, which no condition or expression names; or two for one.
+        The source has a column that neither the table has nor an expression names, or two columns
+        for one of the table.
     """
-    results: dict[str, int] = {}
-    text = "\n".join(map(str, texts)).lower()
-    for number, name in enumerate(source.columns):
-        position = find(schema.names, name)
+    indexes: dict[str, int] = {}
+    text = "\n".join(map(str, expressions)).lower()
+    for index, source_name in enumerate(source.columns):
+        position = find(schema.names, source_name)
         if position >= 0:
-            if schema.names[position] in results:
-                raise SchemaMismatchError(
-                    f"the source has two columns for {schema.names[position]!r}: select one"
-                )
-            results[schema.names[position]] = number
+            name = schema.names[position]
+            if name in indexes:
+                raise SchemaMismatchError(f"the source has two columns for {name!r}: select one")
+            indexes[name] = index
             continue
-        lower = name.lower()
-        if lower in META_FIELDS or lower in _OF_FEEDS:
+        lower = source_name.lower()
+        if lower in META_FIELDS or lower in _FEED_COLUMNS:
             continue
         if not is_named(lower, text):
             raise SchemaMismatchError(
-                f"the source has a column {name!r}, and the table none of that name, only "
-                f"{', '.join(schema.names)}; no condition "
-                "names it either: drop it, add it to the table by addColumns, or give values "
-                "column by column"
+                f"the source has a column {source_name!r} that the table does not have and no "
+                f"condition names; the table has {', '.join(schema.names)}; drop the column, add "
+                "it to the table by addColumns, or set values column by column"
             )
-    if not results:
+    if not indexes:
         raise SchemaMismatchError(
-            f"the source has none of the table's columns: {', '.join(schema.names)}"
+            f"the source has no column of the table; the table has {', '.join(schema.names)}"
         )
-    return results
+    return indexes
 
 
-def _values(
+def _clause_values(
     schema: Schema,
     alias: str,
     clause: Clause,
-    taken: Mapping[str, int],
-    kept: Sequence[str],
+    source_indexes: Mapping[str, int],
+    unchanged: Sequence[str],
     find: Callable[[Sequence[str], str], int],
 ) -> dict[str, Column]:
-    """Return what a clause gives, by the table's own names, in the table's order.
+    """Return the values that a clause writes, by column of the table, in the table's order.
 
     Raises
     ------
     SchemaMismatchError
-        There is no such column, or one that must not be null is not given.
+        A column is not found, or a column that is not nullable gets no value.
     InvalidInputError
-        One is given twice.
+        A column gets two values.
     """
     if clause.action is Action.DELETE:
         return {}
-    what = f"{clause.rows.value}, {clause.action.value}"
-    results: dict[str, Column] = {}
+    label = f"{clause.rows.value}, {clause.action.value}"
+    columns: dict[str, Column] = {}
     if clause.values is None:
-        left = kept if clause.action is Action.UPDATE else ()
-        results = {
-            name: _col(GIVEN.format(position))
-            for name, position in taken.items()
-            if name not in left
+        omitted = unchanged if clause.action is Action.UPDATE else ()
+        columns = {
+            name: _col(SOURCE_COLUMN.format(index))
+            for name, index in source_indexes.items()
+            if name not in omitted
         }
     else:
-        given: Mapping[str, str | Column] = clause.values
+        values: Mapping[str, str | Column] = clause.values
         if clause.action is Action.UPDATE:
-            given = assigned_columns(
-                schema, given, what, find=find, alias=alias, qualifier=(alias,)
+            values = assigned_columns(
+                schema, values, label, find=find, alias=alias, qualifier=(alias,)
             )
-            # By the names of the table.
+            # Their names are spelled as in the table.
             find = find_exactly
-        for name, value in given.items():
-            column = column_of(schema, name, what, find, alias)
-            if column in results:
-                raise InvalidInputError(f"{what}: there are two values for column {column!r}")
-            results[column] = to_column(value, f"{what}: {name}")
+        for name, value in values.items():
+            column = column_of(schema, name, label, find, alias)
+            if column in columns:
+                raise InvalidInputError(f"{label}: column {column!r} gets two values")
+            columns[column] = to_column(value, f"{label}: {name}")
     if clause.action is Action.INSERT:
         missing = [
             field.name
             for field in schema.fields
-            if not field.nullable and field.name not in results
+            if not field.nullable and field.name not in columns
         ]
         if missing:
             raise SchemaMismatchError(
-                f"{what}: column {missing[0]!r} must not be null, and gets no value"
+                f"{label}: column {missing[0]!r} must not be null, but gets no value"
             )
-    return {name: results[name] for name in schema.names if name in results}
+    return {name: columns[name] for name in schema.names if name in columns}
 
 
-def _placed(
+def _distributed(
     spark: SparkSession,
     rows: DataFrame,
     clauses: Sequence[Clause],
     names: Sequence[str],
     key: Sequence[tuple[Field, ...]],
 ) -> DataFrame:
-    """Bring rows that must be compared to one partition, next to one another."""
+    """Make rows that tasks must compare adjacent in one partition."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    there = _col(ADDRESS)
-    place = F.shiftright(there, OFFSET_BITS)
-    order = [there.asc_nulls_first()]
-    if any(item.action is Action.INSERT for item in clauses):
+    address = _col(ADDRESS)
+    partition_key = F.shiftright(address, OFFSET_BITS)
+    order = [address.asc_nulls_first()]
+    if any(clause.action is Action.INSERT for clause in clauses):
         if key:
-            parts = list(_key_columns(names, key))
-            order += parts
+            hashed = list(_key_columns(names, key))
+            order += hashed
         else:
-            types = (item.dataType.typeName() for item in rows.schema.fields[2:])
-            simple = [position for position, kind in enumerate(types) if kind in _SIMPLE_TYPES]
-            parts = [_col(VALUE.format(position)) for position in simple]
-        new = F.xxhash64(*parts) if parts else F.spark_partition_id().cast("bigint")
-        place = F.when(there.isNotNull(), place).otherwise(new)
-    placed = rows.select("*", place.alias(_PLACE))
+            types = (field.dataType.typeName() for field in rows.schema.fields[2:])
+            hashed = [
+                _col(VALUE.format(index))
+                for index, type_name in enumerate(types)
+                if type_name in _SIMPLE_TYPES
+            ]
+        new = F.xxhash64(*hashed) if hashed else F.spark_partition_id().cast("bigint")
+        partition_key = F.when(address.isNotNull(), partition_key).otherwise(new)
+    rows = rows.select("*", partition_key.alias(_PARTITION_KEY))
     if all(str(spark.conf.get(name, "true")).lower() == "true" for name in _ADAPTIVE):
-        # Spark puts small partitions together when it knows how large they are.
-        placed = placed.repartition(_PLACE)
+        # Spark joins small partitions at run time, when it knows their sizes.
+        rows = rows.repartition(_PARTITION_KEY)
     else:
-        placed = placed.repartition(_WAVES * parallelism(spark), _PLACE)
-    return placed.sortWithinPartitions(*order).drop(_PLACE)
+        rows = rows.repartition(_WAVES * parallelism(spark), _PARTITION_KEY)
+    return rows.sortWithinPartitions(*order).drop(_PARTITION_KEY)
 
 
 def _key_columns(names: Sequence[str], key: Sequence[tuple[Field, ...]]) -> Iterator[Column]:
-    for top, *below in key:
+    for top, *children in key:
         column = _col(VALUE.format(names.index(top.name)))
-        for item in below:
-            column = column.getField(item.name)
+        for child in children:
+            column = column.getField(child.name)
         yield column

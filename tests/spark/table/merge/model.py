@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
-#: An expression in SQL, and as a function of a row of the table and one of the source, either of which may be missing.
+#: An expression in SQL, and as a function of a row of the table and a row of the source. One of
+#: the rows may be missing.
 Both = tuple[str, Callable[[Row, Row], Any]]
 
 
 class AmbiguousError(Exception):
-    """Several rows of the source would change one row."""
+    """Several rows of the source match one row."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause: of "matched", "new" or "left" rows; `values` is None for deletes, and empty for all columns."""
+    """A clause for "matched", "new" or "left" rows; `values` is None for deletes, empty for all."""
 
     rows: str
     condition: Both | None

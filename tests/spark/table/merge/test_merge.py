@@ -1,4 +1,4 @@
-"""`LanceTable.merge`: clauses against a model in Python, rows of all types, errors that leave nothing."""
+"""`LanceTable.merge`: clauses against a model in Python, rows of all types, errors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rows_by_id(path: Path, version: int | None = None) -> dict[int, Row]:
 
 
 @pytest.mark.parametrize("seed", [5, 12, 21, 23, 25, 26, 27, 29, 30, 37, 38])
-def test_clauses_as_the_model_has_them(spark: Any, tmp_path: Path, seed: int) -> None:
+def test_clauses_agree_with_the_model(spark: Any, tmp_path: Path, seed: int) -> None:
     path = tmp_path / "t"
     stable = seed != 26
     write_small(path, stable)
@@ -117,7 +117,7 @@ def test_clauses_as_the_model_has_them(spark: Any, tmp_path: Path, seed: int) ->
     assert sorted(map(repr, new.values())) == sorted(repr(row | fresh) for row in wanted.inserted)
 
 
-def test_other_columns_stay_as_they_are(spark: Any, tmp_path: Path) -> None:
+def test_other_columns_keep_their_values(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_dataset(kinds(), path, max_rows_per_file=25, enable_stable_row_ids=True)
     names = [*kinds().schema.names, *LINEAGE]
@@ -170,7 +170,7 @@ def small(spark: Any, tmp_path: Path) -> LanceTable:
     return LanceTable.forPath(spark, str(tmp_path / "t")).alias("t")
 
 
-def test_matches_that_come_twice(spark: Any, small: LanceTable, tmp_path: Path) -> None:
+def test_repeated_matches_are_ambiguous(spark: Any, small: LanceTable, tmp_path: Path) -> None:
     twice = spark.range(0, 30).selectExpr("id - id % 2 AS k", "id AS v").alias("s")
     rows = small.dataset().count_rows()
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "3")
@@ -226,7 +226,7 @@ def test_the_table_is_its_own_source(
     )
 
 
-def test_indexes_of_others_stay_right(spark: Any, small: LanceTable, tmp_path: Path) -> None:
+def test_indexes_of_pylance_stay_valid(spark: Any, small: LanceTable, tmp_path: Path) -> None:
     path = tmp_path / "t"
     for name in ("k", "v"):
         lance.dataset(path).create_scalar_index(name, "BTREE")
@@ -243,7 +243,9 @@ def test_indexes_of_others_stay_right(spark: Any, small: LanceTable, tmp_path: P
         assert len(found[0]) > 0
 
 
-def test_nothing_to_do_is_no_version(spark: Any, small: LanceTable, tmp_path: Path) -> None:
+def test_a_merge_without_changes_commits_nothing(
+    spark: Any, small: LanceTable, tmp_path: Path
+) -> None:
     source = spark.createDataFrame([(1000, 1)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k").whenMatchedUpdateAll()
     result = merge.whenNotMatchedInsertAll("s.v > 1").execute()
@@ -251,7 +253,7 @@ def test_nothing_to_do_is_no_version(spark: Any, small: LanceTable, tmp_path: Pa
     assert checked(tmp_path / "t").version == 2
 
 
-def test_names_and_rules(spark: Any, small: LanceTable, tmp_path: Path) -> None:
+def test_invalid_clauses_are_refused(spark: Any, small: LanceTable, tmp_path: Path) -> None:
     source = spark.createDataFrame([(2, 1, "x")], "k bigint, v bigint, other string").alias("s")
     merge = small.merge(source, "t.k = s.k")
     with pytest.raises(InvalidInputError, match="whenMatched"):
@@ -291,7 +293,7 @@ def test_names_and_rules(spark: Any, small: LanceTable, tmp_path: Path) -> None:
     assert left_over(tmp_path / "t") == set()
 
 
-def test_columns_that_must_not_be_null(spark: Any, tmp_path: Path) -> None:
+def test_non_nullable_columns(spark: Any, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
     write_dataset(pa.table({"id": [1, 2], "v": [1, 2]}, schema=schema), str(tmp_path / "t"))
     table = LanceTable.forPath(spark, str(tmp_path / "t"))
@@ -312,7 +314,7 @@ def test_columns_that_must_not_be_null(spark: Any, tmp_path: Path) -> None:
     assert sorted(checked(tmp_path / "t").to_table()["id"].to_pylist()) == [1, 2, 2, 2, 7]
 
 
-def test_others_meanwhile(
+def test_concurrent_changes(
     spark: Any, small: LanceTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t"
@@ -329,7 +331,7 @@ def test_others_meanwhile(
     source = spark.createDataFrame([(2, -1), (4, -2), (999, -3)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k", commit_message="merged")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
-    # A row of the same fragment goes, and then one that was to be updated: that is new the second time.
+    # pylance deletes a row of the same fragment, then a row to update, which is inserted instead.
     first = merge.execute()
     assert (first.num_updated_rows, first.num_inserted_rows) == (2, 1)
     second = merge.execute()

@@ -1,4 +1,4 @@
-"""`LanceTable.upsert`: by the primary key, and never two rows of one new key, whoever inserts it at the same time."""
+"""`LanceTable.upsert` by the primary key, also beside clients that insert the same key."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_table_without_rows(spark: Any, tmp_path: Path) -> None:
     assert found(path) == {1: "a", 2: "b"}
 
 
-def test_what_is_refused(spark: Any, tmp_path: Path) -> None:
+def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     keyed(path)
     table = LanceTable.forPath(spark, str(path))
@@ -175,7 +175,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
     assert results[later]["num_inserted_rows"] == 1
 
 
-def test_pylance_inserts_the_key_meanwhile(
+def test_pylance_inserts_the_key_at_the_same_time(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t"

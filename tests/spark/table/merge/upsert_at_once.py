@@ -1,6 +1,7 @@
-"""An upsert in a process of its own, that stops before its first commit until it is told to go on.
+"""A process that makes an upsert, and waits for a file before its first commit.
 
-python upsert_at_once.py TABLE FOLDER ROWS: writes FOLDER/ready, waits for FOLDER/go, and prints the result as JSON.
+python upsert_at_once.py TABLE FOLDER ROWS: writes FOLDER/ready, waits for FOLDER/go, and prints the
+result as JSON.
 """
 
 from __future__ import annotations
