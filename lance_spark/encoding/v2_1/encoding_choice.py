@@ -20,14 +20,13 @@ from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
 from lance_spark.encoding.v2_1.codecs import (
     byte_stream_split,
-    compressed_strings,
     flat,
-    fsst_write,
     general,
     inline_bitpacking,
     rle,
     variable,
 )
+from lance_spark.encoding.v2_1.codecs.strings import compressed_strings, fsst_write
 from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb

@@ -24,7 +24,7 @@ _CODECS = {
     "constant": ("v2_1.codecs.constant", "ConstantCodec"),
     "out_of_line_bitpacking": ("v2_1.codecs.out_of_line_bitpacking", "OutOfLineBitpackingCodec"),
     "inline_bitpacking": ("v2_1.codecs.inline_bitpacking", "InlineBitpackingCodec"),
-    "fsst": ("v2_1.codecs.fsst", "FsstCodec"),
+    "fsst": ("v2_1.codecs.strings.fsst", "FsstCodec"),
     "dictionary": ("v2_1.codecs.dictionary", "DictionaryCodec"),
     "rle": ("v2_1.codecs.rle", "RleCodec"),
     "byte_stream_split": ("v2_1.codecs.byte_stream_split", "ByteStreamSplitCodec"),

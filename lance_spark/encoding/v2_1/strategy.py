@@ -39,7 +39,8 @@ from lance_spark.encoding.blocks import (
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkLimits
-from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, fsst_write, general, variable
+from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, general, variable
+from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from lance_spark.encoding.v2_1.encoding_choice import (
     Encoded,
     choose_fixed,

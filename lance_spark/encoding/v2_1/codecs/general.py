@@ -97,7 +97,7 @@ def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None
     width = values.variable.offsets.flat.bits_per_value // 8
     if width not in (4, 8) or values.variable.HasField("values") or len(chunks.buffers) != 1:
         return None
-    from lance_spark.encoding.v2_1.codecs import compressed_strings
+    from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
 
     return compressed_strings.decode_chunks(chunks.buffers[0], chunks.num_values, width)
 

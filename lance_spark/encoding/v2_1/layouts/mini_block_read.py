@@ -345,7 +345,7 @@ class MiniBlockPage:
             )
             return look_up(cut, self._items, self._dtype)
         if self._has_codes:
-            from lance_spark.encoding.v2_1.codecs import fsst
+            from lance_spark.encoding.v2_1.codecs.strings import fsst
 
             return from_block(fsst.expand_some(self._values, block, where), self._dtype)
         array = from_block(block, self._dtype)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codecs import fsst, variable
+from lance_spark.encoding.v2_1.codecs import variable
+from lance_spark.encoding.v2_1.codecs.strings import fsst
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import as_bytes, block_of, chunks_of, strings_of, write

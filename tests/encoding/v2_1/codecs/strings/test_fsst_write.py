@@ -16,7 +16,7 @@ from lance_spark.encoding.arrow_blocks import to_block
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1 import registry
 from lance_spark.encoding.v2_1.codec import ChunkLimits
-from lance_spark.encoding.v2_1.codecs import fsst_write
+from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter

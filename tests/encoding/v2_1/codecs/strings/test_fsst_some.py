@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.v2_1.codecs import fsst
+from lance_spark.encoding.v2_1.codecs.strings import fsst
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 

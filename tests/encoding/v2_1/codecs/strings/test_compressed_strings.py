@@ -14,7 +14,8 @@ from lance.file import LanceFileReader
 from lance_spark.encoding.arrow_blocks import to_block
 from lance_spark.encoding.v2_1 import registry
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
-from lance_spark.encoding.v2_1.codecs import compressed_strings, variable
+from lance_spark.encoding.v2_1.codecs import variable
+from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
