@@ -150,7 +150,7 @@ def test_what_cannot_be_told_is_an_error(table: str, feed: Feed, spark: Any) -> 
     [
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "exclude each other"),
         ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
-        ({"endingTimestamp": "noon"}, "option endingTimestamp: give a time"),
+        ({"endingTimestamp": "noon"}, "option endingTimestamp must be a time"),
         ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
         (
             {"startingVersion": "1", "skipChangeCommits": "true"},
