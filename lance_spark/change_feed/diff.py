@@ -227,8 +227,8 @@ def _read_manifest(table: OpenTable, version: int) -> Manifest:
         usable = "1" if start == 1 else f"{start + 1}" if start < newest else "none yet"
         raise VersionNotFoundError(
             f"{table.store.display}: version {version}, which is needed to find the changed rows, "
-            f"not found; the table has {describe(manifests)}; the first version whose changes, and "
-            f"those of all later versions, can be read is {usable}"
+            f"not found; the table has {describe(manifests)}; the first version whose changes can "
+            f"be read, with those of all later versions, is {usable}"
         ) from None
 
 

@@ -2,7 +2,7 @@
 
 Each page has its own dictionary, but a reader merges the dictionaries of all pages that it reads
 together. Indices of 8 or 16 bits overflow soon: no client could read such a column as a whole.
-Wider indices have room for all values of a file.
+Wider indices are wide enough for all values of a file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def narrow_indices(dtype: pa.DataType) -> list[pa.DataType | None]:
     return [result for child in children for result in narrow_indices(child)]
 
 
-class IndexRoom:
+class DictionaryCapacity:
     """Collects the distinct values in the dictionaries of one column of a file.
 
     Parameters
     ----------
-    kind : pyarrow.DataType
+    dtype : pyarrow.DataType
         Type of the column.
     name : str
         Name of the column in errors.
@@ -72,11 +72,12 @@ class IndexRoom:
 
         joined = pc.unique(pa.chunked_array([existing, new]))
         # Arrow merges dictionaries only up to this size, although the indices could hold one more.
-        room = (1 << (indices.bit_width - int(pat.is_signed_integer(indices)))) - 1
-        if len(joined) > room:
+        capacity = (1 << (indices.bit_width - int(pat.is_signed_integer(indices)))) - 1
+        if len(joined) > capacity:
             raise InvalidInputError(
-                f"{self._name}: its dictionaries have more than {room} distinct values together, "
-                f"but indices of type {indices} have no room for more, so no client could read the "
-                "column; cast the column to a dictionary with wider indices, or to its values"
+                f"{self._name}: its dictionaries have more than {capacity} distinct values "
+                f"together, which is too many for indices of type {indices}, so no client could "
+                "read the column; cast the column to a dictionary with wider indices, or to its "
+                "values"
             )
         return joined

@@ -21,7 +21,7 @@ from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, Uns
 from lance_spark.file.blobs.fields import has_blobs, input_field, paged, stored
 from lance_spark.file.blobs.writer import BlobWriter
 from lance_spark.file.columns import add_page, new_column
-from lance_spark.file.dictionary_capacity import IndexRoom, narrow_indices
+from lance_spark.file.dictionary_capacity import DictionaryCapacity, narrow_indices
 from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
@@ -201,8 +201,8 @@ class _ColumnWriter:
         self._output = output
         self._version = version
         self.pending = PageBuffer(page_bytes)
-        self._room = (
-            IndexRoom(self.input_type, f"{output.name}, column {field.name!r}")
+        self._dictionary_capacity = (
+            DictionaryCapacity(self.input_type, f"{output.name}, column {field.name!r}")
             if any(narrow_indices(self.input_type))
             else None
         )
@@ -216,8 +216,8 @@ class _ColumnWriter:
             array = write_json(array, self._field, self._output.name, self._rows_added)
         if not len(array):
             return
-        if self._room is not None:
-            self._room.add(array)
+        if self._dictionary_capacity is not None:
+            self._dictionary_capacity.add(array)
         self._rows_added += len(array)
         if self.pending.add(array, loan):
             self.flush()

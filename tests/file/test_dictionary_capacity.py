@@ -70,7 +70,7 @@ def test_as_many_values_as_indices_can_tell(
     expected = pa.Table.from_batches(fitting)["c"].to_pylist()
     assert lance.dataset(uri).to_table()["c"].to_pylist() == expected
     assert open_dataset(uri).to_table()["c"].to_pylist() == expected
-    with pytest.raises(InvalidInputError, match=f"more than {room} .*room"):
+    with pytest.raises(InvalidInputError, match=f"more than {room} .*too many"):
         write_dataset(batches, str(tmp_path / "more"))
     assert not list(Path(tmp_path / "more").rglob("*.lance"))
 
@@ -90,7 +90,7 @@ def test_a_file_of_somebody_else_is_read_in_parts(
     tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = str(tmp_path / "t")
-    monkeypatch.setattr(writer.IndexRoom, "add", lambda *_: None)
+    monkeypatch.setattr(writer.DictionaryCapacity, "add", lambda *_: None)
     parts = [rows(part) for part in range(3)]
     write_dataset(
         [one for part in parts for one in part.to_batches()], uri, data_storage_version=version

@@ -17,7 +17,7 @@ from lance_spark.errors import (
     UnsupportedTypeError,
 )
 from lance_spark.file.columns import read_columns
-from lance_spark.file.dictionary_capacity import IndexRoom
+from lance_spark.file.dictionary_capacity import DictionaryCapacity
 from lance_spark.file.footer import Tail, read_footer
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
@@ -194,7 +194,7 @@ def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) 
     with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 distinct values"):
         written(other)
     # Other writers give each its own page.
-    monkeypatch.setattr(IndexRoom, "add", lambda *_: None)
+    monkeypatch.setattr(DictionaryCapacity, "add", lambda *_: None)
     raw, _ = written(other)
     assert len(pages_of(raw)[0]) == 4
     reader = FileReader.open(MemorySource(raw))

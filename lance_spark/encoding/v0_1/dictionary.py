@@ -40,7 +40,7 @@ class DictionaryReader:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
         A dictionary type.
     pages : Pages
         Of the positions.

@@ -28,7 +28,7 @@ class ListReader:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
         A list or large list type.
     pages : Pages
         Of the offsets.

@@ -45,7 +45,7 @@ class PlainReader:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
     pages : Pages
     bounds : int64 array
         First row of each page, and the number of all rows.

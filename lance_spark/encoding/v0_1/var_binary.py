@@ -46,7 +46,7 @@ class VarBinaryReader:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
         A string or binary type, large ones included.
     nullable : bool
         Whether empty values are nulls.

@@ -43,7 +43,7 @@ class ListReader:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
         A list or large list type.
     column : ColumnMeta
         Of the lists.
@@ -51,7 +51,7 @@ class ListReader:
         Of the items, whose rows are items.
     num_items : int
         How many items the item's columns hold.
-    place : Place
+    location : PageLocation
         Of the column, for error messages.
     """
 

@@ -250,8 +250,8 @@ class BlobWriter:
                 self._pack_id = self._last_id
                 pack = self._pack = self._open_sidecar(self._pack_id)
             begin = int(edges[position])
-            room = begin + limits.pack_file - pack.tell()
-            stop = int(np.searchsorted(edges, room, side="right")) - 1
+            limit = begin + limits.pack_file - pack.tell()
+            stop = int(np.searchsorted(edges, limit, side="right")) - 1
             if stop <= position:
                 if pack.tell():
                     self.finish()

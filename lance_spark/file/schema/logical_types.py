@@ -154,11 +154,9 @@ def storage_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def is_leaf_type(dtype: pa.DataType) -> bool:
-    """Whether a type is no extension, and holds no fields: equal types of this kind are the same
-    type.
-
-    Nested types compare equal whatever the metadata of their fields is.
-    """
+    """Return whether a type has no child fields and is not an extension type."""
+    # Equal leaf types are the same type. Nested types compare equal even if the metadata of their
+    # fields differs.
     return not dtype.num_fields and not isinstance(dtype, pa.BaseExtensionType)
 
 

@@ -1,8 +1,8 @@
-"""Which fields of a schema have columns in a file.
+"""The fields of a schema that have columns in a file.
 
 In version 2.0 every field has a column, from 2.1 on only leaves have one, depth-first in both. A
-packed struct, a fixed-size list of plain values, a blob, and in 2.0 any fixed-size list are leaves
-whatever fields they have below.
+packed struct, a fixed-size list of plain values and a blob are leaves, also with fields below them;
+in 2.0 any fixed-size list is a leaf.
 
 Specification: format/file, "Columns".
 """

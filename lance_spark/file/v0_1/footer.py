@@ -118,8 +118,8 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
     tail : Tail
     footer : LegacyFooter
     field_ids : sequence of int, optional
-        Ids of the fields in the file, as the manifest has them. Without them, and where some are
-        negative because another file replaced the column, the schema in the file tells.
+        Ids of the fields in the file, from the manifest. Without them, or if some are negative
+        because another file replaced the column, the schema in the file is used.
     """
     valid_ids = [id_ for id_ in field_ids if id_ >= 0]
     schema_ids = [node.id for node in footer.schema.walk()] if footer.schema else []

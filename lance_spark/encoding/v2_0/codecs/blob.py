@@ -34,7 +34,7 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) ->
         A struct of two uint64 children: where the blobs are. A binary type for columns that are no
         blobs after all.
     column : ColumnMeta
-    location : Place
+    location : PageLocation
         Of the column, for error messages.
 
     Raises

@@ -32,11 +32,11 @@ class ByteLists:
 
     Parameters
     ----------
-    kind : pa.DataType
+    dtype : pa.DataType
         A string or binary type.
     ends, data : ColumnMeta
         The two columns.
-    place : Place
+    location : PageLocation
         For error messages.
     """
 
