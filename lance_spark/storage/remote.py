@@ -150,7 +150,7 @@ class RemoteSource:
         return list(pairwise(edges))
 
     def close(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """Do nothing: no resources are held."""
 
 
 def parse_io_threads(options: Mapping[str, Any]) -> int:

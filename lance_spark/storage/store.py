@@ -210,7 +210,7 @@ class ObjectStore(Folders):
         Raises
         ------
         MissingFileError
-            There is no such file.
+            The file is not found.
         CorruptFileError
             The file's length is not `size`.
         StorageError
@@ -234,7 +234,7 @@ class ObjectStore(Folders):
         Raises
         ------
         MissingFileError
-            There is no such file.
+            The file is not found.
         CorruptFileError
             The file is longer than `limit`.
         StorageError

@@ -1,12 +1,12 @@
 """What all encodings of version 0.1 share: the pages of a field, and which of their values some
 rows need.
 
-A file is cut into batches (1,024 rows unless the writer was told otherwise), and every field that
-has values has one page per batch. Fields below a list count items instead of rows, but have one
-page per batch too. A page is known by its position in the file and its *length*, which counts
+A file is cut into batches (1,024 rows unless the writer had another number set), and every field
+that has values has one page per batch. Fields below a list count items instead of rows, but have
+one page per batch too. A page is known by its position in the file and its *length*, which counts
 values and not bytes; its bytes have no header and stand at any address.
 
-Pages are small and many. Whatever rows are asked for is therefore turned into *spans*, arrays with
+Pages are small and many. The requested rows are therefore turned into *spans*, arrays with
 one entry for each stretch of values of one page, and the bytes of all spans are asked for at once
 and joined: decoders see one buffer.
 """

@@ -1,7 +1,7 @@
 """Structs: nothing but their children.
 
 A struct has no page: its entries in the page table are zero. There is no validity: a null struct
-comes back as a struct of whatever its children had there. pylance reads the same.
+comes back as a struct of the values that its children had there. pylance reads the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the codecs of fixed-width values share: blocks as numbers, and chunks as one run of bytes.
 
-Such codecs see all values as unsigned integers of the width, whatever their type.
+Such codecs see all values as unsigned integers of the width, for every type.
 """
 
 from __future__ import annotations

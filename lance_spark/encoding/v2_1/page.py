@@ -76,8 +76,7 @@ class SlottedReader(Protocol):
 
 
 def parse_layout(encoding: bytes) -> pb.PageLayout:
-    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to
-    change it.
+    """Return the parsed description of a page. Equal bytes share one message: do not change it.
 
     Raises
     ------

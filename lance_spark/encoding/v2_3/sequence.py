@@ -157,7 +157,7 @@ def _as_steps(encoding: pb.CompressiveEncoding, count: int, bits: int) -> Steps 
 def _constant(encoding: pb.Constant, count: int, bits: int) -> int:
     if not encoding.HasField("value"):
         if count:
-            raise CorruptFileError(f"{count} numbers, but none is told")
+            raise CorruptFileError(f"{count} numbers, but no value")
         return 0
     if len(encoding.value) * 8 != bits:
         raise CorruptFileError(f"a constant of {len(encoding.value)} bytes for {bits} bits")

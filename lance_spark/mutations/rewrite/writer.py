@@ -25,7 +25,7 @@ from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.ids import store_lineage
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Limit of a file that holds all rows of a fragment, whatever their number.
+#: Limit of a file that holds any number of rows.
 UNLIMITED = 1 << 62
 
 

@@ -187,7 +187,7 @@ class ConditionalPut:
         except MissingFileError:
             return False
         except StorageError as error:
-            # From another error: nobody knows.
+            # The error does not say whether the file was created.
             raise StorageError(str(refusal)) from error
 
 
@@ -233,7 +233,7 @@ class FolderRename:
             if self._is_there(path):
                 return bool(self._fs.cat_file(path) == data)
         except OSError as error:
-            # That nobody may look is no refusal of the rename.
+            # The check was refused, which says nothing of the rename.
             message = scrub(f"{failure}; {error}", self._secrets)
             raise StorageError(f"{posixpath.basename(path)}: {message}") from OSError(message)
         raise failure

@@ -187,7 +187,7 @@ def store_lineage(
 
 
 def row_ids_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
-    """Return the stable row ids of a fragment, in whatever form they are stored.
+    """Return the stable row ids of a fragment, in any form that they are stored in.
 
     Parameters
     ----------

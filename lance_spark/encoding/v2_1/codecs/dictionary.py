@@ -11,7 +11,7 @@ length of indices      which item each value is, as `indices` says
 length of items        `num_dictionary_items` items, as `items` says
 =====================  ==========================================================
 
-The dictionary of a page is something else: a buffer of its own, told in
+The dictionary of a page is something else: a separate buffer, described in
 `MiniBlockLayout.dictionary`. Specification: Dictionary in protos/encodings_v2_1.proto.
 """
 

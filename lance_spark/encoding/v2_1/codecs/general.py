@@ -1,6 +1,6 @@
 """General: buffers that went through LZ4 or Zstandard after another encoding.
 
-``General { compression, values }``; the bytes of a compressed buffer are told in
+``General { compression, values }``; the bytes of a compressed buffer are described in
 `lance_spark.encoding.compression`:
 
 ===========  =====================================================================================

@@ -23,7 +23,7 @@ rest                 the bytes of all values
 ===================  ==================================================================
 
 An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where
-the bytes begin; it is told apart by bytes 1 to 3 not being 0. In full-zip pages the values are
+the bytes begin; bytes 1 to 3, which are not 0, distinguish it. In full-zip pages the values are
 stored as they are. Chunks of version 2.3 may have offsets in a buffer of their own:
 `lance_spark.encoding.v2_3.string_offsets`.
 """

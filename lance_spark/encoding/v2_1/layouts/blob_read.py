@@ -1,7 +1,7 @@
 """Blob pages of version 2.1: where the values of a blob column are.
 
 ``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are
-packed structs of 16 bytes, never null. The nulls are told by values of no size:
+packed structs of 16 bytes, never null. Values of size zero are the nulls:
 
 =========  =========  ============================================================================
 bytes      field      content

@@ -245,7 +245,7 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
         strange[escapes] = False
         strange[escapes + 1] = False
         if strange.any():
-            raise CorruptFileError(f"a code is none of the {table[0]} symbols")
+            raise CorruptFileError(f"a code is outside the {table[0]} symbols")
     if not len(codes):
         return codes, np.zeros(len(offsets), offsets.dtype)
     pairs: Pairs = _whole_pairs(codes)

@@ -11,8 +11,8 @@ that cover most bytes its symbols.
 
 A page is coded by finding the symbol at every place of its text, then following those that are
 taken from many places at once. No symbol reaches over the end of its value, so that every value's
-beginning is reached. Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is told in
-`fsst`.
+beginning is reached. Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is described
+in `fsst`.
 """
 
 from __future__ import annotations
