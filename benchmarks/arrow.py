@@ -1,4 +1,6 @@
-"""Vectors to and from what Spark carries: fixed-size lists become lists and lists become them again."""
+"""Vectors to and from what Spark carries: fixed-size lists become lists and lists become them
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What `changes.py` measures: each change as this package makes it, and as pylance does.
 
-Each function opens a table and changes it. Nothing is imported before it is asked for, so that a process has one client only.
+Each function opens a table and changes it. Nothing is imported before it is asked for, so that a
+process has one client only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The tables that `changes.py` changes, made once by pylance and kept in a folder of the caller's choice.
+"""The tables that `changes.py` changes, made once by pylance and kept in a folder of the caller's
+choice.
 
 | name | what |
 | --- | --- |
@@ -10,7 +11,8 @@
 | `versions` | 1,000 versions, each of which overwrote the one before |
 | `appended` | 1,000 versions, each of which appended to the one before |
 
-The first four are there with and without stable row ids. A copy shares the data files with its original: they are linked.
+The first four are there with and without stable row ids. A copy shares the data files with its
+original: they are linked.
 """
 
 from __future__ import annotations

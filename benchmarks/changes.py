@@ -2,9 +2,10 @@
 
     python benchmarks/changes.py [--data DIR] [--scale 1.0] [--rounds 3] [--only WORD] [--update]
 
-Each measurement is a process of its own, which first makes the same change to a table of the same shape with few rows, so that modules
-are loaded, and then opens a copy of the table and changes it. The clients take turns. Seconds and ratios are of the median round.
-Memory is what the process needs more at its peak than before: `ru_maxrss`, which counts the pages of mapped data files too, and in
+Each measurement is a process of its own, which first makes the same change to a table of the same
+shape with few rows, so that modules are loaded, and then opens a copy of the table and changes it.
+The clients take turns. Seconds and ratios are of the median round. Memory is what the process needs
+more at its peak than before: `ru_maxrss`, which counts the pages of mapped data files too, and in
 another process the anonymous memory alone, looked at every two milliseconds.
 """
 

@@ -1,4 +1,6 @@
-"""Columns of strings and of bytes as tables have them: what compresses well, what hardly does, and what not at all."""
+"""Columns of strings and of bytes as tables have them: what compresses well, what hardly does,
+and what not at all.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,37 @@ def words(text: str) -> list[str]:
 
 SYLLABLES = words("ka lo mi ter an os vel in dra su en po ri tha")
 ENGLISH = words(
-    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they which "
-    "one you were all her she there would their we him been has when who will no more if out so up said what its about "
-    "than into them can only other time new some could these two may first then do any like my now over such our man me "
-    "even most made after also did many off before must well back through years where much your way down should because "
-    "long each just state those people too how little good world make very year still see own work men day get here "
-    "between both being under three never know same last another while us might great go come since against right came "
-    "take used himself few house place during without high again home around small however found thought went say "
+    "the of and to in a is that for it as was with be by on not he his but at are this have from "
+    "or had an they which "
+    "one you were all her she there would their we him been has when who will no more if out so up "
+    "said what its about "
+    "than into them can only other time new some could these two may first then do any like my now "
+    "over such our man me "
+    "even most made after also did many off before must well back through years where much your "
+    "way down should because "
+    "long each just state those people too how little good world make very year still see own work "
+    "men day get here "
+    "between both being under three never know same last another while us might great go come "
+    "since against right came "
+    "take used himself few house place during without high again home around small however found "
+    "thought went say "
     "general once upon school every"
 )
 FOREIGN = words(
     "λόγος αρχή τέλος κόσμος φύσις ψυχή 日本語 東京 データ 文字列 größe straße über naïve façade école"
 )
 NAMES = words(
-    "Anna Bert Clara David Elena Frank Greta Hans Ivana Jorge Kofi Lena Mateo Nadia Olga Pedro Quinn Rosa"
+    "Anna Bert Clara David Elena Frank Greta Hans Ivana Jorge Kofi Lena Mateo Nadia Olga Pedro "
+    "Quinn Rosa"
 )
 LEVELS = words("INFO INFO INFO DEBUG WARN ERROR")
 MODULES = words("http.server db.pool auth.session cache.redis queue.worker")
 
 
 def columns(rows: int) -> dict[str, pa.Array]:
-    """Return the columns, of `rows` values or fewer where values are long; the same in every run."""
+    """Return the columns, of `rows` values or fewer where values are long; the same in every
+    run.
+    """
     rng = np.random.default_rng(1)
     known = np.array(["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(3_000)])
     common = known[np.minimum(rng.zipf(1.3, rows * 12) - 1, len(known) - 1)].tolist()

@@ -27,7 +27,8 @@ READ = {
     ),
     "pylance": (
         "import lance\n"
-        "def run(): return sum(b.num_rows for b in lance.dataset(path).to_batches(batch_size=65536))\n"
+        "def run(): return sum(b.num_rows for b in "
+        "lance.dataset(path).to_batches(batch_size=65536))\n"
     ),
 }
 MEASURE = """

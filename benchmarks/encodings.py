@@ -1,13 +1,17 @@
-"""Every encoding of every file version: this package against pylance on the same pages, without Spark.
+"""Every encoding of every file version: this package against pylance on the same pages, without
+Spark.
 
-    python benchmarks/encodings.py [--rounds 7] [--least] [--decode] [--markdown] [--update] [--version 2.1] [WORD ...]
+    python benchmarks/encodings.py [--rounds 7] [--least] [--decode] [--markdown] [--update]
+    [--version 2.1] [WORD ...]
 
-A file of one column is read whole by both clients, and the column is written by both, in processes of their own that are
-bound to one processor; their rounds take turns. A byte of each page of memory that comes out is looked at, because what
-this package hands out may be a view of the mapped file. Ratios are pylance's time over this package's: above 1, this
-package is faster. "page" is what pylance wrote; what this package writes of the column need not be the same encoding.
-``--markdown`` prints a table, ``--update`` puts it into README.md. ``--decode`` leaves writing out; ``--least`` takes the
-least of the rounds, not their median, for machines with other work. WORDs choose cases, whose names have all of them.
+A file of one column is read whole by both clients, and the column is written by both, in processes
+of their own that are bound to one processor; their rounds take turns. A byte of each page of memory
+that comes out is looked at, because what this package hands out may be a view of the mapped file.
+Ratios are pylance's time over this package's: above 1, this package is faster. "page" is what
+pylance wrote; what this package writes of the column need not be the same encoding. ``--markdown``
+prints a table, ``--update`` puts it into README.md. ``--decode`` leaves writing out; ``--least``
+takes the least of the rounds, not their median, for machines with other work. WORDs choose cases,
+whose names have all of them.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ HEADER = [
     "encode, wall",
     "size / pylance",
 ]
-#: Seconds of a client's turn, after a first run that does not count, and how often it repeats what it does at most.
+#: Seconds of a client's turn, after a first run that does not count, and how often it repeats what
+#: it does at most.
 _TURN = 0.1
 _MOST = 10
 _BEGIN, _END = "<!-- encodings -->\n", "<!-- end of encodings -->\n"
@@ -174,7 +179,8 @@ def serve(client: str, processor: int) -> None:
             return used, wall
 
         gc.collect()
-        # What comes first finds the memory given back and the caches full of the other client's data.
+        # What comes first finds the memory given back and the caches full of the other client's
+        # data.
         _, first = run()
         times = max(1, min(_MOST, round(_TURN / first)))
         seconds = np.array([run() for _ in range(times)]).mean(axis=0)
@@ -245,12 +251,15 @@ class Found:
 
 
 def prepare(case: Case, folder: Path) -> tuple[Path, Path, float, str]:
-    """Write a case's column for Arrow and by pylance; return both places, the column's megabytes and the page's name."""
+    """Write a case's column for Arrow and by pylance; return both places, the column's megabytes
+    and the page's name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     data, path = folder / f"{case.key}.arrow", folder / f"{case.key}.lance"
     table = case.table()
     with pa.ipc.new_file(str(data), table.schema) as file:
-        # Slices of one array would not do: pylance takes each for as large as the whole, and for worth a page.
+        # Slices of one array would not do: pylance takes each for as large as the whole, and for
+        # worth a page.
         file.write_table(table, max_chunksize=WRITE_ROWS)
     remove(str(path))
     write_theirs(load(str(data)), str(path), case.version, case.whole)

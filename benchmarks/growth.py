@@ -2,8 +2,9 @@
 
     python benchmarks/growth.py [--data DIR] [--rows 1000000] [--rounds 3]
 
-Rows: 1, 4 and 16 times as many, in four fragments each. Fragments: the same rows in 1, 10, 1,000 and 10,000 of them. The queries run in
-Spark, with the rule, two tasks at a time; "start" is the same for a Python source of ten rows, and the least that any query takes.
+Rows: 1, 4 and 16 times as many, in four fragments each. Fragments: the same rows in 1, 10, 1,000
+and 10,000 of them. The queries run in Spark, with the rule, two tasks at a time; "start" is the
+same for a Python source of ten rows, and the least that any query takes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Where the time of a scan goes: in Spark's JVM, sampled by Java's flight recorder, and in the Python workers.
+"""Where the time of a scan goes: in Spark's JVM, sampled by Java's flight recorder, and in the
+Python workers.
 
     python benchmarks/jvm.py [--data DIR] [--table ints+floats] [--seconds 20]
 
-The scan of all rows into Spark's `noop` sink is repeated for some seconds. A sample counts for the first of the lines below that
-one of its frames belongs to, seen from the innermost. Needs a JDK (`jcmd`, `jfr`).
+The scan of all rows into Spark's `noop` sink is repeated for some seconds. A sample counts for the
+first of the lines below that one of its frames belongs to, seen from the innermost. Needs a JDK
+(`jcmd`, `jfr`).
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from benchmarks import tables
 #: What frames of a sample's stack say, by parts of the names of their classes.
 PARTS = {
     "waiting for Python, receiving batches": (
-        "java.net.Socket", "sun.nio.ch", "java.io.DataInputStream", "java.io.BufferedInputStream", "arrow.vector.ipc",
+        "java.net.Socket", "sun.nio.ch", "java.io.DataInputStream", "java.io.BufferedInputStream",
+        "arrow.vector.ipc",
     ),
     "taking values out of Arrow's vectors": (
-        "ArrowColumnVector", "org.apache.arrow.", "ColumnarBatchRow", "ColumnarArray", "ColumnarBatch",
+        "ArrowColumnVector", "org.apache.arrow.", "ColumnarBatchRow", "ColumnarArray",
+        "ColumnarBatch",
     ),
     "writing values into Spark's rows": ("UnsafeRowWriter", "UnsafeArrayWriter", "UnsafeWriter", "UnsafeProjection", "UnsafeRow"),
     "handing rows to the sink": ("WritingSparkTask", "NoopWriter", "DataWritingSparkTask", "WholeStageCodegen", "GeneratedIterator"),

@@ -1,11 +1,14 @@
-"""Changes of tables by `LanceTable`, and the same changes of Parquet files, which Spark writes anew.
+"""Changes of tables by `LanceTable`, and the same changes of Parquet files, which Spark writes
+anew.
 
-    python benchmarks/lance_table.py [--data DIR] [--scale 1.0] [--rounds 3] [--only WORD] [--update]
+    python benchmarks/lance_table.py [--data DIR] [--scale 1.0] [--rounds 3] [--only WORD]
+    [--update]
 
-Both have the same rows and run in one session, in turns, after a round that is not counted: in that one, what comes out is compared, and
-the memory of the Python workers is looked at. Each turn begins with a table that nobody has changed: a copy whose data files are linked,
-which takes no part of the time. Parquet is written to a new folder. pylance makes the same change in a process of its own threads,
-without Spark; its rows for an upsert are in memory.
+Both have the same rows and run in one session, in turns, after a round that is not counted: in that
+one, what comes out is compared, and the memory of the Python workers is looked at. Each turn begins
+with a table that nobody has changed: a copy whose data files are linked, which takes no part of the
+time. Parquet is written to a new folder. pylance makes the same change in a process of its own
+threads, without Spark; its rows for an upsert are in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ _STEP = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A change of a table: by `LanceTable`, of a frame of Parquet files, and of a dataset of pylance.
+    """A change of a table: by `LanceTable`, of a frame of Parquet files, and of a dataset of
+    pylance.
 
     Attributes
     ----------
@@ -153,7 +157,9 @@ def _vectors(count: int) -> Iterator[pa.RecordBatch]:
 
 
 def prepare(spark: SparkSession, folder: Path, table: str, scale: float) -> int:
-    """Write a table and its rows as Parquet, if they are not there yet; return the number of its rows."""
+    """Write a table and its rows as Parquet, if they are not there yet; return the number of its
+    rows.
+    """
     import lance
 
     total = {"rows": ROWS, "vectors": VECTORS, "small": ROWS // 5}[table]

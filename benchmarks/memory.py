@@ -2,9 +2,10 @@
 
     python benchmarks/memory.py [--data DIR] [--gib 4] [--only WORD]
 
-Fragments of vectors, of text, and of numbers, written by pylance, one file each. One task at a time reads all rows into Spark's `noop`
-sink; every hundredth of a second the memory of the worker is looked at: all that is resident, and the part that is not a mapped
-file, which the system cannot take back. Linux only.
+Fragments of vectors, of text, and of numbers, written by pylance, one file each. One task at a time
+reads all rows into Spark's `noop` sink; every hundredth of a second the memory of the worker is
+looked at: all that is resident, and the part that is not a mapped file, which the system cannot
+take back. Linux only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""One column for every encoding of every file version, and the field metadata that makes pylance choose it.
+"""One column for every encoding of every file version, and the field metadata that makes pylance
+choose it.
 
-Columns have 16 MiB of Arrow bytes, which are two pages. The names of pages are those of `tests/interop/files/test_forced.py`:
-``mini(general:zstd(flat:64))`` is a mini-block page of values that were compressed.
+Columns have 16 MiB of Arrow bytes, which are two pages. The names of pages are those of
+`tests/interop/files/test_forced.py`: ``mini(general:zstd(flat:64))`` is a mini-block page of values
+that were compressed.
 """
 
 from __future__ import annotations
@@ -475,7 +477,9 @@ def _version_2_3() -> Iterator[Case]:
 
 
 def page_name(path: Path, version: str) -> str:
-    """Return the name of the encoding of the first page of a file, or of the first file of a table."""
+    """Return the name of the encoding of the first page of a file, or of the first file of a
+    table.
+    """
     if version == "0.1":
         return _name_0_1(path)
     if path.is_dir():

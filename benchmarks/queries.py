@@ -1,9 +1,11 @@
-"""Queries that need less than the whole table: this source with the rule and without it, pylance in a Python source, Spark's Parquet.
+"""Queries that need less than the whole table: this source with the rule and without it, pylance in
+a Python source, Spark's Parquet.
 
     python benchmarks/queries.py [--data DIR] [--scale 1.0] [--rounds 5]
 
-Each query runs in one session on copies of the same rows; the clients take turns. "rule off" is this source as Spark sees it without
-`lance_spark.enable(spark)`. pylance gets no more of the query than any Python source does: it is asked for whole rows.
+Each query runs in one session on copies of the same rows; the clients take turns. "rule off" is
+this source as Spark sees it without `lance_spark.enable(spark)`. pylance gets no more of the query
+than any Python source does: it is asked for whole rows.
 """
 
 from __future__ import annotations

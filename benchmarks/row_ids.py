@@ -1,10 +1,12 @@
-"""What stable row ids that are in no order cost: they stand in the manifest, four bytes for each row.
+"""What stable row ids that are in no order cost: they stand in the manifest, four bytes for each
+row.
 
     python -m benchmarks.row_ids [ROWS ...]
 
-A table of fragments of a million rows is made, whose row ids are a random permutation, as sorting by a column leaves them. All fragments
-share one data file. Printed are the size of the manifest, and the seconds to open the newest version, to count its rows, and to append a
-row, here and by pylance. Each is the best of three.
+A table of fragments of a million rows is made, whose row ids are a random permutation, as sorting
+by a column leaves them. All fragments share one data file. Printed are the size of the manifest,
+and the seconds to open the newest version, to count its rows, and to append a row, here and by
+pylance. Each is the best of three.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Scans by Spark: this source, the transport ceiling, pylance in a Python source, and Spark's Parquet.
+"""Scans by Spark: this source, the transport ceiling, pylance in a Python source, and Spark's
+Parquet.
 
     python benchmarks/scan.py [--data DIR] [--scale 1.0] [--rounds 3]
 
-Every client reads every column of every row into Spark's `noop` sink, two tasks at a time. The ceiling is a Python data source
-that yields the very batches this source yields, kept as an Arrow file in the page cache, so that nothing is decoded.
+Every client reads every column of every row into Spark's `noop` sink, two tasks at a time. The
+ceiling is a Python data source that yields the very batches this source yields, kept as an Arrow
+file in the page cache, so that nothing is decoded.
 """
 
 from __future__ import annotations

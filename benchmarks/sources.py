@@ -1,6 +1,8 @@
-"""Python data sources to compare with: one that decodes nothing, one around pylance, one that does nothing.
+"""Python data sources to compare with: one that decodes nothing, one around pylance, one that does
+nothing.
 
-They are pickled by value into Spark's workers, so everything they need is imported inside their methods.
+They are pickled by value into Spark's workers, so everything they need is imported inside their
+methods.
 """
 
 from __future__ import annotations

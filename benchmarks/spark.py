@@ -38,7 +38,9 @@ def drain(frame: DataFrame) -> None:
 
 
 def timed(actions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each action; one warm-up round, then the actions in turn, so that noise hits all alike."""
+    """Median seconds of each action; one warm-up round, then the actions in turn, so that noise
+    hits all alike.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(rounds + 1):
         for name, action in actions.items():

@@ -2,7 +2,8 @@
 
     python benchmarks/start.py [--rounds 15]
 
-Each round opens a DataFrame anew and collects it, so that the schema is asked for, the read is planned and a task runs.
+Each round opens a DataFrame anew and collects it, so that the schema is asked for, the read is
+planned and a task runs.
 """
 
 from __future__ import annotations

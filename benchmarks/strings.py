@@ -1,9 +1,10 @@
-"""Columns of strings in files of their own: this package against pylance and pyarrow's Parquet, without Spark.
+"""Columns of strings in files of their own: this package against pylance and pyarrow's Parquet,
+without Spark.
 
     python benchmarks/strings.py [--rows 200000] [--rounds 3] [NAME ...]
 
-Sizes are of whole files; times are of the processor, the best of the rounds. Parquet writes its defaults, Snappy with
-dictionaries. "fsst" is this package asked for FSST by the column's metadata.
+Sizes are of whole files; times are of the processor, the best of the rounds. Parquet writes its
+defaults, Snappy with dictionaries. "fsst" is this package asked for FSST by the column's metadata.
 """
 
 from __future__ import annotations

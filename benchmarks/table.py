@@ -1,9 +1,11 @@
-"""How a table's own costs grow: with the number of its versions, and with the number of its fragments; beside pylance.
+"""How a table's own costs grow: with the number of its versions, and with the number of its
+fragments; beside pylance.
 
-    python benchmarks/table.py [--rounds 5] [--versions 10,100,1000,10000] [--fragments 100,1000,10000,100000]
+    python benchmarks/table.py [--rounds 5] [--versions 10,100,1000,10000] [--fragments
+    100,1000,10000,100000]
 
-The tables are made of manifests alone: their fragments name data files that are not there, which nothing measured here opens. Appends
-write one row. Local disk; the median of the rounds.
+The tables are made of manifests alone: their fragments name data files that are not there, which
+nothing measured here opens. Appends write one row. Local disk; the median of the rounds.
 """
 
 from __future__ import annotations

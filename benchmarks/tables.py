@@ -1,4 +1,6 @@
-"""The tables that the benchmarks read and write, made once and kept in a folder of the caller's choice."""
+"""The tables that the benchmarks read and write, made once and kept in a folder of the caller's
+choice.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def schema(name: str) -> pa.Schema:
 
 
 def prepare(folder: Path, scale: float = 1.0) -> dict[str, Path]:
-    """Write each table as a Lance table (by pylance, four fragments) and as an Arrow IPC file; return the folders."""
+    """Write each table as a Lance table (by pylance, four fragments) and as an Arrow IPC file;
+    return the folders.
+    """
     import lance
 
     made = {}

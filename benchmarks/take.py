@@ -2,9 +2,9 @@
 
     python benchmarks/take.py [--data DIR] [--scale 1.0] [--rounds 15]
 
-Tables of a million rows that pylance has written. Both clients have the table open and its files in the page cache, and run in processes
-of their own that are bound to one processor. Both keep what they have read of the ends of files; pylance also keeps the search structures
-of pages.
+Tables of a million rows that pylance has written. Both clients have the table open and its files in
+the page cache, and run in processes of their own that are bound to one processor. Both keep what
+they have read of the ends of files; pylance also keeps the search structures of pages.
 """
 
 from __future__ import annotations

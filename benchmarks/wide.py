@@ -1,15 +1,18 @@
 """Wide tables and tiny fragments: this package against pylance.
 
-    python benchmarks/wide.py [--data DIR] [--rounds 3] [--columns 100,1000,10000] [--fragments 500,10000]
+    python benchmarks/wide.py [--data DIR] [--rounds 3] [--columns 100,1000,10000] [--fragments
+    500,10000]
                               [--only REGEX] [--update]
 
-What such tables cost is what a column or a fragment costs, whatever it holds: set-up, descriptions, requests. Each measurement runs in
-this process, on a new copy of the table if it changes one; one run of each client goes before, and the clients take turns. Seconds and
-ratios are of the median round. The last columns of the table are microseconds of processor time for each column or fragment: they stay
-the same where the time grows in proportion.
+What such tables cost is what a column or a fragment costs, whatever it holds: set-up, descriptions,
+requests. Each measurement runs in this process, on a new copy of the table if it changes one; one
+run of each client goes before, and the clients take turns. Seconds and ratios are of the median
+round. The last columns of the table are microseconds of processor time for each column or fragment:
+they stay the same where the time grows in proportion.
 
-Tables of columns have three rows of numbers in one data file; those that are compacted, updated or lose rows have four files of one row.
-Tables of fragments have three columns and four rows in each fragment; half of the fragments change, or half of the rows of each.
+Tables of columns have three rows of numbers in one data file; those that are compacted, updated or
+lose rows have four files of one row. Tables of fragments have three columns and four rows in each
+fragment; half of the fragments change, or half of the rows of each.
 """
 
 from __future__ import annotations
@@ -98,7 +101,9 @@ def structs(count: int, rows: int) -> pa.Table:
 
 
 def fragments(count: int) -> pa.Table:
-    """Return the rows of a table of some fragments; column `even` is 0 in every other fragment, `half` in half of the rows."""
+    """Return the rows of a table of some fragments; column `even` is 0 in every other fragment,
+    `half` in half of the rows.
+    """
     rows = np.arange(count * _ROWS_OF_FRAGMENT)
     return pa.table(
         {

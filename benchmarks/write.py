@@ -1,9 +1,11 @@
-"""Writes by Spark: this source, a Python source that keeps nothing, pylance in a Python source, and Spark's Parquet.
+"""Writes by Spark: this source, a Python source that keeps nothing, pylance in a Python source, and
+Spark's Parquet.
 
     python benchmarks/write.py [--data DIR] [--scale 1.0] [--rounds 3]
 
-The rows come out of Spark's own cache, so that reading them costs every client the same. "transport" is a Python source that takes
-the batches and drops them: what any writer in Python pays.
+The rows come out of Spark's own cache, so that reading them costs every client the same.
+"transport" is a Python source that takes the batches and drops them: what any writer in Python
+pays.
 """
 
 from __future__ import annotations

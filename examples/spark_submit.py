@@ -1,10 +1,13 @@
-"""A Lance table on a cluster: written, read, appended to, and read as it was before, by separate processes.
+"""A Lance table on a cluster: written, read, appended to, and read as it was before, by separate
+processes.
 
-    spark-submit --master "local-cluster[2,1,1024]" --properties-file spark-conf/spark-defaults.conf \
+    spark-submit --master "local-cluster[2,1,1024]" --properties-file spark-conf/spark-defaults.conf
+    \
         examples/spark_submit.py [folder or URI]
 
-The driver plans and commits; the executors, which are other processes, write and read the data files. Their Python needs this
-package: install it, or set PYTHONPATH to the checkout. PYSPARK_PYTHON names the interpreter.
+The driver plans and commits; the executors, which are other processes, write and read the data
+files. Their Python needs this package: install it, or set PYTHONPATH to the checkout.
+PYSPARK_PYTHON names the interpreter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Sensor readings flow through two tables: files into a table, exactly once, and what changes there into another.
+"""Sensor readings flow through two tables: files into a table, exactly once, and what changes there
+into another.
 
 python examples/streaming.py [folder]
 """

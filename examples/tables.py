@@ -1,4 +1,5 @@
-"""A table changes and keeps its history: deletes, updates, new columns, tags, branches, compaction, cleanup. Without Spark.
+"""A table changes and keeps its history: deletes, updates, new columns, tags, branches, compaction,
+cleanup. Without Spark.
 
 python examples/tables.py [FOLDER]
 """

@@ -1,11 +1,12 @@
 """Regenerate `lance_spark/proto` from the `.proto` files beside this script.
 
-Run ``python protos/generate.py`` after a change. Needs grpcio-tools 1.62: its generated code has no check of the
-protobuf runtime's version and so imports under protobuf 5, 6 and 7. If this interpreter does not have it, a throw-away
-environment is made for the run. ``--check`` writes nothing and fails if the committed code is out of date.
+Run ``python protos/generate.py`` after a change. Needs grpcio-tools 1.62: its generated code has no
+check of the protobuf runtime's version and so imports under protobuf 5, 6 and 7. If this
+interpreter does not have it, a throw-away environment is made for the run. ``--check`` writes
+nothing and fails if the committed code is out of date.
 
-Descriptors are registered as ``lance_spark/proto/<name>.proto``, so that no other package's ``file.proto`` can be in
-the way, and modules import each other as ``lance_spark.proto.<name>_pb2``.
+Descriptors are registered as ``lance_spark/proto/<name>.proto``, so that no other package's
+``file.proto`` can be in the way, and modules import each other as ``lance_spark.proto.<name>_pb2``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,9 @@ def markers(item: pytest.Item) -> set[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what came of the predicates of `tests.interop.predicates`, of all processes together."""
+    """Print what came of the predicates of `tests.interop.predicates`, of all processes
+    together.
+    """
     noted = [
         json.loads(value)
         for outcome in ("passed", "failed", "xfailed", "xpassed")

@@ -1,4 +1,6 @@
-"""Tries an installed package: `make dist` runs this with the Python of a clean environment, outside the checkout."""
+"""Tries an installed package: `make dist` runs this with the Python of a clean environment,
+outside the checkout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The change feed: its rows, applied to a version, give the next one; with stable row ids, they equal pylance's."""
+"""The change feed: its rows, applied to a version, give the next one; with stable row ids, they
+equal pylance's.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
 
 
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
-    """A table whose second version updates a column where it is; say something else in its manifest."""
+    """A table whose second version updates a column where it is; say something else in its
+    manifest.
+    """
     uri = str(path / "t")
     table_of(uri).update({"n": -1}, [("id", "==", 7)], mode="columns")
     assert feed_rows(uri, 2, 2, ["id", "n"]) == [

@@ -1,4 +1,6 @@
-"""Processes that change the same row at the same time: the row stays one row, and has every change."""
+"""Processes that change the same row at the same time: the row stays one row, and has every
+change.
+"""
 
 from __future__ import annotations
 

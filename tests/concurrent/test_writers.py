@@ -93,7 +93,8 @@ def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_
     assert {row["id"]: row["value"] for row in found} == expected
     assert newest.config() == config
 
-    # A change is a version, and a compaction two; nothing else made any, and both clients read each of them.
+    # A change is a version, and a compaction two; nothing else made any, and both clients read each
+    # of them.
     versions = [one["version"] for one in newest.versions()]
     assert versions == [one.version for one in lance_spark.open_dataset(str(path)).versions()]
     assert len(versions) > len(WRITERS) * CHANGES // 2

@@ -1,7 +1,9 @@
-"""One of several processes that change one table at the same time: `python -m tests.concurrent.writers PATH CLIENT NUMBER CHANGES`.
+"""One of several processes that change one table at the same time: `python -m
+tests.concurrent.writers PATH CLIENT NUMBER CHANGES`.
 
-A writer owns the rows whose ids are of its million, so that what the table has to hold in the end follows from what each writer was
-told, whatever the order. It says on its standard output, one JSON list a line, what was acknowledged:
+A writer owns the rows whose ids are of its million, so that what the table has to hold in the end
+follows from what each writer was told, whatever the order. It says on its standard output, one JSON
+list a line, what was acknowledged:
 
     ["append", [id, ...]]    ["delete", [id, ...]]    ["update", [id, ...], value]    ["compact"]    ["config", value]
 

@@ -1,7 +1,9 @@
-"""Every change of a table, each as a function of its path; and a process that is killed in the middle of one.
+"""Every change of a table, each as a function of its path; and a process that is killed in the
+middle of one.
 
-A step is a call that the process makes to the file system below the table: opening, making, linking, renaming, removing, listing,
-syncing. Nothing here imports pylance: the processes are forks, which its threads do not survive.
+A step is a call that the process makes to the file system below the table: opening, making,
+linking, renaming, removing, listing, syncing. Nothing here imports pylance: the processes are
+forks, which its threads do not survive.
 """
 
 from __future__ import annotations
@@ -160,12 +162,15 @@ OPERATIONS: dict[str, Callable[[str], None]] = {
         cleanup,
     )
 }
-#: Those that are many steps by nature: what they leave behind half done is sound, and doing them again ends them.
+#: Those that are many steps by nature: what they leave behind half done is sound, and doing them
+#: again ends them.
 GRADUAL = frozenset({"cleanup"})
 
 
 def run(path: str, operation: str, last_step: int) -> None:
-    """Run an operation and kill this process before step `last_step`, counted from 0; exit with `DONE` otherwise."""
+    """Run an operation and kill this process before step `last_step`, counted from 0; exit with
+    `DONE` otherwise.
+    """
     steps = 0
 
     def step() -> None:

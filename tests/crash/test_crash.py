@@ -1,7 +1,7 @@
 """A process that changes a table is killed before each of its steps in turn.
 
-Whenever it happens: both clients open the table, at the version before or the one after, the same operation can be done again, and a
-cleanup leaves no file behind that no version refers to.
+Whenever it happens: both clients open the table, at the version before or the one after, the same
+operation can be done again, and a cleanup leaves no file behind that no version refers to.
 """
 
 from __future__ import annotations

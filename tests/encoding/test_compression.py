@@ -1,4 +1,6 @@
-"""LZ4 and Zstandard buffers: round trips, what pylance writes is in v2_1/test_general.py, and claims that lie."""
+"""LZ4 and Zstandard buffers: round trips, what pylance writes is in v2_1/test_general.py, and
+claims that lie.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""JSONB against pylance, which writes the same bytes and reads the same text, and against damaged bytes."""
+"""JSONB against pylance, which writes the same bytes and reads the same text, and against
+damaged bytes.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def rows_of(kind: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any]
 
 
 def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
-    """Walk every value; note what each layer has seen, then number the levels from the leaf outwards."""
+    """Walk every value; note what each layer has seen, then number the levels from the leaf
+    outwards.
+    """
     nodes: list[pa.DataType] = []
     node = kind
     while True:

@@ -45,7 +45,9 @@ def test_sizes_of_blocks(size: int) -> None:
 
 
 def test_corrupt_blocks_are_found() -> None:
-    """A block that is changed in any byte gives the error or the bytes that it gives alone, and the others theirs."""
+    """A block that is changed in any byte gives the error or the bytes that it gives alone, and
+    the others theirs.
+    """
     texts = [b"some text, some more text " * 3, b"nothing comes twice", b"0123456789" * 8]
     buffers = stored(texts)
     errors = 0

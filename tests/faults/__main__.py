@@ -1,4 +1,6 @@
-"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`; prints what is wrong, and a line of JSON in the end."""
+"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`; prints what is
+wrong, and a line of JSON in the end.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
     Returns
     -------
     dict
-        schedules, steps, versions, reads, faults (by kind and call), outcomes (by operation and end), digest (of all that happened),
-        failed: a list of seed, kind of store, what is wrong, and what happened.
+        schedules, steps, versions, reads, faults (by kind and call), outcomes (by operation and
+        end), digest (of all that happened), failed: a list of seed, kind of store, what is wrong,
+        and what happened.
     """
     from tests.faults.mutations import MEETING, mutated
     from tests.faults.run import Run, digest

@@ -121,7 +121,9 @@ class Checker:
             self._committed(match[1] or "", _MAX_U64 - int(match[2]))
 
     def setup(self, root: str, version: int, known: dict[object, Any]) -> None:
-        """Note a version that was made before the schedule began; `known` has it from an earlier schedule of the same table."""
+        """Note a version that was made before the schedule began; `known` has it from an earlier
+        schedule of the same table.
+        """
         if (root, version) not in known:
             dataset = open_dataset(self._uri(root), version)
             known[root, version] = read(dataset), dataset._table.manifest
@@ -263,7 +265,9 @@ class Checker:
             self.say(f"{name} met a conflict with nobody: {call.error}")
 
     def _check_clone(self, name: str, call: Call, actor: Actor) -> None:
-        """Judge that a clone is whole, which is looked at when its manifest comes to be, or not there."""
+        """Judge that a clone is whole, which is looked at when its manifest comes to be, or not
+        there.
+        """
         root, faults = call.operation.clone, actor.faults
         there = {one for one in self._files.names() if one.startswith(f"{root}/")}
         made = any(_MANIFEST.fullmatch(one) for one in there)
@@ -307,7 +311,8 @@ class Checker:
             self.say(f"a reader saw version {version} of {root or 'main'}, which nobody committed")
         elif state != known and (root, version) not in self.made_again:
             self.say(
-                f"a reader saw version {version} of {root or 'main'} otherwise: {_difference(known, state)}"
+                f"a reader saw version {version} of {root or 'main'} otherwise: "
+                f"{_difference(known, state)}"
             )
 
     def unread(self, root: str, version: int, error: BaseException, faults: list[str]) -> None:
@@ -346,7 +351,8 @@ class Checker:
                 )
             elif found != self.states[root, version]:
                 self.say(
-                    f"version {version} has changed: {_difference(self.states[root, version], found)}"
+                    f"version {version} has changed: "
+                    f"{_difference(self.states[root, version], found)}"
                 )
         self._check_names()
         for name in self._names:
@@ -384,7 +390,9 @@ class Checker:
                 self.say(f"{name} stands for {found.get(name)}, not for one of {possible}")
 
     def unneeded(self) -> set[str]:
-        """The files of the table that no version that is there needs; of branches that writers make, none."""
+        """The files of the table that no version that is there needs; of branches that writers
+        make, none.
+        """
         names = self._files.names()
         used: set[str] = set()
         for name in names:

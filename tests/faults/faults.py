@@ -116,8 +116,8 @@ class Faults:
         Parameters
         ----------
         call : str
-            get, list, head, put, create, delete, copy; begin, part, complete, abort and uploads (a list of them) of uploads in parts;
-            or a call of the operating system.
+            get, list, head, put, create, delete, copy; begin, part, complete, abort and uploads (a
+            list of them) of uploads in parts; or a call of the operating system.
         path : str
         effect : callable
         """
@@ -130,7 +130,8 @@ class Faults:
             return effect()
         is_name = "_refs" in path
         if is_name and (kind == "late effect" or (kind == "duplicate" and call != "create")):
-            # What replaces a file, or makes it anew after it was deleted, come too late, is nothing that a client could tell.
+            # What replaces a file, or makes it anew after it was deleted, come too late, is nothing
+            # that a client could tell.
             kind = "lost answer"
         self.tried[kind, call] += 1
         actor = schedule.running

@@ -1,6 +1,8 @@
-"""Local disks whose calls of the operating system fail: what the modules of `storage` call `os`, and `open`.
+"""Local disks whose calls of the operating system fail: what the modules of `storage` call `os`,
+and `open`.
 
-Nothing else is changed: maps of memory, and questions whether a path is there, are the system's own.
+Nothing else is changed: maps of memory, and questions whether a path is there, are the system's
+own.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class Calls:
         return _File(file, path, self._faults)
 
     def _stat(self, path: str) -> os.stat_result:
-        """Tell the time of the schedule at which a file got its name: that of the system is another one each time."""
+        """Tell the time of the schedule at which a file got its name: that of the system is
+        another one each time.
+        """
         found = os.stat(path)
         named = self._named.get(path)
         return (
@@ -181,7 +185,9 @@ class LocalTable:
 
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """The folder of this process: branches name their files by absolute paths, so that tables are always at the same place."""
+    """The folder of this process: branches name their files by absolute paths, so that tables
+    are always at the same place.
+    """
     return tempfile.TemporaryDirectory(prefix="lance-faults-", dir=scratch())
 
 

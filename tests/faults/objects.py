@@ -1,4 +1,6 @@
-"""An object store in memory, with the semantics of S3: whole objects, listings that have everything, puts on condition."""
+"""An object store in memory, with the semantics of S3: whole objects, listings that have
+everything, puts on condition.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Objects:
             raise FileNotFoundError(upload)
 
     def uploads(self, prefix: str = "", least: int = 0) -> list[str]:
-        """Return the uploads of paths with a prefix that are not over and have so many parts at least."""
+        """Return the uploads of paths with a prefix that are not over and have so many parts at
+        least.
+        """
         return [
             one
             for one, parts in self._uploads.items()

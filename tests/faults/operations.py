@@ -1,7 +1,8 @@
 """The operations that schedules are made of: what is called, and what it means for the table.
 
-An effect says what the next version holds from what the version before it holds, whichever that is: which rows an operation changes is
-said by their ids, and rows that it must not see are those that were there before it began.
+An effect says what the next version holds from what the version before it holds, whichever that is:
+which rows an operation changes is said by their ids, and rows that it must not see are those that
+were there before it began.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Maker:
     number : int
         Of the writer: its rows have ids of its million.
     repeats : bool
-        Whether it repeats writes that may have been made: what knows of them is gone with versions that are removed.
+        Whether it repeats writes that may have been made: what knows of them is gone with versions
+        that are removed.
     """
 
     def __init__(self, random: Random, number: int, *, repeats: bool = True) -> None:
@@ -81,7 +83,9 @@ class Maker:
         self._app = 0
 
     def make(self, kind: str, name: str, planned: State, version: int) -> Operation | None:
-        """Make an operation on a version that holds `planned`; None if there is nothing of the kind to do."""
+        """Make an operation on a version that holds `planned`; None if there is nothing of the
+        kind to do.
+        """
         properties = {PROPERTY: name}
         made: Operation | None = getattr(self, f"_{kind}")(properties, planned, version)
         return made

@@ -44,10 +44,12 @@ WEIGHTS = {
 }
 #: A name keeps a version, or is refused, if a cleanup is about to remove it.
 NAMES = {"tag": 2, "branch": 2}
-#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one schedule: see docs/explanation/reliability.md.
+#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one
+#: schedule: see docs/explanation/reliability.md.
 CLONES = {"shallow_clone": 1}
 REMOVES = {"cleanup": 3}
-#: Schedules of cleanup and of what calls back old versions, and little else: they meet rarely. Which of them, the seed says.
+#: Schedules of cleanup and of what calls back old versions, and little else: they meet rarely.
+#: Which of them, the seed says.
 MEETING = (
     {"append": 3, "tag": 8, "branch": 2, "cleanup": 6},
     {"append": 3, "restore": 8, "cleanup": 6},
@@ -319,7 +321,8 @@ class _Writer(_Actor):
             return
         operation = self._maker.make(kind, name, planned, dataset.version)
         if operation is None or (root, operation.calls_back) in self._checker.made_again:
-            # Who calls back a version that was made again, which nobody was told to be there, gets what it holds.
+            # Who calls back a version that was made again, which nobody was told to be there, gets
+            # what it holds.
             return
         self._call(Call(name, self._name, root, dataset.version, operation), dataset)
 

@@ -1,7 +1,9 @@
-"""Threads that take turns by a seed, and a clock of their own: a schedule that fails once fails every time.
+"""Threads that take turns by a seed, and a clock of their own: a schedule that fails once fails
+every time.
 
-One thread runs at a time, up to its next call to the store, or until it waits for another; then the seed says who goes on. Threads that an
-operation starts (`threads`) take turns like those of the schedule itself. Nobody really sleeps: the clock goes on when everybody waits.
+One thread runs at a time, up to its next call to the store, or until it waits for another; then the
+seed says who goes on. Threads that an operation starts (`threads`) take turns like those of the
+schedule itself. Nobody really sleeps: the clock goes on when everybody waits.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ ROOT = "bucket/table/"
 
 
 class Place:
-    """What the file systems of this process are over: fsspec makes them, and knows nothing of schedules."""
+    """What the file systems of this process are over: fsspec makes them, and knows nothing of
+    schedules.
+    """
 
     objects: Objects
     faults: Faults
@@ -29,7 +31,9 @@ class Place:
 
 
 class FaultyFileSystem(AbstractFileSystem):
-    """Lists in no order, as Google Cloud Storage's does here; puts on condition by `mode="create"`."""
+    """Lists in no order, as Google Cloud Storage's does here; puts on condition by
+    `mode="create"`.
+    """
 
     protocol = "gs"
     cachable = False

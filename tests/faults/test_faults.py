@@ -1,4 +1,6 @@
-"""Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that once failed, and mistakes that are found."""
+"""Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that
+once failed, and mistakes that are found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Operations that meet where schedules do not take them: clones, detached versions, branches made again, writes tried again."""
+"""Operations that meet where schedules do not take them: clones, detached versions, branches
+made again, writes tried again.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,9 @@ def test_a_detached_version_that_cannot_be_looked_at_is_uncertain(script: Script
 def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a first version of the number that one of the branch before had, which has been looked at."""
+    """With a first version of the number that one of the branch before had, which has been
+    looked at.
+    """
     uri = str(tmp_path)
 
     def overwritten(where: str) -> Dataset:

@@ -1,4 +1,6 @@
-"""What was wrong with names, one by one: tags and branches that somebody else, a cleanup or a store that fails comes across."""
+"""What was wrong with names, one by one: tags and branches that somebody else, a cleanup or a
+store that fails comes across.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,9 @@ def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
 
 
 class Held:
-    """Have something happen just before a function goes on that is called with some arguments, once."""
+    """Have something happen just before a function goes on that is called with some arguments,
+    once.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -334,7 +338,9 @@ def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, 
 def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
     tmp_path: Path, held: Held, how: str, again: bool
 ) -> None:
-    """The tag has its version; then comes the deletion, which sees no tag, and maybe another branch of that name."""
+    """The tag has its version; then comes the deletion, which sees no tag, and maybe another
+    branch of that name.
+    """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.tags.create("moved")
     branch = dataset.create_branch("x")
@@ -356,7 +362,9 @@ def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
 def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, left: bool
 ) -> None:
-    """The file of the branch comes after the deletion's look whether there is one, and before its files go."""
+    """The file of the branch comes after the deletion's look whether there is one, and before
+    its files go.
+    """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     main = ObjectStore.from_uri(tmp_path)
     if left:
@@ -437,7 +445,9 @@ def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None
 def test_a_deletion_does_not_bring_back_what_another_has_deleted(
     tmp_path: Path, held: Held
 ) -> None:
-    """Two delete a branch; the second one comes across a tag that gives way, and puts the name back."""
+    """Two delete a branch; the second one comes across a tag that gives way, and puts the name
+    back.
+    """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.create_branch("x")
     tag = tmp_path / "_refs/tags/t.json"
@@ -461,7 +471,9 @@ def test_a_deletion_does_not_bring_back_what_another_has_deleted(
 def test_a_branch_that_begins_with_a_version_that_gives_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A and B make it from version 1, C from version 2: A and C give way to one another, B has taken up what A made."""
+    """A and B make it from version 1, C from version 2: A and C give way to one another, B has
+    taken up what A made.
+    """
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     second = lance_spark.write_dataset(ROWS, str(tmp_path), "append")
     look = clones._has_another

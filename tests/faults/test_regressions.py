@@ -255,7 +255,8 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         plan = look(planner, *arguments, **named)
-        # One cleanup has looked; another has planned to remove the same version. The tag comes, and only the other one sees it.
+        # One cleanup has looked; another has planned to remove the same version. The tag comes, and
+        # only the other one sees it.
         other = CleanupPlanner(ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None)
         assert [version for version, _ in other.plan(None).manifests] == [1]
 
@@ -343,7 +344,9 @@ def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Pa
 
 
 def test_a_tag_that_is_there_already_is_looked_at_as_a_whole(script: Script) -> None:
-    """A request that arrived twice, and an answer to the look that was cut short: the tag was told to be somebody else's."""
+    """A request that arrived twice, and an answer to the look that was cut short: the tag was
+    told to be somebody else's.
+    """
     dataset = lance_spark.write_dataset(ROWS, URI)
     script.todo = [
         ("create", "_refs/tags/", twice),

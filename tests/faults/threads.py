@@ -1,4 +1,5 @@
-"""What makes a run of a seed the same each time: threads, clock and random bytes of the package are those of the schedule.
+"""What makes a run of a seed the same each time: threads, clock and random bytes of the package are
+those of the schedule.
 
 | in the package | in schedules |
 | --- | --- |
@@ -7,8 +8,8 @@
 | the thread that reads ahead | one such thread, if what it makes takes long by the clock of the schedule |
 | `Future.result`, `wait` | let others go on |
 
-Locks stay real ones: none of the package's is held during a call to a store. Sets of strings have an order of their own in each process,
-so that a schedule is the same only where PYTHONHASHSEED is.
+Locks stay real ones: none of the package's is held during a call to a store. Sets of strings have
+an order of their own in each process, so that a schedule is the same only where PYTHONHASHSEED is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from tests.faults.schedule import Schedule, StoppedError
 
 
 class Turns:
-    """The schedule of this process: pools live longer than schedules do, and threads are made by what knows of none.
+    """The schedule of this process: pools live longer than schedules do, and threads are made by
+    what knows of none.
 
     Attributes
     ----------
@@ -73,7 +75,9 @@ def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 class Pool(Executor):
-    """Threads that take turns. They end when there is nothing to do, and begin anew when there is."""
+    """Threads that take turns. They end when there is nothing to do, and begin anew when there
+    is.
+    """
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
         self._most = max_workers or 4
@@ -130,7 +134,9 @@ def _wait(futures: Any, timeout: float | None = None, return_when: str = "ALL_CO
 
 
 class _Asyncio:
-    """In the place of the module: coroutines that wait for nothing but futures, the store and the clock."""
+    """In the place of the module: coroutines that wait for nothing but futures, the store and
+    the clock.
+    """
 
     @staticmethod
     def run_coroutine_threadsafe(coroutine: Coroutine[Any, Any, Any], _: object) -> Future[Any]:
@@ -217,7 +223,8 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
     seed : int
     schedule : Schedule
     threads : bool
-        Whether threads of operations take turns; else what they would do is done by the thread that asks.
+        Whether threads of operations take turns; else what they would do is done by the thread that
+        asks.
     """
     bytes_of = random.Random(f"bytes {seed}")
     Turns.schedule, Turns.threads = schedule, threads

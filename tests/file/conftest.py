@@ -14,7 +14,9 @@ from lance_spark.proto import table_pb2
 
 
 def read_manifest(table: Path) -> table_pb2.Manifest:
-    """Parse the newest manifest: the message stands where the last 16 bytes say, after its length."""
+    """Parse the newest manifest: the message stands where the last 16 bytes say, after its
+    length.
+    """
     newest = min((table / "_versions").glob("*.manifest"))
     data = newest.read_bytes()
     (position,) = struct.unpack_from("<Q", data, len(data) - 16)

@@ -1,7 +1,8 @@
-"""Tables of many columns and few rows, and of many fragments of few rows: values, errors, and the work for each of them.
+"""Tables of many columns and few rows, and of many fragments of few rows: values, errors, and the
+work for each of them.
 
-Work is counted in calls of functions, of which every run has the same number: time depends on the machine. Most of what a column or a
-fragment of few rows costs is calls.
+Work is counted in calls of functions, of which every run has the same number: time depends on the
+machine. Most of what a column or a fragment of few rows costs is calls.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def calls(action: Callable[[], object]) -> int:
 
 
 def calls_of_each(run: Callable[[int], Callable[[], object]]) -> float:
-    """Return how many calls one more column or fragment takes, and check that it takes as many among more of them.
+    """Return how many calls one more column or fragment takes, and check that it takes as many
+    among more of them.
 
     `run` prepares a table of some columns or fragments, and returns what is measured.
     """

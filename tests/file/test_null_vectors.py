@@ -1,4 +1,6 @@
-"""Vectors all of whose items are null in a page; and vectors of structs with lists, of whatever size, which no client reads."""
+"""Vectors all of whose items are null in a page; and vectors of structs with lists, of whatever
+size, which no client reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lists and strings without rows whose only offset their writer left out, as Java did until Arrow 18.2."""
+"""Lists and strings without rows whose only offset their writer left out, as Java did until
+Arrow 18.2.
+"""
 
 from __future__ import annotations
 

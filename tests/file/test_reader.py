@@ -272,7 +272,9 @@ def small_file(version: str, path) -> bytes:
 
 
 def attempt(data: bytes) -> None:
-    """Read everything in a file; whatever is wrong must come out as LanceError, soon and cheaply."""
+    """Read everything in a file; whatever is wrong must come out as LanceError, soon and
+    cheaply.
+    """
     started = time.perf_counter()
     try:
         reader = FileReader.open(MemorySource(data))

@@ -1,4 +1,6 @@
-"""Files of 1,000 columns, of which one is read: the bytes, the messages that are parsed, and the time."""
+"""Files of 1,000 columns, of which one is read: the bytes, the messages that are parsed, and the
+time.
+"""
 
 from __future__ import annotations
 
@@ -117,5 +119,6 @@ def test_time_of_one_column_of_many(tmp_path: Path, version: str) -> None:
             open_file(MemorySource(data)).read([field], range(ROWS), columns)
             times.append(time.perf_counter() - started)
         took[count] = min(times)
-    # Only the bytes of the schema grow with the columns. Building all of it took ten times as long as all else together.
+    # Only the bytes of the schema grow with the columns. Building all of it took ten times as long
+    # as all else together.
     assert took[1_000] < 8 * took[10]

@@ -1,10 +1,12 @@
-"""Throws made inputs at every parser: `python -m tests.hostile [--minutes N] [--seed S] [--inputs N] [target ...]`.
+"""Throws made inputs at every parser: `python -m tests.hostile [--minutes N] [--seed S] [--inputs
+N] [target ...]`.
 
 `--replay FILE ...` tries inputs again that were saved.
 
-Prints how many each target got and how many it refused, and one line of JSON in the end: inputs, targets, failures. Inputs that did
-harm are saved below build/hostile/, in a folder of the target's name; moved to tests/hostile/regressions/ they are tried with the
-tests. Exits with 1 if there are any.
+Prints how many each target got and how many it refused, and one line of JSON in the end: inputs,
+targets, failures. Inputs that did harm are saved below build/hostile/, in a folder of the target's
+name; moved to tests/hostile/regressions/ they are tried with the tests. Exits with 1 if there are
+any.
 """
 
 from __future__ import annotations

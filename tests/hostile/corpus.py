@@ -1,6 +1,7 @@
 """Small files that are sound: what is made worse.
 
-Tables come out of an archive, `python -m tests.hostile.corpus` writes it anew; data files are written here.
+Tables come out of an archive, `python -m tests.hostile.corpus` writes it anew; data files are
+written here.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ def _ours(version: str) -> list[bytes]:
 
 
 def early_rows(start: int, count: int) -> pa.Table:
-    """Return rows that version 0.1 can store, of every encoding of it: only strings, and items of lists, are null."""
+    """Return rows that version 0.1 can store, of every encoding of it: only strings, and items
+    of lists, are null.
+    """
     numbers = np.arange(start, start + count)
     text = pa.array([f"w{n}" for n in numbers], mask=numbers % 7 == 0)
     keys = pa.array(numbers % 11, pa.int8())
@@ -226,7 +229,9 @@ def _reused(path: Path) -> None:
 
 
 def _patched(path: Path) -> None:
-    """Add a version in which a row got a new value where it is, with a data file whose name stays."""
+    """Add a version in which a row got a new value where it is, with a data file whose name
+    stays.
+    """
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
     proto = manifest.to_proto()
@@ -328,7 +333,9 @@ def _overlaid(path: Path) -> None:
 
 
 def _spread(path: Path) -> None:
-    """A struct whose children are in several files, and one that some rows lack; few rows in each fragment."""
+    """A struct whose children are in several files, and one that some rows lack; few rows in
+    each fragment.
+    """
     point = pa.struct([("a", pa.int64()), ("b", pa.string())])
     values = [None if at % 4 == 3 else {"a": at, "b": f"w{at}"} for at in range(40)]
     data = pa.table({"i": pa.array(range(40), pa.int64()), "p": pa.array(values, point)})
@@ -349,7 +356,9 @@ def _blobs(path: Path, version: str) -> None:
 
 
 def _without_sizes(path: Path) -> None:
-    """Let the newest manifest say no sizes of files, so that files of other lengths are looked into."""
+    """Let the newest manifest say no sizes of files, so that files of other lengths are looked
+    into.
+    """
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
     proto = manifest.to_proto()

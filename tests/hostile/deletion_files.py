@@ -52,7 +52,8 @@ def of_old_compression(count: int) -> bytes:
 
 
 def behind_another_message(count: int) -> bytes:
-    """Return a file whose batch stands behind another message, which claims nothing, in the same block.
+    """Return a file whose batch stands behind another message, which claims nothing, in the same
+    block.
 
     Arrow goes by the last message of a block.
     """
@@ -79,7 +80,9 @@ def ipc(array: pa.Array, metadata: dict[bytes, bytes] | None = None, **options: 
 
 
 def _block(data: bytes | bytearray) -> tuple[int, int, int]:
-    """Return where the batch of a file is: its position, the length of its message, that of its body."""
+    """Return where the batch of a file is: its position, the length of its message, that of its
+    body.
+    """
     (footer,) = struct.unpack_from("<i", data, len(data) - 10)
     part = memoryview(bytes(data))[-10 - footer : -10]
     position, in_message, in_body = _BLOCK.unpack_from(part, _block_place(part))

@@ -1,4 +1,6 @@
-"""Data files taken apart and put together again, so that what is changed is found where the footer says."""
+"""Data files taken apart and put together again, so that what is changed is found where the
+footer says.
+"""
 
 from __future__ import annotations
 
@@ -273,7 +275,9 @@ _WAYS = (
 
 
 def worse_fields(fields: Any, rng: random.Random) -> None:
-    """Change fields of a schema: cycles of parents, ids that are there twice, nesting without end."""
+    """Change fields of a schema: cycles of parents, ids that are there twice, nesting without
+    end.
+    """
     if not len(fields):
         return
     how = rng.randrange(6)
@@ -321,7 +325,8 @@ def worse_legacy(data: bytes, rng: random.Random) -> bytes:
         worse_fields(manifest.fields, rng)
         metadata.manifest_position = _append(body, manifest.SerializeToString())
     elif how < 0.75 and metadata.page_table_position < len(body) - 16:
-        # An entry of a page table, position or length: of the columns, or of the statistics, which stand after it.
+        # An entry of a page table, position or length: of the columns, or of the statistics, which
+        # stand after it.
         table = metadata.page_table_position
         if how >= 0.6 and metadata.statistics.page_table_position:
             table = metadata.statistics.page_table_position

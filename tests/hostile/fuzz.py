@@ -1,7 +1,9 @@
-"""Coverage-guided inputs: `python -m tests.hostile.fuzz [target ...] [--seconds N]`, which needs the extra `fuzz`.
+"""Coverage-guided inputs: `python -m tests.hostile.fuzz [target ...] [--seconds N]`, which needs
+the extra `fuzz`.
 
-Each target gets a process of its own, with the package instrumented. Inputs that reach something new are kept below
-build/fuzz/, from one run to the next; what did harm is saved below build/hostile/, as by `python -m tests.hostile`.
+Each target gets a process of its own, with the package instrumented. Inputs that reach something
+new are kept below build/fuzz/, from one run to the next; what did harm is saved below
+build/hostile/, as by `python -m tests.hostile`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Found:
     inputs : int
         That were tried.
     known, features : int
-        Branches, and how often they were taken, that the inputs of the start reach, and all in the end.
+        Branches, and how often they were taken, that the inputs of the start reach, and all in the
+        end.
     wrong : str or None
         What is wrong, if anything is.
     """
@@ -91,7 +94,8 @@ def fuzz(name: str, seconds: int) -> Found:
 def _inside(name: str, arguments: list[str]) -> None:
     import atheris
 
-    # Codecs are imported when a page first asks for them: what is imported late has to be instrumented too.
+    # Codecs are imported when a page first asks for them: what is imported late has to be
+    # instrumented too.
     with atheris.instrument_imports(include=["lance_spark"], enable_loader_override=False):
         _guided(name, arguments)
 

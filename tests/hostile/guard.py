@@ -1,7 +1,9 @@
-"""What a parser may take for one input: time of the processor, memory, errors, and which files it opens.
+"""What a parser may take for one input: time of the processor, memory, errors, and which files it
+opens.
 
-Memory is bounded by the address space of the process, so that numpy and Arrow count. An error of this package that stands for a
-failed allocation is a breach all the same: where there is more memory, it would have been taken.
+Memory is bounded by the address space of the process, so that numpy and Arrow count. An error of
+this package that stands for a failed allocation is a breach all the same: where there is more
+memory, it would have been taken.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ def guarded(
 
 
 def fault(error: BaseException | None) -> str | None:
-    """Return what is wrong with an error: that it is not of this package, or stands for a lack of memory or time."""
+    """Return what is wrong with an error: that it is not of this package, or stands for a lack
+    of memory or time.
+    """
     if error is None:
         return None
     if isinstance(error, _TooSlow):
@@ -105,7 +109,9 @@ def fault(error: BaseException | None) -> str | None:
 
 
 def worse_of(one: Exception | None, other: Exception) -> Exception:
-    """Return what matters more: an error that is not of this package, or that stands for a lack of memory."""
+    """Return what matters more: an error that is not of this package, or that stands for a lack
+    of memory.
+    """
     return other if one is None or fault(one) is None else one
 
 

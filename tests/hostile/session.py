@@ -1,6 +1,7 @@
 """A process that throws inputs at the targets, and one that watches over it.
 
-The first notes each input in a file before it is tried, so that the second has it even if the process dies or hangs.
+The first notes each input in a file before it is tried, so that the second has it even if the
+process dies or hangs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ STUCK = 300.0
 _SHOWN = 5
 #: Of processes that try inputs.
 ENVIRONMENT = {
-    # What is freed goes back to the system, so that the next input finds no memory that is there already.
+    # What is freed goes back to the system, so that the next input finds no memory that is there
+    # already.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "131072",

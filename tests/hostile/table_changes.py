@@ -28,7 +28,9 @@ SECONDS = 20.0
 
 
 def changing(*steps: Step) -> Step:
-    """Return steps as one, which raises what was the worst; whatever is new in the table goes after each."""
+    """Return steps as one, which raises what was the worst; whatever is new in the table goes
+    after each.
+    """
 
     def run(root: str) -> None:
         failed: Exception | None = None
@@ -84,7 +86,9 @@ def deleted(root: str) -> None:
 
 
 def late_settings(root: str) -> None:
-    """Change a version that others have changed since: what they did is read from their transactions."""
+    """Change a version that others have changed since: what they did is read from their
+    transactions.
+    """
     lance_spark.open_dataset(root, version=1).update_config({"a": "c"})
 
 

@@ -1,4 +1,6 @@
-"""Whole tables, one file of which is damaged: what they hold is read through the public functions, and nothing outside of them."""
+"""Whole tables, one file of which is damaged: what they hold is read through the public
+functions, and nothing outside of them.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ _WATCHES: dict[str, Watch] = {}
 
 
 def watch(root: str) -> Watch:
-    """Return what notes which files outside of a root are opened; hooks stay for ever, so there is one for each root."""
+    """Return what notes which files outside of a root are opened; hooks stay for ever, so there
+    is one for each root.
+    """
     if root not in _WATCHES:
         _WATCHES[root] = Watch((root,))
     return _WATCHES[root]

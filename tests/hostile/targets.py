@@ -1,6 +1,8 @@
-"""The doors of the package at which bytes that nobody vouches for come in: what parses each, what is sound, and what makes it worse.
+"""The doors of the package at which bytes that nobody vouches for come in: what parses each, what
+is sound, and what makes it worse.
 
-A target takes bytes and returns nothing of interest; only errors of this package may come out, see `guard`.
+A target takes bytes and returns nothing of interest; only errors of this package may come out, see
+`guard`.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class Target:
 
 
 def data_file(data: bytes) -> None:
-    """Read a data file of any version: rows at its start, at its end, and some between, of each column."""
+    """Read a data file of any version: rows at its start, at its end, and some between, of each
+    column.
+    """
     reader = open_file(Memory(data))
     schema, rows = reader.schema, reader.num_rows
     schema.to_arrow(), repr(schema)
@@ -194,7 +198,9 @@ def _index_sections() -> list[bytes]:
 
 
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
-    """Make a manifest worse in itself, its index section or its transaction; base paths keep where they point."""
+    """Make a manifest worse in itself, its index section or its transaction; base paths keep
+    where they point.
+    """
     if rng.random() < 0.1:
         return worse_bytes(data, rng)
     found = manifest_file.decode(data, "m")

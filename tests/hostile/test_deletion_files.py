@@ -1,4 +1,6 @@
-"""Deletion files that hold, or claim, more than a column of offsets: refused before Arrow makes room for it."""
+"""Deletion files that hold, or claim, more than a column of offsets: refused before Arrow makes
+room for it.
+"""
 
 from __future__ import annotations
 

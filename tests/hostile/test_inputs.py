@@ -1,4 +1,5 @@
-"""Thousands of made inputs, and all that once did harm: only errors of the package come of them, soon and in little memory.
+"""Thousands of made inputs, and all that once did harm: only errors of the package come of them,
+soon and in little memory.
 
 `python -m tests.hostile --minutes 10` throws more.
 """

@@ -1,8 +1,10 @@
-"""Every type x file version x encoding hint, both ways between this package and pylance, as `docs/reference/compatibility.md` shows it.
+"""Every type x file version x encoding hint, both ways between this package and pylance, as
+`docs/reference/compatibility.md` shows it.
 
-``python -m tests.interop.compatibility`` writes the page; `test_compatibility` fails when a cell is not what the page says.
-A cell is checked on one table per direction: the type with six patterns of values, with nulls and without, 3,000 rows; 500 of blobs,
-each of which pylance reads by a request of its own.
+``python -m tests.interop.compatibility`` writes the page; `test_compatibility` fails when a cell is
+not what the page says. A cell is checked on one table per direction: the type with six patterns of
+values, with nulls and without, 3,000 rows; 500 of blobs, each of which pylance reads by a request
+of its own.
 """
 
 from __future__ import annotations
@@ -99,7 +101,9 @@ TYPES: dict[str, pa.Field] = {
 
 
 class Cell(NamedTuple):
-    """What holds for a type, a version and a hint: how many of the cell's columns were read, written, and are there."""
+    """What holds for a type, a version and a hint: how many of the cell's columns were read,
+    written, and are there.
+    """
 
     read: int
     written: int
@@ -182,7 +186,9 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
 
 
 def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
-    """Yield the table once it is written; if it cannot be, those of its columns that can, one by one."""
+    """Yield the table once it is written; if it cannot be, those of its columns that can, one by
+    one.
+    """
     if write(table):
         yield table
         return
@@ -296,25 +302,33 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "# Compatibility",
         "",
         f"What was checked against pylance {lance.__version__}, for each type and encoding.",
-        "`tests/interop/test_compatibility.py` fails when a cell is no longer true. `make compatibility`",
+        "`tests/interop/test_compatibility.py` fails when a cell is no longer true. `make "
+        "compatibility`",
         "writes this page.",
         "",
         "- **r**: pylance wrote it, and we read the same values as pylance does.",
-        "- **w**: we wrote it, pylance validated it and read the values that were written, and so did we.",
+        "- **w**: we wrote it, pylance validated it and read the values that were written, and so "
+        "did we.",
         "- **·**: neither; pylance refuses to write it, or does not read its own file.",
-        "- In brackets: some of the patterns only; the others are refused, or not read back by pylance.",
+        "- In brackets: some of the patterns only; the others are refused, or not read back by "
+        "pylance.",
         "- Empty: the hint is not for this type.",
         "",
-        "Each cell is a type with six patterns of values (constant, runs, few different, increasing,",
+        "Each cell is a type with six patterns of values (constant, runs, few different, "
+        "increasing,",
         "random, long), with and without nulls. Columns are values of the field metadata",
         "`lance-encoding:*`; the table of encodings at the end shows which encoding each asks for.",
         "",
-        "Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, the expected values are",
-        "those that pylance reads. We refuse to write what version 0.1 would change, so that pylance reads",
+        "Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, the expected "
+        "values are",
+        "those that pylance reads. We refuse to write what version 0.1 would change, so that "
+        "pylance reads",
         "what we write there, too. Files of version 2.3 are read, and not written.",
         "",
-        "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), 10,000",
-        "tables of random nested types for each version (`tests/interop/files/test_random.py`, 300 of them in",
+        "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), "
+        "10,000",
+        "tables of random nested types for each version (`tests/interop/files/test_random.py`, 300 "
+        "of them in",
         "`make test`), pages that no writer makes (`tests/encoding`).",
     ]
     for version in VERSIONS:

@@ -1,7 +1,8 @@
 """Changes of one small table, each made by pylance, and tried on top of one another.
 
-The table has four fragments of four rows, one deleted row, an index on `id`, a configuration and base paths. A change is made once on a
-copy of the table; the transaction that pylance wrote there is what we commit, and what is committed before others.
+The table has four fragments of four rows, one deleted row, an index on `id`, a configuration and
+base paths. A change is made once on a copy of the table; the transaction that pylance wrote there
+is what we commit, and what is committed before others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from lance_spark.table.operations.registry import operation_of
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 
-#: Fragment ids that the table has reserved, for compactions whose transactions are committed elsewhere.
+#: Fragment ids that the table has reserved, for compactions whose transactions are committed
+#: elsewhere.
 RESERVED = (4, 5)
 #: pylance refuses tables with overlays without it.
 OVERLAYS = "LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"

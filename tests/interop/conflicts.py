@@ -1,7 +1,8 @@
-"""What becomes of a change when another one was committed since it was planned: tried for every pair of changes.
+"""What becomes of a change when another one was committed since it was planned: tried for every
+pair of changes.
 
-`python -m tests.interop.conflicts` writes `docs/reference/conflicts.md`; the test of the same name holds the page to what is so. Each pair is tried
-in three ways, on copies of one table:
+`python -m tests.interop.conflicts` writes `docs/reference/conflicts.md`; the test of the same name
+holds the page to what is so. Each pair is tried in three ways, on copies of one table:
 
 1. pylance commits both (what we are measured by),
 2. pylance commits the second change, then we the first,
@@ -139,8 +140,8 @@ def manifests(path: Path) -> set[str]:
 def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = True) -> Outcome:
     """Commit `before`, then `first`, which was planned before.
 
-    A change that is not committed must not make a version. If both clients commit it, their tables must be the same, which is
-    compared with `contents`.
+    A change that is not committed must not make a version. If both clients commit it, their tables
+    must be the same, which is compared with `contents`.
     """
     paths = [tables.copy() for _ in range(3)]
     for path, other in zip(
@@ -177,9 +178,12 @@ def by_kind() -> list[str]:
     lines = [
         "## Operations by kind",
         "",
-        "The matrix of `lance_spark/table/operations/conflicts.py`, by the kinds of the operations. A row",
-        "is the operation to be committed, a column the one that was committed before it, by its number.",
-        "Where an operation looks closer, at fragments, fields or keys, its answer can differ from the",
+        "The matrix of `lance_spark/table/operations/conflicts.py`, by the kinds of the "
+        "operations. A row",
+        "is the operation to be committed, a column the one that was committed before it, by its "
+        "number.",
+        "Where an operation looks closer, at fragments, fields or keys, its answer can differ from "
+        "the",
         "matrix.",
         "",
         "| | " + " | ".join(map(str, numbers)) + " |",
@@ -201,27 +205,35 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         "",
         "| outcome | what happens | what to do |",
         "| --- | --- | --- |",
-        "| ok, ok (rebase) | the change is committed on top of the other one; both are kept. A rebase "
+        "| ok, ok (rebase) | the change is committed on top of the other one; both are kept. A "
+        "rebase "
         "also merges the deletions of both | nothing |",
-        "| retry | the change is planned and run again on the newest version. If the attempts are used "
+        "| retry | the change is planned and run again on the newest version. If the attempts are "
+        "used "
         "up, `CommitConflictError` with `retryable=True` | run the job again, or raise "
         "`conflict_retries` |",
-        "| refused | `CommitConflictError` with `retryable=False`; nothing is written | look at the "
+        "| refused | `CommitConflictError` with `retryable=False`; nothing is written | look at "
+        "the "
         "table's `history()` and decide which change is right |",
         "",
-        "Appends fit nearly everything. Two deletes or updates of different rows of one fragment are",
-        "merged. An overwrite or a restore refuses most of what was planned before it. `LanceTable` plans its",
+        "Appends fit nearly everything. Two deletes or updates of different rows of one fragment "
+        "are",
+        "merged. An overwrite or a restore refuses most of what was planned before it. "
+        "`LanceTable` plans its",
         "changes again after these too: [delete and update rows]"
         "(../howto/change-rows.md#when-another-client-commits-meanwhile).",
         "",
-        "Every pair is tried against pylance, in both orders (`tests/interop/conflicts.py`, which writes",
-        "this page). The outcome and the resulting table are the same, except for the pairs that are",
+        "Every pair is tried against pylance, in both orders (`tests/interop/conflicts.py`, which "
+        "writes",
+        "this page). The outcome and the resulting table are the same, except for the pairs that "
+        "are",
         "listed at the end.",
         "",
         *by_kind(),
         "## Every pair",
         "",
-        "A row is the change to be committed. A column is the change that was committed before it, by",
+        "A row is the change to be committed. A column is the change that was committed before it, "
+        "by",
         "its number.",
         "",
         "| | " + " | ".join(str(number) for number in numbers.values()) + " |",

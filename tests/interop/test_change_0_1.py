@@ -1,6 +1,8 @@
-"""Changes of tables of version 0.1: the rows are those of the same change on a table of version 2.2, and pylance reads them.
+"""Changes of tables of version 0.1: the rows are those of the same change on a table of version
+2.2, and pylance reads them.
 
-The tables have three fragments of several batches; new files must be of version 0.1 again, whoever writes after whom.
+The tables have three fragments of several batches; new files must be of version 0.1 again, whoever
+writes after whom.
 """
 
 from __future__ import annotations

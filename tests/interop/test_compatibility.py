@@ -1,7 +1,8 @@
 """The cells of `docs/reference/compatibility.md`, checked again.
 
-All cells without a hint are checked, and of the hints that several versions have every third cell: each type is checked in
-every version, and with every hint in one of the versions. `LANCE_SPARK_TEST_CELLS=all` checks all of them, as `make test-long` does.
+All cells without a hint are checked, and of the hints that several versions have every third cell:
+each type is checked in every version, and with every hint in one of the versions.
+`LANCE_SPARK_TEST_CELLS=all` checks all of them, as `make test-long` does.
 """
 
 from __future__ import annotations

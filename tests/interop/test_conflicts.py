@@ -1,6 +1,7 @@
 """Every pair of changes ends as it does with pylance, and as `docs/reference/conflicts.md` says.
 
-The tables that come of two changes are compared for one of their orders, and with `LANCE_SPARK_TEST_CELLS=all` for both.
+The tables that come of two changes are compared for one of their orders, and with
+`LANCE_SPARK_TEST_CELLS=all` for both.
 """
 
 from __future__ import annotations

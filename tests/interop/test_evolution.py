@@ -1,4 +1,6 @@
-"""Tables whose fragments do not all have the same data files: columns that pylance added, dropped, merged and replaced."""
+"""Tables whose fragments do not all have the same data files: columns that pylance added,
+dropped, merged and replaced.
+"""
 
 from __future__ import annotations
 

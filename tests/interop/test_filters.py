@@ -1,4 +1,6 @@
-"""Filters of a scan against what pylance reads and Arrow filters, and what they spare in files that have statistics."""
+"""Filters of a scan against what pylance reads and Arrow filters, and what they spare in files
+that have statistics.
+"""
 
 from __future__ import annotations
 

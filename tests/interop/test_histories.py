@@ -1,6 +1,8 @@
-"""Random histories of tables that both clients change in turn; pylance and a plain Python model are the judges.
+"""Random histories of tables that both clients change in turn; pylance and a plain Python model are
+the judges.
 
-`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.support.histories.shrink SEED` shrinks one that fails.
+`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.support.histories.shrink
+SEED` shrinks one that fails.
 """
 
 from __future__ import annotations

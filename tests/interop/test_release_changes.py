@@ -1,8 +1,9 @@
-"""Every change of a table of every release, by this package and by pylance: what pylance can do, this package does, with the same rows.
+"""Every change of a table of every release, by this package and by pylance: what pylance can do,
+this package does, with the same rows.
 
-Each change starts from the table as the release left it, after an append of ours, or after a deletion of pylance's. By default
-each release and change has one start, in turns, on one table; LANCE_SPARK_RELEASE_CHANGES=1 tries all starts on all tables that
-change.
+Each change starts from the table as the release left it, after an append of ours, or after a
+deletion of pylance's. By default each release and change has one start, in turns, on one table;
+LANCE_SPARK_RELEASE_CHANGES=1 tries all starts on all tables that change.
 """
 
 from __future__ import annotations

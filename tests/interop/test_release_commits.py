@@ -1,4 +1,6 @@
-"""Versions of ours on top of tables of old releases: what the rows and columns need is carried to the new manifest."""
+"""Versions of ours on top of tables of old releases: what the rows and columns need is carried
+to the new manifest.
+"""
 
 from __future__ import annotations
 

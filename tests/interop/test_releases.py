@@ -1,7 +1,8 @@
-"""Tables that old releases of pylance wrote: every version reads as the release read it, and as pylance reads it now.
+"""Tables that old releases of pylance wrote: every version reads as the release read it, and as
+pylance reads it now.
 
-`tests/fixtures/build.py` made them; `releases/index.json` there says what each release could not do, and what the newer
-pylance refuses or reads otherwise. Where the two differ, the newer is right.
+`tests/fixtures/build.py` made them; `releases/index.json` there says what each release could not
+do, and what the newer pylance refuses or reads otherwise. Where the two differ, the newer is right.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
-#: The first release whose indexes name the right fragments; commits leave out those of earlier ones.
+#: The first release whose indexes name the right fragments; commits leave out those of earlier
+#: ones.
 TRUSTED_BITMAPS = (0, 8, 15)
 
 

@@ -1,4 +1,6 @@
-"""Columns about rows, and rows by their ids: the same as pylance, at every version of tables whose rows moved."""
+"""Columns about rows, and rows by their ids: the same as pylance, at every version of tables
+whose rows moved.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def test_tasks_that_start_in_the_middle(path: Path) -> None:
 
 
 def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
-    """Ids in no order take megabytes of the manifest, and every slice of the fragment would have them."""
+    """Ids in no order take megabytes of the manifest, and every slice of the fragment would have
+    them.
+    """
     path = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"id": range(50_000)}), str(path), enable_stable_row_ids=True)
     ids = np.random.default_rng(1).permutation(50_000).astype(np.uint64)

@@ -1,6 +1,8 @@
-"""Sentences of the specification about names and numbers, looked up in the files that this package writes.
+"""Sentences of the specification about names and numbers, looked up in the files that this package
+writes.
 
-Where the sentence and pylance differ, the file has to be as pylance's; docs/reference/specification.md says so.
+Where the sentence and pylance differ, the file has to be as pylance's;
+docs/reference/specification.md says so.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def table(count: int = ROWS) -> pa.Table:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two fragments of 6,000 rows; the second version has few deleted rows in one, many in the other."""
+    """Two fragments of 6,000 rows; the second version has few deleted rows in one, many in the
+    other.
+    """
     lance_spark.write_dataset(
         table(), tmp_path, max_rows_per_file=6_000, enable_stable_row_ids=True
     ).delete([("i", "not in", [7, *range(11_900, 12_000)]), ("i", ">", 5_999)]).delete(
@@ -46,7 +50,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_deletion_files(path: Path) -> None:
     first, second = manifest(path).fragments
-    # _deletions/{fragment_id}-{read_version}-{id}.{arrow|bin}; read_version is the version that it was created off of.
+    # _deletions/{fragment_id}-{read_version}-{id}.{arrow|bin}; read_version is the version that it
+    # was created off of.
     names = {
         f"{first.id}-2-{first.deletion_file.id}.arrow",
         f"{second.id}-1-{second.deletion_file.id}.bin",
@@ -58,7 +63,8 @@ def test_deletion_files(path: Path) -> None:
         assert sorted(reader.get_batch(0).column(0).to_pylist()) == [7, 9]
     bitmap = BitMap.deserialize(next((path / "_deletions").glob("*.bin")).read_bytes())
     assert list(bitmap) == list(range(5_900))
-    # "The number of rows that are marked as deleted", "original rows in the fragment, not counting deletions".
+    # "The number of rows that are marked as deleted", "original rows in the fragment, not counting
+    # deletions".
     assert first.deletion_file.num_deleted_rows == 2
     assert second.deletion_file.num_deleted_rows == 5_900
     assert [first.physical_rows, second.physical_rows] == [6_000, 6_000]
@@ -70,7 +76,8 @@ def test_manifests_and_transactions(path: Path) -> None:
     names = {f"{2**64 - 1 - version:020}.manifest" for version in (1, 2, 3)}
     assert {file.name for file in (path / "_versions").glob("*.manifest")} == names
     message = manifest(path)
-    # "{read_version}-{uuid}.txn", relative to {root}/_transactions; decimal without padding, hyphens.
+    # "{read_version}-{uuid}.txn", relative to {root}/_transactions; decimal without padding,
+    # hyphens.
     found = re.fullmatch(r"2-([0-9a-f-]{36})\.txn", message.transaction_file)
     assert found
     assert str(uuid.UUID(found[1])) == found[1]
@@ -120,7 +127,8 @@ def test_feature_flags_are_those_of_pylance(tmp_path: Path) -> None:
 
 
 def test_max_fragment_id(tmp_path: Path) -> None:
-    # "For a single fragment, will be zero. For no fragments, will be absent." Ids are not given again.
+    # "For a single fragment, will be zero. For no fragments, will be absent." Ids are not given
+    # again.
     seen = []
     for name in ("ours", "theirs"):
         path = tmp_path / name
@@ -197,7 +205,8 @@ def test_tags_and_branches(path: Path) -> None:
     assert [file.name for file in (path / "_refs" / "tags").iterdir()] == ["v1.json"]
     (branch,) = (path / "_refs" / "branches").iterdir()
     assert branch.suffix == ".json"
-    # The manifests of a branch are below tree/, and refer to the files of the main line by a base path.
+    # The manifests of a branch are below tree/, and refer to the files of the main line by a base
+    # path.
     root = path / "tree" / "feature" / "x"
     assert {folder.name for folder in root.iterdir()} >= {"_versions", "_deletions"}
     message = manifest(root)

@@ -1,4 +1,6 @@
-"""Rows by position, batches of odd sizes and parts of structs, of tables with several fragments, pages and deletions."""
+"""Rows by position, batches of odd sizes and parts of structs, of tables with several fragments,
+pages and deletions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Takes and small scans of tables: which files are opened, how often they are read, and how many bytes."""
+"""Takes and small scans of tables: which files are opened, how often they are read, and how many
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -281,8 +283,9 @@ def test_scattered_rows_of_a_remote_file(
         reads.clear()
         requests.clear()
         assert ours.take(rows, [name]).equals(expected)
-        # The file is open after the first take, and then a value is two reads away, pages' search structures included.
-        # Lists are three away in version 2.0, and where their structure is sparse.
+        # The file is open after the first take, and then a value is two reads away, pages' search
+        # structures included. Lists are three away in version 2.0, and where their structure is
+        # sparse.
         most = 2 + (name == "list" and version in ("2.0", "2.3"))
         assert len(reads.rounds) <= (5 if count == 1 else most)
         ranges = [part for _, found in reads.rounds for part in found]
@@ -290,7 +293,8 @@ def test_scattered_rows_of_a_remote_file(
         unknown = version == "0.1" and count == 1
         assert [size for _, size in requests if not size] == [0] * unknown
         requests[:] = [request for request in requests if request[1]]
-        # Ranges that are near one another are one request, and what lies between is read for nothing.
+        # Ranges that are near one another are one request, and what lies between is read for
+        # nothing.
         assert len(requests) <= len(ranges)
         needed = sum(part.length for part in ranges)
         fetched = sum(size for _, size in requests)

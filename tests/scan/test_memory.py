@@ -19,7 +19,9 @@ MIB = 1024 * 1024
 
 
 def file_pages() -> int:
-    """Return how many bytes of mapped files count as the process's own, on a disk (RssFile) or in memory (RssShmem)."""
+    """Return how many bytes of mapped files count as the process's own, on a disk (RssFile) or
+    in memory (RssShmem).
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     pages = [line.split()[1] for line in lines if line.startswith(("RssFile", "RssShmem"))]
     assert len(pages) == 2, lines

@@ -112,7 +112,8 @@ def _figures_text(figures: Figures) -> _Rows:
         (
             f"{where}: compactions",
             f"{counts['compactions']:,}",
-            f"{counts['compactions given up']:,} given up, {counts['versions removed']:,} versions removed",
+            f"{counts['compactions given up']:,} given up, {counts['versions removed']:,} versions "
+            "removed",
         ),
     ]
     for what, (median, slow) in figures.times.items():

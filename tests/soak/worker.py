@@ -1,8 +1,9 @@
 """One of many processes that work on one table at the same time.
 
-Rows come in batches, which stay whole: all rows of a batch have the same value, and are written, changed and deleted together. So
-whoever reads half a commit sees a batch that is not whole. A writer alone changes its batches; what it was told is what the table has to
-hold. Nothing here imports pylance: the processes are forks, which its threads do not survive.
+Rows come in batches, which stay whole: all rows of a batch have the same value, and are written,
+changed and deleted together. So whoever reads half a commit sees a batch that is not whole. A
+writer alone changes its batches; what it was told is what the table has to hold. Nothing here
+imports pylance: the processes are forks, which its threads do not survive.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class Account:
     Attributes
     ----------
     counts : Counter
-        commits, conflicts (changes that others contradicted), retries (commits that others were faster than), uncertain, reads, rows,
-        overtaken (reads of versions that were cleaned up meanwhile).
+        commits, conflicts (changes that others contradicted), retries (commits that others were
+        faster than), uncertain, reads, rows, overtaken (reads of versions that were cleaned up
+        meanwhile).
     seconds : dict of str to list of float
         How long each commit, and each open and read, took.
     batches : dict of int to int

@@ -1,4 +1,6 @@
-"""The encodings of version 0.1 against pages made by hand from the tables of bytes in their docstrings."""
+"""The encodings of version 0.1 against pages made by hand from the tables of bytes in their
+docstrings.
+"""
 
 from __future__ import annotations
 

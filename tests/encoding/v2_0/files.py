@@ -1,4 +1,6 @@
-"""Files of version 2.0, as pylance writes them and as it reads them, for the tests of this folder."""
+"""Files of version 2.0, as pylance writes them and as it reads them, for the tests of this
+folder.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def _plain(array: pa.Array) -> pa.Array:
 def make(
     path: Path, field: pa.Field, rows: int, buffers: Sequence[bytes], encoding: pb.ArrayEncoding
 ) -> str:
-    """Write a file of one column and one page by hand, for encodings that pylance reads but does not write."""
+    """Write a file of one column and one page by hand, for encodings that pylance reads but does
+    not write.
+    """
     column = new_column()
     at = 0
     body = b""

@@ -1,4 +1,6 @@
-"""Columns that the matrix of types does not have: dictionaries, compression, packed structs, blobs, many pages."""
+"""Columns that the matrix of types does not have: dictionaries, compression, packed structs,
+blobs, many pages.
+"""
 
 from __future__ import annotations
 

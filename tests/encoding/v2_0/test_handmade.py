@@ -1,4 +1,6 @@
-"""All arms of `ArrayEncoding`, alone and in one another: what pylance reads this package reads, the rest both refuse."""
+"""All arms of `ArrayEncoding`, alone and in one another: what pylance reads this package reads,
+the rest both refuse.
+"""
 
 from __future__ import annotations
 

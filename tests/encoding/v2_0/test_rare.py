@@ -1,4 +1,6 @@
-"""Encodings that pylance reads at version 2.0 but no longer writes: files made by hand, values as pylance reads them."""
+"""Encodings that pylance reads at version 2.0 but no longer writes: files made by hand, values
+as pylance reads them.
+"""
 
 from __future__ import annotations
 

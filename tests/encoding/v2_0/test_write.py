@@ -1,4 +1,6 @@
-"""Whatever is encoded is decoded again: arrays of any shape, slices of them, and any rows of their pages."""
+"""Whatever is encoded is decoded again: arrays of any shape, slices of them, and any rows of
+their pages.
+"""
 
 from __future__ import annotations
 

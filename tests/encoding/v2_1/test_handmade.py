@@ -1,6 +1,7 @@
 """Encodings that the messages can express and no writer makes by default, one page each.
 
-pylance is the oracle where it reads them: a case names those that it refuses. Pages are put together here byte by byte.
+pylance is the oracle where it reads them: a case names those that it refuses. Pages are put
+together here byte by byte.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Case:
     make: Make
     version: Version = (2, 2)
     field: pa.Field | None = None
-    # The version whose rules let pylance read the page: its own, 2.3 where older ones must not have it, or none.
+    # The version whose rules let pylance read the page: its own, 2.3 where older ones must not have
+    # it, or none.
     reader: Version | None = (2, 2)
 
 

@@ -1,4 +1,6 @@
-"""Every key that steers the writer: with good values pylance reads the same back, bad ones are refused by name."""
+"""Every key that steers the writer: with good values pylance reads the same back, bad ones are
+refused by name.
+"""
 
 from __future__ import annotations
 

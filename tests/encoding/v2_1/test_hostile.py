@@ -1,7 +1,8 @@
-"""Damaged pages and messages of versions 2.1 and 2.2 give errors of this package or other values, never anything else.
+"""Damaged pages and messages of versions 2.1 and 2.2 give errors of this package or other values,
+never anything else.
 
-pylance writes the pages, a column for every layout and compression it has. `LANCE_SPARK_TEST_FLIPS` sets how often each is
-damaged.
+pylance writes the pages, a column for every layout and compression it has. `LANCE_SPARK_TEST_FLIPS`
+sets how often each is damaged.
 """
 
 from __future__ import annotations
@@ -193,7 +194,9 @@ def has_text(kind: pa.DataType) -> bool:
 
 
 def check(array: pa.Array) -> None:
-    """Arrow finds nothing wrong but in the values: bytes that are no UTF-8, decimals of too many digits."""
+    """Arrow finds nothing wrong but in the values: bytes that are no UTF-8, decimals of too many
+    digits.
+    """
     array.validate()
     try:
         array.validate(full=True)
@@ -204,7 +207,9 @@ def check(array: pa.Array) -> None:
 
 
 def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> bool:
-    """Read in two ways, in little time and memory; False if an error of this package says why not."""
+    """Read in two ways, in little time and memory; False if an error of this package says why
+    not.
+    """
     per_row = leaf_fields(field)[0].slots_per_row
     rows = columns[0].pages[0].num_rows // per_row
     some = np.array([3, 90, rows - 1]) if 90 < rows - 1 < 1 << 40 else np.array([0, 1])

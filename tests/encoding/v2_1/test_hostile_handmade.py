@@ -91,7 +91,8 @@ def as_is(part: np.ndarray) -> bytes:
     return part.tobytes()
 
 
-#: What the messages can say and no Lance reader does: pylance passes over the compressors named here.
+#: What the messages can say and no Lance reader does: pylance passes over the compressors named
+#: here.
 REFUSED: dict[str, Callable[[], Case]] = {
     "flat values that went through a compressor": lambda: one_buffer(
         CE(flat=pb.Flat(bits_per_value=64, data=SCHEME)), as_is

@@ -1,4 +1,6 @@
-"""Damaged pages and messages of version 2.3: the trials of versions 2.1 and 2.2, on what this version has of its own."""
+"""Damaged pages and messages of version 2.3: the trials of versions 2.1 and 2.2, on what this
+version has of its own.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def damaged(
 
 
 def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
-    """Rows beyond those of a sparse page are empty or valid, whatever their number: only memory says no."""
+    """Rows beyond those of a sparse page are empty or valid, whatever their number: only memory
+    says no.
+    """
     field, columns, raw = damaged
     pages = [column.pages[0] for column in columns]
     for rows in (pages[0].num_rows * 1000, 3 << 40, (1 << 63) - 1):

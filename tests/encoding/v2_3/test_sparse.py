@@ -1,4 +1,6 @@
-"""Sparse structure: pages of pylance read by all rows, some rows and ranges, and structures that contradict themselves."""
+"""Sparse structure: pages of pylance read by all rows, some rows and ranges, and structures that
+contradict themselves.
+"""
 
 from __future__ import annotations
 

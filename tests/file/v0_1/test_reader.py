@@ -1,4 +1,6 @@
-"""Files of version 0.1: the container, what is read of it, statistics, and damaged files. pylance writes them."""
+"""Files of version 0.1: the container, what is read of it, statistics, and damaged files.
+pylance writes them.
+"""
 
 from __future__ import annotations
 
@@ -340,7 +342,8 @@ def test_fields_without_statistics(stated: LegacyFileReader, data: bytes) -> Non
 @pytest.mark.parametrize(
     ("children", "below", "above"),
     [
-        # Rows that `i < 1_000` and `i > 2_000` can hold for, of the batches 0 to 1_023 and 1_024 to 2_047.
+        # Rows that `i < 1_000` and `i > 2_000` can hold for, of the batches 0 to 1_023 and 1_024 to
+        # 2_047.
         (("null_count", "min_value", "max_value"), [range(1_024)], [range(1_024, 2_048)]),
         (("null_count", "min_value"), [range(1_024)], [range(2_048)]),
         (("null_count", "max_value"), [range(2_048)], [range(1_024, 2_048)]),

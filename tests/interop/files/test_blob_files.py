@@ -1,4 +1,6 @@
-"""Blobs as files: what `take_blobs` of both clients gives, read by the same random calls; and what libraries do with files."""
+"""Blobs as files: what `take_blobs` of both clients gives, read by the same random calls; and
+what libraries do with files.
+"""
 
 from __future__ import annotations
 

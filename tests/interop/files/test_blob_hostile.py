@@ -1,4 +1,6 @@
-"""Tables whose files say of blobs what cannot be: refused by name, at once, without memory for what is not there."""
+"""Tables whose files say of blobs what cannot be: refused by name, at once, without memory for
+what is not there.
+"""
 
 from __future__ import annotations
 

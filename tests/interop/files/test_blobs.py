@@ -1,4 +1,6 @@
-"""Blobs that pylance wrote: as bytes, as what says where they are, left out, in part, and as files."""
+"""Blobs that pylance wrote: as bytes, as what says where they are, left out, in part, and as
+files.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Rare types and nests, both ways: dictionaries of all indices and values, vectors with nulls at every depth, structs in
-vectors, maps in maps, extension types, nulls, structs without children, tables without rows.
+"""Rare types and nests, both ways: dictionaries of all indices and values, vectors with nulls at
+every depth, structs in vectors, maps in maps, extension types, nulls, structs without children,
+tables without rows.
 
 `assert_same` wants equal types too; extension types are compared by what they are stored as.
 """
@@ -360,7 +361,9 @@ def test_no_rows(tmp_path: Path, who: str, version: str) -> None:
 
 @pytest.mark.parametrize("who", ["pylance", "we"])
 def test_beside_vectors_of_structs(tmp_path: Path, who: str) -> None:
-    """pylance writes a column beside such vectors in one struct, but counts its rows wrong when it reads them."""
+    """pylance writes a column beside such vectors in one struct, but counts its rows wrong when
+    it reads them.
+    """
     fields = [vectors(structs(), 3), pa.array(range(400))]
     array = pa.StructArray.from_arrays(fields, ["v", "x"])
     path = str(tmp_path / "t.lance")
@@ -373,7 +376,9 @@ def test_beside_vectors_of_structs(tmp_path: Path, who: str) -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 def test_struct_without_children_first(tmp_path: Path, version: str) -> None:
-    """pylance takes what stands beside such a struct for null if the struct comes first; the values are there."""
+    """pylance takes what stands beside such a struct for null if the struct comes first; the
+    values are there.
+    """
     array = pa.StructArray.from_arrays([empties(), pa.array(numbers())], ["e", "x"])
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": array}), path, data_storage_version=version)

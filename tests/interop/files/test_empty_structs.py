@@ -1,6 +1,8 @@
-"""Structs without fields, alone, in structs, lists and maps, before and after other columns: pylance reads what we write.
+"""Structs without fields, alone, in structs, lists and maps, before and after other columns:
+pylance reads what we write.
 
-What pylance would misread is refused before anything is written; what pylance itself writes, we read.
+What pylance would misread is refused before anything is written; what pylance itself writes, we
+read.
 """
 
 from __future__ import annotations

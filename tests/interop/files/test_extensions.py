@@ -1,4 +1,6 @@
-"""Extension types, both ways: stored as their storage types, with name and parameters as metadata of the field."""
+"""Extension types, both ways: stored as their storage types, with name and parameters as
+metadata of the field.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def table_of(name: str) -> pa.Table:
 
 
 def with_extensions(table: pa.Table) -> pa.Table:
-    """Send a table through Arrow's own format, which makes extensions of what the metadata names."""
+    """Send a table through Arrow's own format, which makes extensions of what the metadata
+    names.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

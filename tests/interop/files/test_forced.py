@@ -1,6 +1,8 @@
-"""Encodings that field metadata forces on pylance: they must really occur in what it writes, and we must read them.
+"""Encodings that field metadata forces on pylance: they must really occur in what it writes, and we
+must read them.
 
-A page is described in one line, ``mini(general:zstd(variable(flat:32)))``, so that a case can say what it covers.
+A page is described in one line, ``mini(general:zstd(variable(flat:32)))``, so that a case can say
+what it covers.
 """
 
 from __future__ import annotations
@@ -132,8 +134,8 @@ COLUMNS = [
     "decimal few",
 ]
 
-#: What pylance writes: keys, columns and their pages, in 2.1 and 2.2 if these differ. Columns that are not listed under
-#: some keys are read as well, whatever they are stored as.
+#: What pylance writes: keys, columns and their pages, in 2.1 and 2.2 if these differ. Columns that
+#: are not listed under some keys are read as well, whatever they are stored as.
 FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     "": {
         "int64": "mini(inline:64)",
@@ -506,7 +508,9 @@ def test_sizes_of_chunks(tmp_path: Path, version: str, size: int, least: int, mo
 
 
 def test_chunks_of_many_values(tmp_path: Path) -> None:
-    """An environment variable, read once by pylance, allows chunks the 32,768 values that a chunk's word can tell."""
+    """An environment variable, read once by pylance, allows chunks the 32,768 values that a
+    chunk's word can tell.
+    """
     code = """
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Rows that are far from alike: lists over many chunks and pages, long runs of null and empty lists, wide values in lists.
+"""Rows that are far from alike: lists over many chunks and pages, long runs of null and empty
+lists, wide values in lists.
 
 Every table is read whole, in batches and by position, written by pylance and by us.
 """

@@ -1,6 +1,8 @@
-"""Columns of more than 2 GiB of text in one file, which take next to nothing on disk and never stand in memory whole.
+"""Columns of more than 2 GiB of text in one file, which take next to nothing on disk and never
+stand in memory whole.
 
-``make test-long`` also reads such a column in one piece: `string` columns cannot hold that, `large_string` columns can.
+``make test-long`` also reads such a column in one piece: `string` columns cannot hold that,
+`large_string` columns can.
 """
 
 from __future__ import annotations

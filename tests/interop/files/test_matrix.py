@@ -1,6 +1,7 @@
 """Every type x pattern x nulls x size, both ways between this package and pylance.
 
-Each large table is tried in one of the versions. `LANCE_SPARK_TEST_CELLS=all` tries it in all of them, as `make test-long` does.
+Each large table is tried in one of the versions. `LANCE_SPARK_TEST_CELLS=all` tries it in all of
+them, as `make test-long` does.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def test_we_read_pylance(
     table = matrix_table(pattern, nulls, rows, version)
     pylance.write(table, tmp_path / "t.lance", version)
     got = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
-    # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is there.
+    # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is
+    # there.
     expected = pylance.read(tmp_path / "t.lance") if version == "2.0" else table
     assert_same(got, expected, f"{version} {pattern} {nulls} {rows}")
 

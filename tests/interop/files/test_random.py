@@ -1,8 +1,9 @@
-"""Six hundred tables of random nested types for every file version, both ways between this package and pylance.
+"""Six hundred tables of random nested types for every file version, both ways between this package
+and pylance.
 
-A seed is all it takes to see a failure again: ``random_table(seed)``; seeds count up from 0. `LANCE_SPARK_TEST_TABLES` sets
-how many are tried; `make test-long` tries ten thousand. Version 2.3 is only read; 0.1
-has its tables in `test_legacy`.
+A seed is all it takes to see a failure again: ``random_table(seed)``; seeds count up from 0.
+`LANCE_SPARK_TEST_TABLES` sets how many are tried; `make test-long` tries ten thousand. Version 2.3
+is only read; 0.1 has its tables in `test_legacy`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def test_we_read_pylance(pylance: Pylance, tmp_path: Path, version: str, first: 
         table = table_of(seed, version)
         path = tmp_path / f"{seed}.lance"
         pylance.write(table, path, version)
-        # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is there.
+        # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what
+        # is there.
         expected = pylance.read(path) if version == "2.0" else table
         dataset = lance_spark.open_dataset(str(path))
         assert_same(dataset.to_table(), expected, f"{version} seed {seed}")

@@ -1,6 +1,7 @@
 """Rows of pages of some MiB, in every layout: how many reads they take, and how many bytes.
 
-`random_access` says what each layout may cost. Reads are counted in rounds: all ranges of a round are asked for at once.
+`random_access` says what each layout may cost. Reads are counted in rounds: all ranges of a round
+are asked for at once.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def check(data: bytes, array: pa.Array, note: str) -> set[str]:
         assert first <= 2
         assert rounds <= 2
 
-    # The first take reads search structures too; once all pages are known, a row costs what the layout says.
+    # The first take reads search structures too; once all pages are known, a row costs what the
+    # layout says.
     every = np.unique(np.linspace(0, count - 1, 400).astype(int)).tolist()
     file = Counted(data)
     _, _, size = file.take(every)

@@ -1,7 +1,9 @@
-"""Tables of version 0.1 as pylance reads them: all types and sizes, random nests, deletions, and files of added columns.
+"""Tables of version 0.1 as pylance reads them: all types and sizes, random nests, deletions, and
+files of added columns.
 
-Version 0.1 stores no nulls, so that what was written is not what is read: pylance is the judge, on a table that it opened anew.
-A seed is all it takes to see a failure again: ``random_table(seed)``. `LANCE_SPARK_TEST_TABLES` sets how many are tried.
+Version 0.1 stores no nulls, so that what was written is not what is read: pylance is the judge, on
+a table that it opened anew. A seed is all it takes to see a failure again: ``random_table(seed)``.
+`LANCE_SPARK_TEST_TABLES` sets how many are tried.
 """
 
 from __future__ import annotations
@@ -262,7 +264,9 @@ def test_older_versions(evolving: lance.LanceDataset) -> None:
 
 
 def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> table_pb2.Manifest:
-    """Rewrite the newest manifest as early releases wrote it: without counts, and without a file version."""
+    """Rewrite the newest manifest as early releases wrote it: without counts, and without a file
+    version.
+    """
     newest = min((path / "_versions").glob("*.manifest"))
     manifest = decode(newest.read_bytes(), str(newest))
     proto = manifest.to_proto()

@@ -1,4 +1,6 @@
-"""On disk no column takes 1.2 times (and 4 KiB) what pylance makes of it, and no column of strings 1.1 times."""
+"""On disk no column takes 1.2 times (and 4 KiB) what pylance makes of it, and no column of
+strings 1.1 times.
+"""
 
 from __future__ import annotations
 

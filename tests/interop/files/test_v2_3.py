@@ -439,7 +439,9 @@ READS = {
 
 @pytest.mark.parametrize("name", READS)
 def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
-    """The structure of a sparse page is read once; of values only those chunks that hold the rows."""
+    """The structure of a sparse page is read once; of values only those chunks that hold the
+    rows.
+    """
     make, metadata, rounds = READS[name]
     array = make()
     schema = pa.schema([pa.field("c", array.type, metadata=metadata or None)])

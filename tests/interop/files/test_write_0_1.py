@@ -1,7 +1,8 @@
-"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that it would have written.
+"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that it
+would have written.
 
-Version 0.1 loses most nulls. What a file of it holds, as pylance reads it, must survive being written by us: this gives rows of
-any type that the version can store.
+Version 0.1 loses most nulls. What a file of it holds, as pylance reads it, must survive being
+written by us: this gives rows of any type that the version can store.
 """
 
 from __future__ import annotations
@@ -361,7 +362,9 @@ def test_our_filters_over_pages(tmp_path: Path) -> None:
 
 
 def filtered_rows(count: int, seed: int) -> pa.Table:
-    """Rows whose values come in runs and at random, with the bounds of their types, signed zeros, NaN in a few batches, null strings."""
+    """Rows whose values come in runs and at random, with the bounds of their types, signed
+    zeros, NaN in a few batches, null strings.
+    """
     rng = np.random.default_rng(seed)
     runs = np.arange(count) // 500
     floats = np.where(rng.random(count) < 0.1, -0.0, runs - 3.0)

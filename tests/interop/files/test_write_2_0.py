@@ -1,4 +1,6 @@
-"""Files of version 2.0 as this package writes them: what pylance makes of them, and what it would have written."""
+"""Files of version 2.0 as this package writes them: what pylance makes of them, and what it
+would have written.
+"""
 
 from __future__ import annotations
 

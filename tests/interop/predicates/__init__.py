@@ -1,4 +1,5 @@
-"""Predicates in SQL keep the rows that Spark itself keeps, whichever way they are given to this package.
+"""Predicates in SQL keep the rows that Spark itself keeps, whichever way they are given to this
+package.
 
 | module | what |
 | --- | --- |

@@ -1,6 +1,8 @@
-"""Random predicates for as long as wanted: ``python -m tests.interop.predicates --first 0 --predicates 50000``.
+"""Random predicates for as long as wanted: ``python -m tests.interop.predicates --first 0
+--predicates 50000``.
 
-Prints counts of what came of them, refusals by reason and every difference; ends with 1 if there is one.
+Prints counts of what came of them, refusals by reason and every difference; ends with 1 if there is
+one.
 """
 
 from __future__ import annotations

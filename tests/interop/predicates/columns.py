@@ -1,7 +1,8 @@
-"""One column of each type, with values at which comparisons go wrong: bounds, NaN, signed zeros, quotes, wildcards.
+"""One column of each type, with values at which comparisons go wrong: bounds, NaN, signed zeros,
+quotes, wildcards.
 
-Columns of the family `hours` are TIME to Spark, which Spark 4.0 does not have: tables leave them out there. Lance has no type of
-year-month intervals, so that those occur as literals only.
+Columns of the family `hours` are TIME to Spark, which Spark 4.0 does not have: tables leave them
+out there. Lance has no type of year-month intervals, so that those occur as literals only.
 """
 
 from __future__ import annotations
@@ -233,7 +234,9 @@ NULLABLE = ["deep", "deep.`in ner`", *(name for name, *_ in OPAQUE)]
 
 
 def values_of(rng: random.Random, choices: list[Any], rows: int, nulls: float = 0.12) -> list[Any]:
-    """Return values of a column: each choice once at least if they are so few, in an order that the seed says."""
+    """Return values of a column: each choice once at least if they are so few, in an order that
+    the seed says.
+    """
     values = [*choices, *(rng.choice(choices) for _ in range(max(rows - len(choices), 0)))][:rows]
     rng.shuffle(values)
     return [None if rng.random() < nulls else value for value in values]

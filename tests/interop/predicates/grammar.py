@@ -1,7 +1,7 @@
 """Random predicates of Spark's SQL, the same ones for a seed.
 
-A predicate is a tree: `Tree` has a template with a place for each of its parts, so that a part can stand for the whole when a
-failure is made smaller.
+A predicate is a tree: `Tree` has a template with a place for each of its parts, so that a part can
+stand for the whole when a failure is made smaller.
 """
 
 from __future__ import annotations

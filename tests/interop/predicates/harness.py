@@ -50,7 +50,8 @@ class Failure:
     def __str__(self) -> str:
         rows = f"missing rows {self.missing[:9]}, extra rows {self.extra[:9]}"
         return (
-            f"seed {self.seed}, way {self.way!r}, session {self.session.name!r} {self.session.conf}, files {self.version}\n"
+            f"seed {self.seed}, way {self.way!r}, session {self.session.name!r} "
+            f"{self.session.conf}, files {self.version}\n"
             f"  {self.predicate!r}\n  {self.why or rows}\n  {self.values}"
         )
 
@@ -136,7 +137,8 @@ class Harness:
     folder : Path
         For copies of tables.
     jobs, copies : float
-        The share of predicates that go through a way by Spark jobs, and through one that copies the table.
+        The share of predicates that go through a way by Spark jobs, and through one that copies the
+        table.
     shrink : bool
         Whether failures are made smaller.
     families : sequence of str

@@ -1,4 +1,6 @@
-"""Literals of Spark's SQL in every spelling, by the family of the columns that they are compared with."""
+"""Literals of Spark's SQL in every spelling, by the family of the columns that they are compared
+with.
+"""
 
 from __future__ import annotations
 
@@ -329,7 +331,9 @@ SPANS = [
 
 
 def text(rng: random.Random, value: str) -> str:
-    """Return a string literal that means a value by Spark's defaults, most of the time, in one of the spellings."""
+    """Return a string literal that means a value by Spark's defaults, most of the time, in one
+    of the spellings.
+    """
     kind = rng.randrange(10)
     if kind < 4:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")

@@ -6,8 +6,8 @@
 | `refusal` | cannot parse or analyse the predicate |
 | `raised` | raises for some row; `rows` are those that it keeps of the others |
 
-Each predicate is evaluated as ``TRY_EVAL(COALESCE(predicate, false))``: null says that it raised for the row, so that one row of one
-predicate does not end the job.
+Each predicate is evaluated as ``TRY_EVAL(COALESCE(predicate, false))``: null says that it raised
+for the row, so that one row of one predicate does not end the job.
 """
 
 from __future__ import annotations
@@ -62,13 +62,16 @@ def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
 def _run(
     spark: Any, frame: Any, analyses: Sequence[Analysis], known: Sequence[int]
 ) -> dict[int, Outcome]:
-    """Return the outcomes of analysed predicates; those of a job that fails all the same are tried one by one."""
+    """Return the outcomes of analysed predicates; those of a job that fails all the same are
+    tried one by one.
+    """
     try:
         columns = [analyses[at].column for at in known]
         rows = judge(spark).select(frame, columns).toArrow()
     except (PySparkException, Py4JJavaError):
         if len(known) == 1:
-            # It raises outside of TRY_EVAL, as BETWEEN does, whose value is computed apart: no row is known.
+            # It raises outside of TRY_EVAL, as BETWEEN does, whose value is computed apart: no row
+            # is known.
             every = judge(spark).select(frame, []).toArrow()["row"].to_pylist()
             return {known[0]: Outcome(raised=frozenset(every))}
         half = len(known) // 2

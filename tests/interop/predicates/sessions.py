@@ -72,8 +72,9 @@ def settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         spark.conf.set(name, value)
-    # It prints the stack of each error of the analyzer. Spark's own function makes it: a plain logger of this name
-    # does not take the arguments that Spark gives, and each later error would be a TypeError.
+    # It prints the stack of each error of the analyzer. Spark's own function makes it: a plain
+    # logger of this name does not take the arguments that Spark gives, and each later error would
+    # be a TypeError.
     errors = PySparkLogger.getLogger("SQLQueryContextLogger")
     level = errors.level
     errors.setLevel(logging.CRITICAL + 1)

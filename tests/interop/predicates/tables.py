@@ -1,8 +1,9 @@
 """The rows as Lance tables, of every file version, and as Parquet, which Spark reads by itself.
 
-Tables have several fragments with deleted rows, small pages where the version takes them, and zone maps of a few rows, so that
-statistics rule rows out. What a file version does not store (nulls in 0.1) pylance tells: Parquet has what it reads. Parquet has no
-type of intervals: it has their microseconds, which Spark reads as intervals by the schema that it is given.
+Tables have several fragments with deleted rows, small pages where the version takes them, and zone
+maps of a few rows, so that statistics rule rows out. What a file version does not store (nulls in
+0.1) pylance tells: Parquet has what it reads. Parquet has no type of intervals: it has their
+microseconds, which Spark reads as intervals by the schema that it is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Thousands of random predicates, and those that tests of other projects try, by every way.
 
-A seed is all it takes to see a failure again: ``harness.random_batch(seed)``. `LANCE_SPARK_TEST_PREDICATES` sets how many
-predicates are tried, `LANCE_SPARK_TEST_FIRST_PREDICATES` the first seed.
+A seed is all it takes to see a failure again: ``harness.random_batch(seed)``.
+`LANCE_SPARK_TEST_PREDICATES` sets how many predicates are tried,
+`LANCE_SPARK_TEST_FIRST_PREDICATES` the first seed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ ONCE_WRONG = [
     ("(values IN (5, 128)) IS TRUE", SESSIONS[0]),
     ("number IN (values - 5)", SESSIONS[0]),
     ("(-99999999999999999999999999999999999999 BETWEEN u8 AND -128) IS NOT NULL", SESSIONS[0]),
-    # `VALUES NOT IN (x)` is a table of one row too: NOT of the function IN with an empty list, which is true for every row.
+    # `VALUES NOT IN (x)` is a table of one row too: NOT of the function IN with an empty list,
+    # which is true for every row.
     (
         "(day = '1970-01-01'::date) AND (values NOT IN (float('0.1')))",
         Session("without ANSI", {ANSI: "false"}),

@@ -1,6 +1,7 @@
 """The parser of texts alone, without Spark: whatever the text, an answer or a `LanceError`.
 
-What holds for a row is false for its opposite, and a predicate that was pickled keeps the same rows.
+What holds for a row is false for its opposite, and a predicate that was pickled keeps the same
+rows.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ class Bench:
         self._copies = 0
 
     def keep(self, predicate: Predicate) -> frozenset[int]:
-        """Return the rows that a scan with a predicate gives; the same predicate is scanned once."""
+        """Return the rows that a scan with a predicate gives; the same predicate is scanned
+        once.
+        """
         key = pickle.dumps(predicate)
         if key not in self._kept:
             rows = self.dataset.to_table(["row"], filter=predicate)["row"]

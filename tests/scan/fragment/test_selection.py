@@ -1,4 +1,6 @@
-"""Read plans have each selected row exactly once, and scans return the rows that pylance returns."""
+"""Read plans have each selected row exactly once, and scans return the rows that pylance
+returns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Computed values in filters without Spark: errors of rows. tests/interop/predicates checks values."""
+"""Computed values in filters without Spark: errors of rows. tests/interop/predicates checks
+values.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,8 @@ def test_delete_and_update_by_computed_conditions(dataset: lance_spark.Dataset) 
         "date_trunc('eon', s) IS NULL",
         "n / 0.5 > 1",
         # A zone is not guessed.
-        "hour(cast(id as string)) = 1 OR date_trunc('hour', TIMESTAMP '2024-01-31 12:30:15Z') IS NULL",
+        "hour(cast(id as string)) = 1 OR date_trunc('hour', TIMESTAMP '2024-01-31 12:30:15Z') IS "
+        "NULL",
     ],
 )
 def test_unsupported_expressions_are_refused(dataset: lance_spark.Dataset, text: str) -> None:

@@ -1,4 +1,6 @@
-"""Numbers in the text of predicates: signs, suffixes and casts have Spark's meaning, or are refused."""
+"""Numbers in the text of predicates: signs, suffixes and casts have Spark's meaning, or are
+refused.
+"""
 
 from __future__ import annotations
 

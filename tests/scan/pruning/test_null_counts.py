@@ -18,7 +18,9 @@ ROWS = 30_000
 
 
 def table(nulls: bool) -> pa.Table:
-    """Return columns without nulls, or with one in the second half of each; the schema allows nulls anyway."""
+    """Return columns without nulls, or with one in the second half of each; the schema allows
+    nulls anyway.
+    """
     ids = np.arange(ROWS)
     mask = pa.array(ids == ROWS - 7) if nulls else pa.array(np.zeros(ROWS, np.bool_))
 

@@ -76,7 +76,9 @@ INDEXED = ["id", "f", "n", "s", "st.a", "t", "b", "d", "flat"]
 
 @pytest.fixture(scope="module", params=["plain", "stable", "deleted", "mixed"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table with zone maps: with deletions before and after; appended to, updated and compacted afterwards."""
+    """A table with zone maps: with deletions before and after; appended to, updated and
+    compacted afterwards.
+    """
     path = tmp_path_factory.mktemp("zones") / "t.lance"
     kind = request.param
     ids = np.arange(ROWS)

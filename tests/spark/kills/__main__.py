@@ -1,8 +1,10 @@
-"""Kills executors and drivers of Spark at each moment of each change, and at any time. Prints what happened, at last as one line of JSON.
+"""Kills executors and drivers of Spark at each moment of each change, and at any time. Prints what
+happened, at last as one line of JSON.
 
 python -m tests.spark.kills [--rounds 4] [--seconds 40] [--seed 0]
 
-A round changes a table for so many seconds while executors are killed at random, then kills the driver.
+A round changes a table for so many seconds while executors are killed at random, then kills the
+driver.
 """
 
 from __future__ import annotations

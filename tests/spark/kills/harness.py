@@ -1,6 +1,7 @@
 """Runs `run.py` and checks its table: what was acknowledged is there, once, and nothing else.
 
-While it runs, this process appends to the same table: rows of an id below zero. Whatever Spark's jobs sweep, it is never these.
+While it runs, this process appends to the same table: rows of an id below zero. Whatever Spark's
+jobs sweep, it is never these.
 """
 
 from __future__ import annotations
@@ -63,14 +64,16 @@ class Kills:
         self._home = make_home(self.folder / "home")
 
     def run(self, *changes: str, seconds: float | None = None, seed: int = 0) -> Log:
-        """Let Spark change the table until it is done, or its driver is killed; then check the table.
+        """Let Spark change the table until it is done, or its driver is killed; then check the
+        table.
 
         Parameters
         ----------
         changes : str
             As `run.py` has them.
         seconds : float, optional
-            For so long Spark changes the table by turns, and executors are killed at any time; then the driver is.
+            For so long Spark changes the table by turns, and executors are killed at any time; then
+            the driver is.
         seed : int
             Of the times.
         """
@@ -177,7 +180,9 @@ class Kills:
         self.rows = rows
 
     def clean(self) -> None:
-        """Remove what killed processes left behind; then there is nothing that no version refers to."""
+        """Remove what killed processes left behind; then there is nothing that no version refers
+        to.
+        """
         lance_spark.open_dataset(str(self.table)).cleanup_old_versions(
             timedelta(days=1), delete_unverified=True
         )

@@ -58,7 +58,8 @@ class Log:
 
 
 def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
-    """Return what the rows may be after some changes: with and without the last one, if nobody was told of it.
+    """Return what the rows may be after some changes: with and without the last one, if nobody was
+    told of it.
 
     A change that failed has done nothing.
     """

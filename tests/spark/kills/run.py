@@ -1,10 +1,12 @@
-"""Changes a table on two executors, one change after another, until it is killed. What it does and what came of it is in `FOLDER/log`.
+"""Changes a table on two executors, one change after another, until it is killed. What it does and
+what came of it is in `FOLDER/log`.
 
 python run.py FOLDER FIRST [CHANGE:MOMENT:WHO ...]
 
-The table is `FOLDER/t`. Lines of the log are JSON: {"begun": n, "change": name}, then {"done": n} or {"failed": n, "error": type}. Changes have
-numbers from FIRST on. Those given are done first, somebody being killed at the moment (`hook/sitecustomize.py`); without any, changes go on by
-turns for ever. Changes are not idempotent: whatever is done twice, or lost, shows in the rows.
+The table is `FOLDER/t`. Lines of the log are JSON: {"begun": n, "change": name}, then {"done": n}
+or {"failed": n, "error": type}. Changes have numbers from FIRST on. Those given are done first,
+somebody being killed at the moment (`hook/sitecustomize.py`); without any, changes go on by turns
+for ever. Changes are not idempotent: whatever is done twice, or lost, shows in the rows.
 
 | change | of batch n |
 | --- | --- |

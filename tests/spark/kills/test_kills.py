@@ -1,4 +1,6 @@
-"""Executors and the driver of Spark are killed with `kill -9` while a table is changed: what was acknowledged is there, once."""
+"""Executors and the driver of Spark are killed with `kill -9` while a table is changed: what was
+acknowledged is there, once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`Fsst`: strings whose bytes are FSST codes.
 
 `binary` holds the codes of every value by itself, with the nulls; `symbol_table` is the same table
-as in later versions, and so is what a code means (see `lance_spark.encoding.v2_1.codecs.strings.fsst`).
+as in later versions, and so is what a code means (see
+`lance_spark.encoding.v2_1.codecs.strings.fsst`).
 """
 
 from __future__ import annotations

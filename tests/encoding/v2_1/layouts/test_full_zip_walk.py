@@ -1,4 +1,6 @@
-"""Entries of full-zip rows: found at one look or walked, they are those of a plain reading of the bytes."""
+"""Entries of full-zip rows: found at one look or walked, they are those of a plain reading of
+the bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import Grid, walk_rows
 from lance_spark.errors import CorruptFileError
 
-#: One bit of repetition, two of definition; definition 0 is a value, 1 a null one, others have none.
+#: One bit of repetition, two of definition; definition 0 is a value, 1 a null one, others have
+#: none.
 GRID = Grid(control=1, bits_def=2, width=3, variable=False, max_visible=1)
 
 

@@ -1,4 +1,6 @@
-"""Columns of many pages: those that are read whole are decoded together, and give what they give one by one."""
+"""Columns of many pages: those that are read whole are decoded together, and give what they give
+one by one.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def test_groups_are_not_large(tmp_path: Path, limit: str) -> None:
 @pytest.mark.parametrize("name", ["numbers", "nulls", "lists", "texts", "words"])
 @pytest.mark.parametrize("page", [0, 2])
 def test_a_corrupt_page_is_named(tmp_path: Path, name: str, page: int) -> None:
-    """Whatever is wrong in one page of many, the error is that of the page by itself, or there is none."""
+    """Whatever is wrong in one page of many, the error is that of the page by itself, or there
+    is none.
+    """
     path = tmp_path / "f.lance"
     write(path, name, "2.1")
     data = path.read_bytes()

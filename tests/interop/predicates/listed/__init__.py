@@ -1,8 +1,9 @@
 """Predicates that tests of other projects try, over the columns here, by subject.
 
-The subjects are those of Spark's SQL tests (literals, predicate functions, LIKE, null semantics, coercion of comparisons, dates
-and times, quoted identifiers) and of its push-down suites for Parquet, ORC and JDBC; of Delta's deletes, updates, data skipping
-and replaceWhere; of Iceberg's filters and row-level deletes; of DataFusion's predicates and pruning; of Lance's own planner and
+The subjects are those of Spark's SQL tests (literals, predicate functions, LIKE, null semantics,
+coercion of comparisons, dates and times, quoted identifiers) and of its push-down suites for
+Parquet, ORC and JDBC; of Delta's deletes, updates, data skipping and replaceWhere; of Iceberg's
+filters and row-level deletes; of DataFusion's predicates and pruning; of Lance's own planner and
 filters.
 """
 

@@ -1,4 +1,5 @@
-"""Every Python process of a Spark loads this: it kills Spark's driver or its own executor when a table's files reach a moment.
+"""Every Python process of a Spark loads this: it kills Spark's driver or its own executor when a
+table's files reach a moment.
 
 The folder named by the variable SPARK_KILLS tells what to do:
 
@@ -40,7 +41,9 @@ def moment(event: str, path: str) -> str:
 
 
 def victims(who: str) -> list[int]:
-    """Return the processes to kill: the driver's, or the JVM that this worker works for and the process that forks workers."""
+    """Return the processes to kill: the driver's, or the JVM that this worker works for and the
+    process that forks workers.
+    """
     if who == "driver":
         return [int(word) for word in Path(FOLDER, "driver").read_text().split()]
     forking = os.getppid()
