@@ -33,13 +33,26 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(name: str, folder: Path, conf: Path | None = None) -> str:
-    """Run an example as its text says; return what it prints."""
+#: Runs examples one after the other, with one start of Spark for all.
+_TOGETHER = """
+import runpy, sys
+from pyspark.sql import SparkSession
+
+SparkSession.stop = lambda session: None
+for name, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    print("example", name)
+    sys.argv = [name, folder]
+    runpy.run_path(name, run_name="__main__")
+"""
+
+
+def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
+    """Run a command of this interpreter, and return what it prints."""
     settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
     ran = subprocess.run(
-        [sys.executable, EXAMPLES / name, folder],
+        [sys.executable, *command],
         env=environment(**settings),
-        cwd=folder.parent,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=300,
@@ -47,6 +60,24 @@ def run(name: str, folder: Path, conf: Path | None = None) -> str:
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return ran.stdout
+
+
+def run(name: str, folder: Path, conf: Path | None = None) -> str:
+    """Run an example as its text says; return what it prints."""
+    return python(EXAMPLES / name, folder, cwd=folder.parent, conf=conf)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
+    """Return the folder of examples that share one start of Spark, and what each prints."""
+    folder = tmp_path_factory.mktemp("examples")
+    names = ("lance_table", "tiers", "streaming")
+    command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
+    for name in names:
+        (folder / name).mkdir()
+    printed = python("-c", _TOGETHER, *command, cwd=folder, conf=conf)
+    parts = printed.split("example ")[1:]
+    return folder, dict(zip(names, parts, strict=True))
 
 
 def test_tables(tmp_path: Path) -> None:
@@ -72,11 +103,11 @@ def test_blobs(tmp_path: Path) -> None:
     assert lance.dataset(tmp_path / "recordings.lance").count_rows() == 7
 
 
-def test_lance_table(tmp_path: Path, conf: Path) -> None:
-    said = run("lance_table.py", tmp_path, conf)
+def test_lance_table(together: tuple[Path, dict[str, str]]) -> None:
+    said = together[1]["lance_table"]
     assert "deleted: 200" in said
     assert "updated: 100" in said
-    table = lance.dataset(tmp_path / "lance_table")
+    table = lance.dataset(together[0] / "lance_table" / "lance_table")
     table.validate()
     assert {"id", "customer", "amount", "vat", "is_big", "level"} <= set(table.schema.names)
     rows = table.to_table()
@@ -94,19 +125,19 @@ def test_lance_table(tmp_path: Path, conf: Path) -> None:
         assert re.search(rf"\|\d+ +\|{operation} ", said), said
 
 
-def test_tiers(tmp_path: Path, conf: Path) -> None:
-    said = run("tiers.py", tmp_path, conf)
+def test_tiers(together: tuple[Path, dict[str, str]]) -> None:
+    said = together[1]["tiers"]
     assert "2 fragments moved" in said
     assert "the table: 1 fragments\ncold: 1 fragments" in said
     assert "{None: 0, 'cold': 0, 'frozen': " in said
-    table = lance.dataset(tmp_path / "events.lance")
+    table = lance.dataset(together[0] / "tiers" / "events.lance")
     table.validate()
     assert table.count_rows() == 3000
     assert table.count_rows("day = 9") == 1
 
 
-def test_streaming(tmp_path: Path, conf: Path) -> None:
-    said = run("streaming.py", tmp_path / "streams", conf)
+def test_streaming(together: tuple[Path, dict[str, str]]) -> None:
+    said = together[1]["streaming"]
 
     def hot(hours: int) -> int:
         return sum(
@@ -120,11 +151,11 @@ def test_streaming(tmp_path: Path, conf: Path) -> None:
     assert f"{hot(3)} alarms an hour later" in said
     kinds = re.findall(r"\|(insert|delete|update_preimage|update_postimage) *\|", said)
     assert sorted(kinds) == [*["delete"] * 3, "update_postimage", "update_preimage"]
-    readings = lance.dataset(tmp_path / "streams" / "readings.lance")
+    readings = lance.dataset(together[0] / "streaming" / "readings.lance")
     readings.validate()
     assert readings.count_rows() == 297
     assert readings.count_rows("sensor = 7 and hour = 0 and celsius = 19.0") == 1
-    assert lance.dataset(tmp_path / "streams" / "alarms.lance").count_rows() == hot(3)
+    assert lance.dataset(together[0] / "streaming" / "alarms.lance").count_rows() == hot(3)
 
 
 def test_quickstart(tmp_path: Path, conf: Path) -> None:
