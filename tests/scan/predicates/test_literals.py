@@ -139,7 +139,7 @@ def test_an_update_does_not_truncate_values(tmp_path: Any, mode: Any) -> None:
     for value in (2.7, lambda rows: [2.7] * rows.num_rows, lambda rows: np.full(3, 2.7)):
         with pytest.raises(InvalidInputError, match="truncated"):
             table.update({"x": value}, mode=mode)
-    with pytest.raises(InvalidInputError, match="str is one value"):
+    with pytest.raises(InvalidInputError, match="not a single str"):
         table.update({"s": lambda rows: "xyz"}, mode=mode)
     assert open_dataset(table.uri).to_table() == table.to_table()
 
