@@ -276,7 +276,10 @@ MAP = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
         ),
         (lambda uri: lance_spark.open_dataset(uri).to_table(["x"]), "no field 'x'"),
         (lambda uri: lance_spark.open_dataset(uri).to_table(filter="x = 1"), "column x not found"),
-        (lambda uri: lance_spark.open_dataset(uri).add_columns({"n": 1}), "column 'n' exists already"),
+        (
+            lambda uri: lance_spark.open_dataset(uri).add_columns({"n": 1}),
+            "column 'n' exists already",
+        ),
     ],
 )
 def test_errors_of_invalid_calls_name_the_table(
