@@ -9,7 +9,7 @@ import pytest
 from tests.faults.__main__ import run_all
 
 #: Where `make soak` goes on.
-SHORT = 60
+SHORT = 40
 #: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
 FOUND_BY = {
     "overwriting_put": 15,

@@ -6,6 +6,7 @@ soon and in little memory.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -29,7 +30,7 @@ from tests.hostile.session import replay, throw
 from tests.hostile.targets import TARGETS
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-INPUTS = 1_800
+INPUTS = int(os.environ.get("LANCE_SPARK_TEST_INPUTS", "900"))
 SEED = 20_261_122
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")

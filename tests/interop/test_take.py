@@ -13,9 +13,10 @@ import pytest
 
 import lance_spark
 from lance_spark.file.writer import FileWriter
-from tests.support.interop.tables import assert_same, for_2_0, random_table
+from tests.support.interop.tables import TABLES, assert_same, for_2_0, random_table
 
-SEEDS = 30
+#: As many as `make test-long` takes of ten thousand tables.
+SEEDS = max(16, TABLES // 100)
 ROWS = 3_000
 
 

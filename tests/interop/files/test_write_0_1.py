@@ -426,7 +426,7 @@ def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
     return f"{name} {'=' if op == '==' else op} {text}"
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("LANCE_SPARK_TEST_FILTERS", "3"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("LANCE_SPARK_TEST_FILTERS", "2"))))
 def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
     # The model has no statistics of pages: version 2.0, written by pylance.
     table = filtered_rows(9_000, seed)
