@@ -92,7 +92,9 @@ class FeedOptions:
                 f"option {next(iter(options.feed))} applies to change feeds and streams only: set "
                 "readChangeFeed, or use spark.readStream"
             )
-        _refuse_version(options, "use startingVersion and endingVersion to select changes")
+        _refuse_options_of_a_version(
+            options, "use startingVersion and endingVersion to select changes"
+        )
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidOptionError(
                 "a change feed needs the option startingVersion or startingTimestamp: the first "
@@ -107,7 +109,7 @@ class FeedOptions:
         ------
         InvalidOptionError
         """
-        _refuse_version(
+        _refuse_options_of_a_version(
             options, "a stream begins at startingVersion, or at the newest version, and goes on"
         )
         if self.ending_version is not None or self.ending_timestamp is not None:
@@ -118,7 +120,17 @@ class FeedOptions:
         return self
 
 
-def _refuse_version(options: ReadOptions, instead: str) -> None:
+def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
+    """Refuse a version, and options about the fragments of a version."""
     for name in ("version", "tag", "timestamp"):
         if getattr(options, name) is not None:
             raise InvalidOptionError(f"option {name} selects one version; {instead}")
+    for name, is_set in (
+        ("fragment_ids", options.fragment_ids is not None),
+        ("whole_fragments", options.whole_fragments),
+    ):
+        if is_set:
+            raise InvalidOptionError(
+                f"option {name} applies to reads of one version, not to streams and change feeds; "
+                "remove it"
+            )

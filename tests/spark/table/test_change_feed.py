@@ -152,6 +152,8 @@ def test_unknown_changes_are_an_error(table: str, feed: Feed, spark: Any) -> Non
         ({"starting_version": "0"}, "starting_version must be a whole number from 1"),
         ({"endingTimestamp": "noon"}, "option endingTimestamp must be a time"),
         ({"startingVersion": "1", "version": "3"}, "option version selects one version"),
+        ({"startingVersion": "1", "fragment_ids": "3"}, "option fragment_ids applies to reads of"),
+        ({"startingVersion": "1", "whole_fragments": "true"}, "option whole_fragments applies to"),
         (
             {"startingVersion": "1", "skipChangeCommits": "true"},
             "a change feed contains all changes",

@@ -290,6 +290,8 @@ def test_options_of_streams() -> None:
         parse(endingVersion="3")
     with pytest.raises(InvalidOptionError, match="option timestamp selects one version"):
         parse(timestamp="2026-01-01")
+    with pytest.raises(InvalidOptionError, match="option fragment_ids applies to reads of one"):
+        parse(fragment_ids="0")
 
 
 @pytest.mark.skipif(stream_reader.HAS_LIMITS, reason="this Spark asks where batches end")
