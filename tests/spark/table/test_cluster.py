@@ -25,8 +25,8 @@ from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environment, make_home
 
-ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "40000"))
-SMALL = 20_000
+ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "60000"))
+SMALL = 50_000
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 
