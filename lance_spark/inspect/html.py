@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from lance_spark.inspect.formatting import clean, counted, moment, number, share, size
-from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
-from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
-from lance_spark.inspect.rows import (
+from lance_spark.inspect.formatting import (
     BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
     base_rows,
+    clean,
+    counted,
     fragment_rows,
     index_rows,
+    moment,
+    number,
+    share,
+    size,
     version_rows,
 )
+from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
+from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
 
 #: Fragments, columns and data files that the page lists.
 _MAX_FRAGMENTS = 500

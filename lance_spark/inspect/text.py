@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from lance_spark.inspect.formatting import (
-    clean,
-    counted,
-    feature_names,
-    moment,
-    number,
-    share,
-    shortened,
-    size,
-)
-from lance_spark.inspect.pages import ColumnPages
-from lance_spark.inspect.report import FileFacts, TableFacts, VersionFacts
-from lance_spark.inspect.rows import (
     BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
     base_rows,
+    clean,
+    counted,
+    feature_names,
     fragment_rows,
     index_rows,
+    moment,
+    number,
+    share,
+    shortened,
+    size,
     version_rows,
 )
+from lance_spark.inspect.pages import ColumnPages
+from lance_spark.inspect.report import FileFacts, TableFacts, VersionFacts
 
 #: Fragments that the report lists.
 _MAX_FRAGMENTS = 20

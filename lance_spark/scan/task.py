@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from lance_spark.errors import naming
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.decode_prefetch import read_ahead
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.prefetch import read_ahead
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths

@@ -16,7 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.v0_1 import reader as legacy
-from lance_spark.scan.pruning.ranges import intersection
+from lance_spark.scan.predicates.conditions import intersection
 from tests.support.interop.tables import assert_same
 
 ROWS = 20_000

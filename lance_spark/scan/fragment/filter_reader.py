@@ -16,8 +16,12 @@ from lance_spark.scan.fragment.column_reader import ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.selection import FilterResult
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.predicates.conditions import Condition, candidate_ranges, matching
-from lance_spark.scan.pruning.ranges import intersection
+from lance_spark.scan.predicates.conditions import (
+    Condition,
+    candidate_ranges,
+    intersection,
+    matching,
+)
 
 #: If fewer than one row in so many is live, only live rows are read; otherwise all rows are.
 _SPARSE = 16

@@ -196,6 +196,24 @@ def cut(rows: range, max_rows: int) -> Iterator[range]:
         start = stop
 
 
+def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
+    """Turn numbers among the live rows into physical row offsets.
+
+    Parameters
+    ----------
+    rows : int64 array
+        Row numbers that count live rows only.
+    deleted : int64 array
+        Physical offsets of the deleted rows, increasing.
+    """
+    if not len(deleted):
+        return rows
+    # The i-th deleted row has deleted[i] - i live rows before it. The deletions before a live row
+    # are those with at most as many live rows before them as the live row has.
+    live_before = deleted - np.arange(len(deleted))
+    return rows + np.searchsorted(live_before, rows, side="right")
+
+
 def _costs(dtype: pa.DataType, stored: float) -> tuple[float, float, float]:
     width = fixed_width(dtype)
     if width is None:

@@ -23,9 +23,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.comparison import KERNELS, column_at
-from lance_spark.scan.predicates.conditions import RangePruner
+from lance_spark.scan.predicates.conditions import RangePruner, in_any
 from lance_spark.scan.predicates.literals import to_array, to_scalar
-from lance_spark.scan.pruning.ranges import in_any
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.cast_bounds import Order

@@ -33,8 +33,14 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.pruning import zone_maps
-from lance_spark.scan.pruning.btree_bounds import BTreeBounds, is_btree, read_bounds
-from lance_spark.scan.pruning.min_max import is_less, is_ordered, min_max
+from lance_spark.scan.pruning.btree_bounds import (
+    BTreeBounds,
+    is_btree,
+    is_less,
+    is_ordered,
+    min_max,
+    read_bounds,
+)
 from lance_spark.scan.pruning.zone_maps import Zones
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment

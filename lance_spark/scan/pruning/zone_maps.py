@@ -48,9 +48,8 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.predicates.conditions import Condition, in_all, intersection
 from lance_spark.scan.pruning.index_cache import all_rows, cached
-from lance_spark.scan.pruning.ranges import in_all, intersection
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
