@@ -22,7 +22,7 @@ from lance_spark.scan.predicates import times
 from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import Op
-from lance_spark.scan.predicates.rounding import decimal_of, half_up, to_float32, to_float64
+from lance_spark.scan.predicates.literal_casts import decimal_of, half_up, to_float32, to_float64
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name

@@ -9,7 +9,7 @@
 | `SameTruth` | if two conditions have the same truth value |
 | `And`, `Or`, `Known`, `Constant` | |
 
-The first three rows are in `column_predicates`; `expressions.value_predicates` has conditions on
+The first three rows are in `column_predicates`; `expressions.conditionals` has conditions on
 computed values. A filter keeps the rows for which a predicate is true. NaN equals NaN and is
 greater than all other values.
 

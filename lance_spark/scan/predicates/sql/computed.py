@@ -13,7 +13,8 @@ from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparis
 from lance_spark.scan.predicates.comparison import Op
 from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.intervals import Interval
+from lance_spark.scan.predicates.expressions.conditionals import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.dates import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,
@@ -23,7 +24,6 @@ from lance_spark.scan.predicates.expressions.node import (
     as_expression,
     folded,
 )
-from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import tzinfo_of
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
@@ -87,7 +87,7 @@ def operand_of(expression: Expression) -> Operand:
 
 
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
-    """Return the result of an operator of `syntax_tree.Apply` for one or two operands.
+    """Return the result of an operator of `syntax.Apply` for one or two operands.
 
     Raises
     ------

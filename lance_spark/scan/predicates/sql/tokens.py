@@ -9,6 +9,8 @@
 | sign | operator, comma or bracket | the text |
 | end | the end of the text | empty |
 
+`TokenCursor` is the position of a parser in the tokens.
+
 Letters outside of ASCII are refused in words: Spark's lexer accepts them, but its parser refuses
 them without backticks.
 """
@@ -252,3 +254,63 @@ class _Lexer:
 
 def _with_pairs(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+class TokenCursor:
+    """Base class of the parser: it reads the tokens one after the other, and makes errors."""
+
+    def __init__(self, text: str, settings: SqlSettings) -> None:
+        self._text = text
+        self._settings = settings
+        self._tokens = tokens(text, settings)
+        self._index = 0
+
+    @property
+    def _current(self) -> Token:
+        return self._tokens[self._index]
+
+    def _peek(self, count: int = 1) -> Token:
+        return self._tokens[min(self._index + count, len(self._tokens) - 1)]
+
+    def _next(self) -> Token:
+        token = self._tokens[self._index]
+        self._index += token.category != "end"
+        return token
+
+    def _accept(self, *signs: str) -> bool:
+        """Advance if the current token is one of the signs; return whether it is."""
+        is_accepted = self._current.is_sign(*signs)
+        self._index += is_accepted
+        return is_accepted
+
+    def _accept_word(self, *words: str) -> bool:
+        """Advance if the current token is one of the words; return whether it is."""
+        is_accepted = self._current.upper in words
+        self._index += is_accepted
+        return is_accepted
+
+    def _expect(self, sign: str) -> None:
+        if not self._accept(sign):
+            raise self._error(f"expected {sign}", word_hint=True)
+
+    def _expect_word(self, word: str) -> None:
+        if not self._accept_word(word):
+            raise self._error(f"expected {word}", word_hint=True)
+
+    def _error(
+        self, message: str, offset: int | None = None, word_hint: bool = False
+    ) -> InvalidInputError:
+        """Return an error at an offset, or at the current token.
+
+        `word_hint`: say how to write a word as a column. A word that is read as an operator, or the
+        second of two words in a row, may be meant as the name of a column.
+        """
+        before = self._tokens[self._index - 1] if self._index else self._current
+        word = (
+            self._current
+            if self._current.category == "word" and offset != before.offset
+            else before
+        )
+        if word_hint and word.category == "word":
+            message += f"; if {word.value} is a column, write `{word.value}` with backticks"
+        return error(self._text, self._current.offset if offset is None else offset, message)
