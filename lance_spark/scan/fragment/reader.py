@@ -2,7 +2,7 @@
 
 A scan goes through the fragment in windows: ranges of rows whose decoded size is near a byte
 budget, independent of the batch size. With filters, windows are sized by the columns of the
-filters, which are read first (`filter_reader`). Of the other columns (`column_reader`) only the
+filters, which are read first. Of the other columns (`column_reader`) only the
 rows that pass are read (`selection`), at most a window's bytes at once. The result is cut into
 batches without copying.
 """
@@ -22,10 +22,10 @@ from lance_spark.file.dictionary_capacity import narrow_indices
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
-from lance_spark.scan.fragment.filter_reader import FilterReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles, OpenFiles
 from lance_spark.scan.fragment.selection import (
     Costs,
+    FilterReader,
     FilterResult,
     ReadRange,
     cut,
