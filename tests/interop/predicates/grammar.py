@@ -170,11 +170,7 @@ class Predicates:
         escape = self._choice(
             [""] * 5
             + [
-                " ESCAPE '!'",
-                " ESCAPE '\\\\'",
-                " ESCAPE '%'",
-                " ESCAPE '_'",
-                " ESCAPE 'ab'",
+                *(" ESCAPE '!'", " ESCAPE '\\\\'", " ESCAPE '%'", " ESCAPE '_'", " ESCAPE 'ab'"),
                 " ESCAPE ''''",
             ]
         )
@@ -184,13 +180,8 @@ class Predicates:
         name = self._choice([self._column().sql, self._choice(self._nullable)])
         return self._choice(
             [
-                "{} IS NULL",
-                "{} IS NOT NULL",
-                "isnull({})",
-                "isnotnull({})",
-                "NOT {} IS NULL",
-                "{} <=> NULL",
-                "{} = NULL",
+                *("{} IS NULL", "{} IS NOT NULL", "isnull({})", "isnotnull({})", "NOT {} IS NULL"),
+                *("{} <=> NULL", "{} = NULL"),
             ]
         ).format(name)
 
@@ -268,17 +259,8 @@ class Predicates:
         column = self._column("integer", "float", "decimal").sql
         left = self._choice(
             [
-                "{} + 1",
-                "{} - 0.5",
-                "{} * 2",
-                "{} / 2",
-                "{} % 3",
-                "-{}",
-                "+{}",
-                "{} + {}",
-                "{} DIV 2",
-                "{} & 1",
-                "~{}",
+                *("{} + 1", "{} - 0.5", "{} * 2", "{} / 2", "{} % 3", "-{}", "+{}", "{} + {}"),
+                *("{} DIV 2", "{} & 1", "~{}"),
             ]
         )
         return (
@@ -289,16 +271,8 @@ class Predicates:
         name = self._column("flag").sql
         form = self._choice(
             [
-                "{}",
-                "NOT {}",
-                "!{}",
-                "{} = true",
-                "{} IS TRUE",
-                "{} IS NOT TRUE",
-                "{} IS FALSE",
-                "{} IS UNKNOWN",
-                "true = {}",
-                "{} IN (true, NULL)",
+                *("{}", "NOT {}", "!{}", "{} = true", "{} IS TRUE", "{} IS NOT TRUE"),
+                *("{} IS FALSE", "{} IS UNKNOWN", "true = {}", "{} IN (true, NULL)"),
             ]
         )
         return form.format(name)
@@ -307,26 +281,10 @@ class Predicates:
         column = self._column()
         return self._choice(
             [
-                *(
-                    "true",
-                    "false",
-                    "NULL",
-                    "NOT NULL",
-                    "1 = 1",
-                    "1 > 2",
-                    "NULL = NULL",
-                    "NULL <=> NULL",
-                    "'a' = 'A'",
-                    "1 IN (1, NULL)",
-                ),
-                *(
-                    "cast(NULL as boolean)",
-                    "1 = '1'",
-                    "'a' LIKE 'a%'",
-                    "0.1 = 0.1D",
-                    "1e0 = 1",
-                    "double('NaN') = double('NaN')",
-                ),
+                *("true", "false", "NULL", "NOT NULL", "1 = 1", "1 > 2", "NULL = NULL"),
+                *("NULL <=> NULL", "'a' = 'A'", "1 IN (1, NULL)", "cast(NULL as boolean)"),
+                *("1 = '1'", "'a' LIKE 'a%'", "0.1 = 0.1D", "1e0 = 1"),
+                "double('NaN') = double('NaN')",
                 f"{self._literal(column)} {self._choice(COMPARISONS)} {self._literal(column)}",
             ]
         )

@@ -106,19 +106,11 @@ def test_hostile_texts_are_refused_fast(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "i = cast(sqrt(16) as int)",
-        "f = cast(nan as double)",
-        "i = cast(300 as tinyint)",
-        "i = cast('300' as tinyint)",
-        "i = cast('1_0' as int)",
-        "i = '1_0'",
-        "i = '٣'",
-        "i = cast(X'31' as int)",
-        f"f = cast({'9' * 400} as float)",
-        "m = cast('22.5' as decimal(2, 1))",
-        "m = cast('NaN' as decimal(10, 2))",
-        "m = cast('x' as decimal(10, 2))",
-        "m = 'abc'",
+        *("i = cast(sqrt(16) as int)", "f = cast(nan as double)", "i = cast(300 as tinyint)"),
+        *("i = cast('300' as tinyint)", "i = cast('1_0' as int)", "i = '1_0'", "i = '٣'"),
+        *("i = cast(X'31' as int)", f"f = cast({'9' * 400} as float)"),
+        *("m = cast('22.5' as decimal(2, 1))", "m = cast('NaN' as decimal(10, 2))"),
+        *("m = cast('x' as decimal(10, 2))", "m = 'abc'"),
     ],
 )
 def test_casts_that_are_not_supported(text: str) -> None:
