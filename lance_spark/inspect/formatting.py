@@ -9,7 +9,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 
-from lance_spark.inspect.report import BaseFacts, FragmentFacts, IndexFacts, PastVersion
+from lance_spark.inspect.report import (
+    BaseFacts,
+    ColumnTotal,
+    FragmentFacts,
+    IndexFacts,
+    PastVersion,
+    VersionFacts,
+)
 from lance_spark.table.manifest import flags
 
 _FLAG_NAMES = {
@@ -161,3 +168,23 @@ def version_rows(versions: Iterable[PastVersion]) -> list[list[str]]:
         ]
         for version in versions
     ]
+
+
+def schema_rows(version: VersionFacts) -> list[list[str]]:
+    """Return name, type and nullability of each top-level column."""
+    return [
+        [column.name, column.kind, "" if column.nullable else "not null"]
+        for column in version.columns
+    ]
+
+
+def bytes_per_row(column: ColumnTotal) -> str:
+    """Return the bytes of a row of a column; empty if there are no rows."""
+    return f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
+
+
+def encoding_texts(column: ColumnTotal) -> list[str]:
+    """Return the encodings of a column, with the pages of each if there are several."""
+    if len(column.encodings) < 2:
+        return [encoding for encoding, _, _ in column.encodings]
+    return [f"{number(pages)} x {encoding}" for encoding, pages, _ in column.encodings]

@@ -10,13 +10,16 @@ from lance_spark.inspect.formatting import (
     INDEX_NAMES,
     VERSION_NAMES,
     base_rows,
+    bytes_per_row,
     clean,
     counted,
+    encoding_texts,
     feature_names,
     fragment_rows,
     index_rows,
     moment,
     number,
+    schema_rows,
     share,
     shortened,
     size,
@@ -116,26 +119,20 @@ def _fragments(version: VersionFacts, fragment_ids: Collection[int] | None) -> s
 
 def _columns(facts: TableFacts) -> str:
     if not facts.files:
-        schema = [
-            [column.name, column.kind, "" if column.nullable else "not null"]
-            for column in facts.version.columns
-        ]
-        return _table("columns", [], schema, "lll")
+        return _table("columns", [], schema_rows(facts.version), "lll")
     total_bytes = sum(column.num_bytes for column in facts.columns)
     rows: list[list[str]] = []
     for column in facts.columns:
-        per_row = f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
         cells = [
             column.path,
             column.kind,
             size(column.num_bytes),
             share(column.num_bytes, total_bytes),
-            per_row,
+            bytes_per_row(column),
             number(column.num_pages),
         ]
-        for encoding, pages, _ in column.encodings or (("", 0, 0),):
-            is_single = len(column.encodings) < 2
-            rows.append([*cells, encoding if is_single else f"{number(pages)} x {encoding}"])
+        for encoding in encoding_texts(column) or [""]:
+            rows.append([*cells, encoding])
             # Further encodings of the column go below the first.
             cells = [""] * len(cells)
     read, all_files = len(facts.files), facts.version.num_files

@@ -51,10 +51,6 @@ _HIDDEN = frozenset(lineage.field_id for lineage in Lineage)
 def validate(table: OpenTable) -> None:
     """Check a version of a table.
 
-    Parameters
-    ----------
-    table : OpenTable
-
     Raises
     ------
     CorruptTableError

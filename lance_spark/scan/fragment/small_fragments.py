@@ -74,15 +74,7 @@ class Opened(NamedTuple):
 
 
 class SmallFragmentScan:
-    """Reads whole fragments of one task in runs. Add fragments in order, then flush.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    schema : Schema
-    filters : sequence of Condition
-    metrics : ScanMetrics
-    """
+    """Reads whole fragments of one task in runs. Add fragments in order, then flush."""
 
     def __init__(
         self,

@@ -61,14 +61,7 @@ class Order(ABC):
 
     def first(self, holds: Callable[[int], bool]) -> int:
         """Return the first ordinal from which a condition holds; `high` + 1 if it never holds."""
-        low, high = self.low, self.high + 1
-        while low < high:
-            middle = (low + high) // 2
-            if holds(middle):
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return times.first_where(self.low, self.high + 1, holds)
 
 
 class _Steps(Order):

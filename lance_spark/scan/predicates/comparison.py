@@ -31,6 +31,8 @@ KERNELS: dict[str, str] = {
 }
 
 
+#: The operator after the two sides are exchanged.
+FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: Arrow's function for each way to match a text.
 _MATCHERS: dict[How, str] = {
     "starts": "starts_with",
@@ -58,6 +60,11 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
     for name in path[1:]:
         array = array.flatten()[array.type.get_field_index(name)]
     return array
+
+
+def kernel_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type in which values are compared: Arrow has no kernels for float16."""
+    return pa.float32() if pat.is_float16(dtype) else dtype
 
 
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:

@@ -20,7 +20,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type
-from lance_spark.scan.predicates.comparison import Op, compared
+from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.conditionals import (
     CompareValues,
@@ -172,7 +172,7 @@ class _Binder:
                 if isinstance(right, Typed):
                     return coercion.compare(left, op, right, self._settings)
             elif isinstance(right, Column) and isinstance(left, Typed):
-                return coercion.compare(right, coercion.FLIPPED[op], left, self._settings)
+                return coercion.compare(right, FLIPPED[op], left, self._settings)
         except InvalidInputError as reason:
             return self._or_computed(reason, computed.compare, op, left, right)
         return computed.compare(op, left, right, self._settings)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type, list_type
-from lance_spark.scan.predicates.comparison import Op
+from lance_spark.scan.predicates.comparison import FLIPPED, Op
 from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import CompareValues, ValueIsNull
@@ -179,8 +179,7 @@ def _integer_bound(left: Expression, op: Op, right: Expression) -> Predicate | N
     Returns None for other operands.
     """
     if isinstance(left, Literal) and not isinstance(right, Literal):
-        flipped: dict[str, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-        return _integer_bound(right, flipped[op], left) if op in _ORDERED else None
+        return _integer_bound(right, FLIPPED[op], left) if op in _ORDERED else None
     if not (isinstance(right, Literal) and right.typed.written and op in _ORDERED):
         return None
     if not pat.is_integer(left.dtype) or not pat.is_decimal(right.dtype):

@@ -154,14 +154,7 @@ def _changes_of_year(year: int, zone: str | None) -> tuple[tuple[int, int, int],
     for end in range(start + DAY - 1, stop, DAY):
         after = times.offset_at(end, zone)
         if after != before:
-            low, high = end - DAY, end
-            while high - low > 1:
-                middle = (low + high) // 2
-                if times.offset_at(middle, zone) == before:
-                    low = middle
-                else:
-                    high = middle
-            changes.append((high, before, after))
+            changes.append((times.next_change(max(start, end - DAY), end, zone), before, after))
             before = after
     return tuple(changes)
 
