@@ -20,7 +20,6 @@ import numpy as np
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.field import Field
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -74,7 +73,10 @@ def version_facts(table: OpenTable) -> VersionFacts:
         stable_row_ids=bool(manifest.flags.reader & flags.STABLE_ROW_IDS),
         reader_flags=manifest.flags.reader,
         writer_flags=manifest.flags.writer,
-        columns=tuple(_schema_column(field) for field in manifest.schema.fields),
+        columns=tuple(
+            SchemaColumn(field.name, field.id, str(field.to_arrow().type), nullable=field.nullable)
+            for field in manifest.schema.fields
+        ),
         fragments=tuple(_fragment(fragment) for fragment in fragments),
         config=dict(manifest.config),
         metadata=dict(manifest.table_metadata),
@@ -183,12 +185,6 @@ def _facts_of(
             for name, branch in sorted(dataset.branches.list().items())
         },
         problems=tuple(problems),
-    )
-
-
-def _schema_column(column: Field) -> SchemaColumn:
-    return SchemaColumn(
-        column.name, column.id, str(column.to_arrow().type), nullable=column.nullable
     )
 
 

@@ -43,7 +43,8 @@ def as_text(facts: TableFacts, *, pages: bool = False) -> str:
     pages : bool
         Whether to list all pages of the data files that were read.
     """
-    parts = [_heading(facts.version)]
+    heading = [_INDENT + line for line in heading_lines(facts.version)]
+    parts = ["\n".join([clean(facts.version.name), *heading])]
     parts += list(_sections(facts, {file.fragment_id for file in facts.files} if pages else None))
     if pages:
         parts += [_file(file) for file in facts.files]
@@ -75,10 +76,6 @@ def heading_lines(version: VersionFacts) -> list[str]:
 def _flags(bits: int) -> str:
     names = feature_names(bits)
     return f"{bits} ({', '.join(names)})" if names else str(bits)
-
-
-def _heading(version: VersionFacts) -> str:
-    return "\n".join([clean(version.name), *[_INDENT + line for line in heading_lines(version)]])
 
 
 def _sections(facts: TableFacts, fragment_ids: Collection[int] | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -235,11 +236,8 @@ def take_blobs(
     unique, inverse = np.unique(numbers, return_inverse=True)
     blobs: list[tuple[BlobLoader, BlobDescriptors, int]] = []
     for fragment, offsets in _offsets(table, fragments, keys[0], unique):
-        reader = FragmentReader(table.paths, fragment, schema)
-        try:
+        with closing(FragmentReader(table.paths, fragment, schema)) as reader:
             loader, descriptors = reader.blob_descriptors(offsets)
-        finally:
-            reader.close()
         blobs += [(loader, descriptors, index) for index in range(len(offsets))]
     return [_file(*blobs[int(number)], buffer_size) for number in inverse.tolist()]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
@@ -282,11 +282,8 @@ def explained(
 def _row_bytes(paths: TablePaths, fragment: Fragment, schema: Schema) -> float:
     if not schema.fields:
         return 0.0
-    reader = FragmentReader(paths, fragment, schema, first_position=0)
-    try:
+    with closing(FragmentReader(paths, fragment, schema, first_position=0)) as reader:
         return reader.stored_bytes() / max(fragment.physical_rows, 1)
-    finally:
-        reader.close()
 
 
 def _size(count: float) -> str:

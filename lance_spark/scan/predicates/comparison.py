@@ -316,7 +316,8 @@ class _Translator:
             if char == "]":
                 break
             if char == "-":
-                parts.append("-" if self._is_range(len(parts) > first) else "\\-")
+                is_range = len(parts) > first and not self._pattern.startswith("]", self._index)
+                parts.append("-" if is_range else "\\-")
             elif char == "\\":
                 parts.append(self._escape(inside=True))
             else:
@@ -329,6 +330,3 @@ class _Translator:
         if len(parts) == first:
             raise self._refused("a class that begins with ]")
         return "".join([*parts, "]"])
-
-    def _is_range(self, is_after_char: bool) -> bool:
-        return is_after_char and not self._pattern.startswith("]", self._index)

@@ -174,15 +174,12 @@ def _of_scalar(scalar: pa.Scalar) -> Typed:
     if not scalar.is_valid:
         return Typed(None, dtype)
     if pat.is_temporal(dtype):
-        ticks = pa.array([scalar]).cast(dtype).cast(_integers(dtype))[0].as_py()
+        integers = pa.int32() if pat.is_date32(dtype) else pa.int64()
+        ticks = pa.array([scalar]).cast(dtype).cast(integers)[0].as_py()
         return Typed(ticks, dtype)
     if pat.is_uint64(scalar.type):
         return replace(integer(scalar.as_py()), written=False)
     return Typed(scalar.as_py(), dtype)
-
-
-def _integers(dtype: pa.DataType) -> pa.DataType:
-    return pa.int32() if pat.is_date32(dtype) else pa.int64()
 
 
 def shown_type(arrow: pa.DataType) -> pa.DataType | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,8 +95,7 @@ def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBound
 
 
 def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | None:
-    lookup = open_file(paths.open_index_file(f"{folder}/{_LOOKUP_FILE}", base))
-    try:
+    with closing(open_file(paths.open_index_file(f"{folder}/{_LOOKUP_FILE}", base))) as lookup:
         name, metadata = lookup.source.name, lookup.schema.metadata
         if (
             lookup.schema.names != _LOOKUP_COLUMNS
@@ -103,16 +103,11 @@ def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | Non
         ):
             return None
         pages = lookup.read(lookup.schema.fields, all_rows(lookup))
-    finally:
-        lookup.close()
     batch_size = rows_of_page(metadata, name)
-    data = open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))
-    try:
+    with closing(open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))) as data:
         if data.schema.names != _DATA_COLUMNS:
             return None
         return _bounds(data, pages, batch_size, name)
-    finally:
-        data.close()
 
 
 def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:

@@ -154,14 +154,10 @@ def _rounded(name: str, args: Sequence[Expression], settings: SqlSettings) -> Ex
     return Call(name, (casted(args[0], pa.float64(), settings),), pa.int64(), settings.ansi)
 
 
-def _mod(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    return operation("%", args[0], args[1], settings)
-
-
 #: The possible numbers of arguments and the builder of each function.
 FUNCTIONS: dict[str, tuple[range, Builder]] = {
     "abs": (range(1, 2), _abs),
-    "mod": (range(2, 3), _mod),
+    "mod": (range(2, 3), lambda args, settings: operation("%", args[0], args[1], settings)),
     "negative": (range(1, 2), lambda args, settings: negative(args[0], settings)),
     "positive": (range(1, 2), lambda args, settings: positive(args[0], settings)),
     "floor": (range(1, 2), partial(_rounded, "floor")),

@@ -264,10 +264,6 @@ def _of_time(part: str, args: Sequence[Expression], settings: SqlSettings) -> Ex
     return Call("time_part", (value,), pa.int32(), part)
 
 
-def _to_date(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    return _date(args[0], settings)
-
-
 def _to_timestamp(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     if not (is_datetime(args[0].dtype) or is_text(args[0].dtype)):
         raise NoCommonTypeError(f"to_timestamp of {type_name(args[0].dtype)} is not computed here")
@@ -310,10 +306,9 @@ FUNCTIONS: dict[str, tuple[range, Builder]] = {
     },
     **dict.fromkeys(("day", "dayofmonth"), (_ONE, partial(_of_date, "day"))),
     **{part: (_ONE, partial(_of_time, part)) for part in ("hour", "minute", "second")},
-    "to_date": (_ONE, _to_date),
+    "to_date": (_ONE, lambda args, settings: _date(args[0], settings)),
     "to_timestamp": (_ONE, _to_timestamp),
-    "date_add": (_TWO, partial(_added, 1)),
-    "dateadd": (_TWO, partial(_added, 1)),
+    **dict.fromkeys(("date_add", "dateadd"), (_TWO, partial(_added, 1))),
     "date_sub": (_TWO, partial(_added, -1)),
     **dict.fromkeys(("datediff", "date_diff"), (_TWO, _difference)),
     "date_trunc": (_TWO, _date_trunc),

@@ -232,7 +232,9 @@ class _Lexer:
             parts.append(part)
         joined = "".join(parts)
         # Two surrogates in a row are one character, as in Java.
-        return joined if joined.isascii() else _with_pairs(joined)
+        if joined.isascii():
+            return joined
+        return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _escape(self, body: str, position: int, offset: int) -> tuple[str, int]:
         """Return the value of the escape after a backslash, and the position after it."""
@@ -250,10 +252,6 @@ class _Lexer:
         if char in "%_":
             return f"\\{char}", position + 1
         return _ESCAPES.get(char, char), position + 1
-
-
-def _with_pairs(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 class TokenCursor:
