@@ -348,11 +348,7 @@ def test_formatting() -> None:
         *("0 bytes", "999 bytes", "1.00 KiB", "1.50 KiB", "10.0 KiB", "118 MiB"),
     ]
     assert [share(n, 1_000) for n in (0, 1, 55, 999, 1_000)] == [
-        "0%",
-        "0.1%",
-        "5.5%",
-        "100%",
-        "100%",
+        *("0%", "0.1%", "5.5%", "100%", "100%"),
     ]
     assert share(1, 10**9) == "<0.1%"
     assert clean("a\x1b[31m\nb") == "a\\x1b[31m\\nb"

@@ -17,17 +17,8 @@ from tests.support.spark.versions import HAS_TIME
 
 COMPARISONS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 _TYPES = [
-    *(
-        "int",
-        "bigint",
-        "smallint",
-        "tinyint",
-        "double",
-        "float",
-        "decimal(10, 2)",
-        "decimal(38, 18)",
-    ),
-    *("string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
+    *("int", "bigint", "smallint", "tinyint", "double", "float", "decimal(10, 2)"),
+    *("decimal(38, 18)", "string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
     *("interval day to second", *(["time"] if HAS_TIME else [])),
 ]
 #: The share of predicates that are about columns of the families that are wanted often.
@@ -42,20 +33,9 @@ _UNARY = [
     *["NOT ({})"] * 5,
     *("NOT {}", "!({})", "! {}", "(({}))", "({}) IS TRUE", "({}) IS NOT TRUE", "({}) IS FALSE"),
     *("({}) IS NOT FALSE", "({}) IS UNKNOWN", "({}) IS NOT UNKNOWN", "({}) IS NULL", "({}) = true"),
-    *(
-        "({}) IS NOT NULL",
-        "isnull({})",
-        "coalesce({}, true)",
-        "({}) IN (true)",
-        "NOT NOT ({})",
-        "({}) <=> NULL",
-    ),
-    *(
-        "/* c */ ({})",
-        "({}) -- c\n",
-        "if({}, true, false)",
-        "CASE WHEN {} THEN true ELSE false END",
-    ),
+    *("({}) IS NOT NULL", "isnull({})", "coalesce({}, true)", "({}) IN (true)", "NOT NOT ({})"),
+    *("({}) <=> NULL", "/* c */ ({})", "({}) -- c\n", "if({}, true, false)"),
+    "CASE WHEN {} THEN true ELSE false END",
 ]
 
 

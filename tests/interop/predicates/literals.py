@@ -218,9 +218,7 @@ def day(rng: random.Random) -> str:
     if kind == 8:
         return rng.choice(
             [
-                f"cast('{value}' as date)",
-                f"date('{value}')",
-                f"to_date('{value}')",
+                *(f"cast('{value}' as date)", f"date('{value}')", f"to_date('{value}')"),
                 f"'{value}'::date",
             ]
         )
@@ -229,10 +227,8 @@ def day(rng: random.Random) -> str:
     if kind == 10:
         return rng.choice(
             [
-                "DATE '2024-01-31' + INTERVAL '1' DAY",
-                "DATE '2024-01-31' + 1",
-                "date_add(DATE '2024-01-31', 29)",
-                "DATE '2024-03-31' - INTERVAL '1' MONTH",
+                *("DATE '2024-01-31' + INTERVAL '1' DAY", "DATE '2024-01-31' + 1"),
+                *("date_add(DATE '2024-01-31', 29)", "DATE '2024-03-31' - INTERVAL '1' MONTH"),
                 "make_date(2024, 1, 31)",
             ]
         )
@@ -253,21 +249,16 @@ def instant(rng: random.Random) -> str:
     if kind == 11:
         return rng.choice(
             [
-                f"cast('{value}' as timestamp)",
-                f"timestamp('{value}')",
-                f"'{value}'::timestamp_ntz",
-                f"to_timestamp('{value}')",
+                *(f"cast('{value}' as timestamp)", f"timestamp('{value}')"),
+                *(f"'{value}'::timestamp_ntz", f"to_timestamp('{value}')"),
             ]
         )
     if kind == 12:
         return f"DATE '{rng.choice(DATES)}'"
     return rng.choice(
         [
-            "NULL",
-            "5",
-            "timestamp_seconds(1706704215)",
-            "TIMESTAMP '2024-01-31 12:30:15' - INTERVAL '30' SECOND",
-            "1706704215.0",
+            *("NULL", "5", "timestamp_seconds(1706704215)"),
+            *("TIMESTAMP '2024-01-31 12:30:15' - INTERVAL '30' SECOND", "1706704215.0"),
         ]
     )
 

@@ -25,33 +25,12 @@ PREDICATE_FUNCTIONS = [
     *("number not between 0 and 5", "word not between 'a' and 'c'", "number between 5 and 0"),
     *("number ! in (3, 5)", "number ! between 0 and 2", "word ! like 'a%'", "number is ! null"),
     *("flag is true", "flag is not true", "flag is false", "flag is not false", "flag is unknown"),
-    *(
-        "flag is not unknown",
-        "(number > 1) is true",
-        "(number > 1) is unknown",
-        "number is distinct from 5",
-    ),
-    *(
-        "number is not distinct from null",
-        "number <=> 5",
-        "number <=> null",
-        "null <=> number",
-        "null <=> null",
-    ),
-    *(
-        "isnull(number)",
-        "isnotnull(number)",
-        "isnan(double)",
-        "isnan(single)",
-        "isnan(number)",
-        "nanvl(double, 1D) = 1",
-    ),
-    *(
-        "equal_null(number, 5)",
-        "ifnull(number, 5) = 5",
-        "nvl2(number, true, false)",
-        "number is null is not true",
-    ),
+    *("flag is not unknown", "(number > 1) is true", "(number > 1) is unknown"),
+    *("number is distinct from 5", "number is not distinct from null", "number <=> 5"),
+    *("number <=> null", "null <=> number", "null <=> null", "isnull(number)", "isnotnull(number)"),
+    *("isnan(double)", "isnan(single)", "isnan(number)", "nanvl(double, 1D) = 1"),
+    *("equal_null(number, 5)", "ifnull(number, 5) = 5", "nvl2(number, true, false)"),
+    "number is null is not true",
 ]
 
 LIKE = [
