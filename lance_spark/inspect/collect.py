@@ -161,7 +161,13 @@ def _facts_of(
     current = version_facts(table)
     for name in columns or ():
         table.schema.path(name)
-    read = _read_files(table, _choose_files(table.manifest, fragments, files), columns)
+    read = tuple(
+        read_all(
+            lambda pair: _read_file(table, *pair, columns),
+            _choose_files(table.manifest, fragments, files),
+            local=table.store.is_local,
+        )
+    )
     past, num_versions = past_versions(table.store, versions)
     problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()
@@ -230,15 +236,6 @@ def _choose_files(
         indexes = np.unique(np.linspace(0, len(fragments) - 1, count).astype(np.int64))
         fragments = tuple(fragments[index] for index in indexes.tolist())
     return [(fragment, file) for fragment in fragments for file in fragment.files]
-
-
-def _read_files(
-    table: OpenTable, files: list[tuple[Fragment, DataFile]], columns: Sequence[str] | None
-) -> tuple[FileFacts, ...]:
-    def read(fragment_and_file: tuple[Fragment, DataFile]) -> FileFacts:
-        return _read_file(table, *fragment_and_file, columns)
-
-    return tuple(read_all(read, files, local=table.store.is_local))
 
 
 def _read_file(

@@ -7,7 +7,6 @@ read in parallel: each file takes a few requests one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
+from lance_spark.storage.read.parallel_reads import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lance_spark.table.rows.index import RowIndex
 
 Numbers = npt.NDArray[np.int64]
-#: Fragments of a remote store that are read at the same time.
-_MAX_PARALLEL = 16
-
 #: Row ids or addresses.
 Words = npt.NDArray[np.uint64]
 _Pieces = Sequence[tuple[Fragment, Numbers]]
@@ -224,10 +221,4 @@ def _take(
         reader.release()
         return batch
 
-    if paths.store.is_local or len(pieces) < 2:
-        return [take(piece) for piece in pieces]
-    pool = ThreadPoolExecutor(min(len(pieces), _MAX_PARALLEL))
-    try:
-        return list(pool.map(take, pieces))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return read_all(take, pieces, local=paths.store.is_local)
