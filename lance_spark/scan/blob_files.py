@@ -28,6 +28,7 @@ from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.addresses import OFFSET_BITS
+from lance_spark.table.rows.deletions import read_deletions
 
 #: Bytes that sequential reads ask for at once.
 DEFAULT_BUFFER_SIZE = 512 * 1024
@@ -276,8 +277,7 @@ def _offsets(
     """Yield each fragment that holds some of the rows, with their offsets."""
     if key == "indices":
         for fragment, rows in by_fragment(fragments, numbers):
-            reader = FragmentReader(table.paths, fragment, table.schema.select([]))
-            yield fragment, live_to_physical(rows, reader.deleted())
+            yield fragment, live_to_physical(rows, read_deletions(table.paths, fragment))
         return
     by_id = {fragment.id: fragment for fragment in fragments}
     holders = numbers >> OFFSET_BITS
@@ -290,8 +290,7 @@ def _offsets(
                 f"{table.store.display}: row {int(addresses.max())} not found: fragment "
                 f"{fragment_id} has {'no' if holder is None else holder.physical_rows} rows"
             )
-        reader = FragmentReader(table.paths, holder, table.schema.select([]))
-        deleted = np.intersect1d(offsets, reader.deleted())
+        deleted = np.intersect1d(offsets, read_deletions(table.paths, holder))
         if len(deleted):
             address = (fragment_id << OFFSET_BITS) + int(deleted[0])
             raise InvalidInputError(f"{table.store.display}: row {address} is deleted")

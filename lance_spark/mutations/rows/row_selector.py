@@ -20,7 +20,6 @@ import numpy as np
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
-from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.selection import live_to_physical
 from lance_spark.scan.take import (
     RowFinder,
@@ -136,6 +135,6 @@ def _addresses_of(table: OpenTable, indices: Any) -> UInt64Array:
     )
     parts = [np.empty(0, np.int64)]
     for fragment, rows in by_fragment(fragments, positions):
-        reader = FragmentReader(table.paths, fragment, table.schema.select([]))
-        parts.append(live_to_physical(rows, reader.deleted()) + (fragment.id << OFFSET_BITS))
+        offsets = live_to_physical(rows, read_deletions(table.paths, fragment))
+        parts.append(offsets + (fragment.id << OFFSET_BITS))
     return np.concatenate(parts).astype(np.uint64)

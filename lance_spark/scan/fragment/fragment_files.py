@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 
-import numpy as np
-
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.scan.fragment.assemble import files_of
@@ -165,6 +163,4 @@ class FragmentFiles:
         return reader
 
     def _read_deleted(self) -> RowNumbers:
-        if self.fragment.deletion_file is None:
-            return np.empty(0, dtype=np.int64)
-        return read_deletions(self.paths, self.fragment).astype(np.int64, copy=False)
+        return read_deletions(self.paths, self.fragment)
