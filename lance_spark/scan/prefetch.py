@@ -27,11 +27,11 @@ from lance_spark.file.schema.field import Field
 AHEAD_BYTES = 24 * 1024 * 1024
 #: A window with a larger part of deleted rows is not read from end to end, and not prefetched.
 _MAX_DELETED = 1 / 8
-T = TypeVar("T")
-
 #: An item that takes less time is not worth a thread. Vectors of a local file are views of it, and
 #: numbers are decoded as fast as they are written to a socket, which takes turns with the thread.
 WORTH_NS = 20_000_000
+
+T = TypeVar("T")
 
 
 class StoredFields(NamedTuple):

@@ -25,10 +25,7 @@ def fragments(sizes: list[int]) -> list[Fragment]:
     return [Fragment(id=i, files=(), physical_rows=rows) for i, rows in enumerate(sizes)]
 
 
-@given(
-    st.lists(st.integers(0, 5_000_000), max_size=30),
-    st.integers(1, 2_000_000),
-)
+@given(st.lists(st.integers(0, 5_000_000), max_size=30), st.integers(1, 2_000_000))
 def test_packing_covers_every_row_once_and_in_order(sizes: list[int], target: int) -> None:
     groups = pack(fragments(sizes), max(target, sum(sizes) // 1000 + 1))
     pieces = [(p.fragment.id, p.start, p.stop) for group in groups for p in group]

@@ -163,8 +163,7 @@ def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
             indices.append(index)
     fields = [table.schema.field(index) for index in indices]
     return pa.Table.from_arrays(
-        [table.column(index) for index in indices],
-        schema=pa.schema(fields, table.schema.metadata),
+        [table.column(index) for index in indices], schema=pa.schema(fields, table.schema.metadata)
     )
 
 

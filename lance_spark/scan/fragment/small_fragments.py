@@ -78,11 +78,7 @@ class SmallFragmentScan:
     """Reads whole fragments of one task in runs. Add fragments in order, then flush."""
 
     def __init__(
-        self,
-        paths: TablePaths,
-        schema: Schema,
-        filters: Sequence[Condition],
-        metrics: ScanMetrics,
+        self, paths: TablePaths, schema: Schema, filters: Sequence[Condition], metrics: ScanMetrics
     ) -> None:
         self._paths = paths
         self._schema = schema

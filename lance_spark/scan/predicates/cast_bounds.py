@@ -141,12 +141,7 @@ def order_of(dtype: pa.DataType) -> Order | None:
 
 
 def bounded(
-    column: Column,
-    order: Order,
-    shown: pa.DataType,
-    op: Op,
-    literal: Typed,
-    settings: SqlSettings,
+    column: Column, order: Order, shown: pa.DataType, op: Op, literal: Typed, settings: SqlSettings
 ) -> Predicate:
     """Return the comparison of a column, cast to a literal's type, with the literal.
 

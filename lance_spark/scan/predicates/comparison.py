@@ -29,8 +29,6 @@ KERNELS: dict[str, str] = {
     ">": "greater",
     ">=": "greater_equal",
 }
-
-
 #: The operator after the two sides are exchanged.
 FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: Arrow's function for each way to match a text.

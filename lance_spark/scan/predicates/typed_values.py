@@ -111,10 +111,7 @@ class Typed:
                 raise TypeError(f"{value} has nanoseconds, but Spark's timestamps have none")
             if value.tzinfo is None:
                 return cls(micros(value), CLOCK)
-            return cls(
-                micros(value.astimezone(datetime.UTC).replace(tzinfo=None)),
-                INSTANT,
-            )
+            return cls(micros(value.astimezone(datetime.UTC).replace(tzinfo=None)), INSTANT)
         if isinstance(value, datetime.date):
             return cls((value - _EPOCH.date()).days, pa.date32())
         if isinstance(value, datetime.time):

@@ -198,7 +198,12 @@ def test_bounds_on_a_column_use_statistics(dataset: lance_spark.Dataset) -> None
 
 
 ZONES = [
-    *("America/New_York", "Europe/Berlin", "Asia/Kathmandu", "America/Sao_Paulo", "+05:30", "UTC"),
+    "America/New_York",
+    "Europe/Berlin",
+    "Asia/Kathmandu",
+    "America/Sao_Paulo",
+    "+05:30",
+    "UTC",
 ]
 
 

@@ -20,12 +20,7 @@ from lance_spark.scan.predicates.expressions.kernels import (
     strings,
 )
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import (
-    Column,
-    Constant,
-    Predicate,
-    evaluated_where,
-)
+from lance_spark.scan.predicates.tree import Column, Constant, Predicate, evaluated_where
 from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
 
 _KERNELS: dict[str, Kernel] = {

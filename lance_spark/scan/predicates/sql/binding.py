@@ -38,12 +38,7 @@ from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, V
 from lance_spark.scan.predicates.sql.tokens import error
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, Predicate, SameTruth
-from lance_spark.scan.predicates.typed_values import (
-    Typed,
-    is_number,
-    is_text,
-    type_name,
-)
+from lance_spark.scan.predicates.typed_values import Typed, is_number, is_text, type_name
 
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 #: The way to match of each function; see `comparison.How`.

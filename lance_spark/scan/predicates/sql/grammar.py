@@ -478,8 +478,7 @@ class _Parser(TokenCursor):
         elif word in TYPES and (not sizes or word == "TIME"):
             return TYPES[word]
         raise self._error(
-            "expected a type that a value can be cast to, such as int, double or date",
-            token.offset,
+            "expected a type that a value can be cast to, such as int, double or date", token.offset
         )
 
     def _number(self, token: Token, sign: str, offset: int | None = None) -> Node:

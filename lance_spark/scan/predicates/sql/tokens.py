@@ -187,9 +187,7 @@ class _Lexer:
     def _check_letter(self, offset: int, start: int) -> None:
         if self._text[offset : offset + 1].isalpha():
             raise error(
-                self._text,
-                start,
-                "names with letters other than A to Z must be in backticks",
+                self._text, start, "names with letters other than A to Z must be in backticks"
             )
 
     def _number(self, match: re.Match[str], offset: int) -> tuple[Token, int]:

@@ -11,20 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.scan.predicates.expressions.kernels import (
-    Kernel,
-    RowError,
-    saturated,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, saturated
 from lance_spark.scan.predicates.typed_values import type_name
 
 BITS = ("&", "|", "^")
 SHIFTS = ("<<", ">>", ">>>")
 
 
-def _operands(
-    arrays: Sequence[pa.Array],
-) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+def _operands(arrays: Sequence[pa.Array]) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
     """Return the values of arrays, 1 for null, and for each row whether no value is null."""
     valid = np.ones(len(arrays[0]), np.bool_)
     values = []

@@ -19,12 +19,7 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates import literal_casts as literals
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import widened
-from lance_spark.scan.predicates.expressions.kernels import (
-    Kernel,
-    RowError,
-    numpy_of,
-    saturated,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, numpy_of, saturated
 from lance_spark.scan.predicates.expressions.kernels.dates import (
     DAY,
     FIRST,

@@ -17,11 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates import times
-from lance_spark.scan.predicates.expressions.kernels import (
-    Kernel,
-    RowError,
-    numpy_of,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, numpy_of
 
 Ints = npt.NDArray[np.int64]
 DAY = 86_400_000_000

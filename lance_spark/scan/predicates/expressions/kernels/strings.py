@@ -9,9 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.scan.predicates.comparison import text_matches
-from lance_spark.scan.predicates.expressions.kernels import (
-    Kernel,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel
 from lance_spark.scan.predicates.typed_values import is_bytes
 
 
