@@ -75,7 +75,6 @@ _NEW_FRAGMENTS = frozenset({"overwrite", "restore", "clone", ""})
 _NO_MOVES = frozenset({"append", "delete", "overwrite", "merge", "clone"})
 
 _Mask = npt.NDArray[np.bool_]
-_NO_OFFSETS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +279,8 @@ class _Diff:
                     f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the "
                     "previous version"
                 )
-            old_deletions = _deletions(old, self._old_paths)
-            new_deletions = _deletions(new, self._new_paths)
+            old_deletions = read_deletions(self._old_paths, old)
+            new_deletions = read_deletions(self._new_paths, new)
             if old.deletion_file != new.deletion_file:
                 deleted = np.setdiff1d(new_deletions, old_deletions, assume_unique=True)
                 if len(deleted):
@@ -391,7 +390,7 @@ class _Diff:
         fragment = rows.fragment
         offsets = rows.offsets
         if offsets is None:
-            deleted = _deletions(fragment, paths)
+            deleted = read_deletions(paths, fragment)
             offsets = np.setdiff1d(np.arange(fragment.physical_rows), deleted, assume_unique=True)
         ids = row_ids.row_ids_of(fragment, paths)
         if ids is None:
@@ -401,10 +400,6 @@ class _Diff:
         updated = row_ids.updated_versions_of(fragment, paths)
         versions = np.ones(len(ids), np.uint64) if updated is None else updated
         return offsets, ids[offsets], versions[offsets]
-
-
-def _deletions(fragment: Fragment, paths: TablePaths) -> Offsets:
-    return read_deletions(paths, fragment) if fragment.deletion_file is not None else _NO_OFFSETS
 
 
 def _unmatched(removed: list[_FragmentRows], added: list[_FragmentRows]) -> Iterator[ChangedRows]:

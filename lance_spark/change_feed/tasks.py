@@ -17,6 +17,7 @@ column is identified by its name. A feed cannot have a column whose type differs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,13 +123,10 @@ class ChangeTask:
             columns = self.before if part.rows.is_before else self.after
             assert columns is not None
             paths = TablePaths.open(self.uri, self.storage_options, columns.base_paths)
-            reader = FragmentReader(paths, part.rows.fragment, columns.schema)
-            try:
+            with closing(FragmentReader(paths, part.rows.fragment, columns.schema)) as reader:
                 for window in _read_windows(reader, part):
                     for batch in batches_of(window, batch_size):
                         yield self._feed_batch(batch, part.rows.change_type, columns)
-            finally:
-                reader.close()
 
     def _feed_batch(
         self, batch: pa.RecordBatch, change_type: str, columns: VersionColumns

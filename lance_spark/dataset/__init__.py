@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.mutations.indices import IndexDescription, IndexSegment
-    from lance_spark.scan.blobs.file import BlobFile
+    from lance_spark.scan.blob_files import BlobFile
     from lance_spark.scan.task import ScanTask
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
     from lance_spark.table.commit.transaction import Transaction
@@ -52,7 +52,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
-            "BlobFile": "lance_spark.scan.blobs.file",
+            "BlobFile": "lance_spark.scan.blob_files",
             "BranchInfo": "lance_spark.dataset.branches",
             "BranchRepair": "lance_spark.table.refs.branch_repair",
             "Branches": "lance_spark.dataset.branches",

@@ -13,9 +13,9 @@ from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blobs.file import DEFAULT_BUFFER_SIZE, BlobFile
+from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.open_files import OpenFiles
+from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.plan import (
     collection_paused,
     default_target_rows,
@@ -25,10 +25,9 @@ from lance_spark.scan.plan import (
     select_fragments,
     with_positions,
 )
-from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.predicates.tuples import parse_filters
-from lance_spark.scan.take import RowFinder, take_addresses, take_rows
+from lance_spark.scan.take import RowFinder, parse_positions, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
@@ -284,7 +283,7 @@ class ScanMethods(HistoryMethods):
             of `ids`, `addresses` and `indices` is given.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.scan.blobs.take import take_blobs
+        from lance_spark.scan.blob_files import take_blobs
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         finder = self._row_finder()
@@ -396,7 +395,7 @@ class ScanMethods(HistoryMethods):
 
         The parameters are those of `plan`.
         """
-        from lance_spark.scan.explain import explained
+        from lance_spark.scan.plan import explained
 
         # The filters may be an iterator.
         conditions = None if filters is None else list(filters)

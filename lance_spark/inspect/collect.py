@@ -20,7 +20,6 @@ import numpy as np
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema.field import Field
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -74,7 +73,10 @@ def version_facts(table: OpenTable) -> VersionFacts:
         stable_row_ids=bool(manifest.flags.reader & flags.STABLE_ROW_IDS),
         reader_flags=manifest.flags.reader,
         writer_flags=manifest.flags.writer,
-        columns=tuple(_schema_column(field) for field in manifest.schema.fields),
+        columns=tuple(
+            SchemaColumn(field.name, field.id, str(field.to_arrow().type), nullable=field.nullable)
+            for field in manifest.schema.fields
+        ),
         fragments=tuple(_fragment(fragment) for fragment in fragments),
         config=dict(manifest.config),
         metadata=dict(manifest.table_metadata),
@@ -159,7 +161,13 @@ def _facts_of(
     current = version_facts(table)
     for name in columns or ():
         table.schema.path(name)
-    read = _read_files(table, _choose_files(table.manifest, fragments, files), columns)
+    read = tuple(
+        read_all(
+            lambda pair: _read_file(table, *pair, columns),
+            _choose_files(table.manifest, fragments, files),
+            local=table.store.is_local,
+        )
+    )
     past, num_versions = past_versions(table.store, versions)
     problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()
@@ -183,12 +191,6 @@ def _facts_of(
             for name, branch in sorted(dataset.branches.list().items())
         },
         problems=tuple(problems),
-    )
-
-
-def _schema_column(column: Field) -> SchemaColumn:
-    return SchemaColumn(
-        column.name, column.id, str(column.to_arrow().type), nullable=column.nullable
     )
 
 
@@ -234,15 +236,6 @@ def _choose_files(
         indexes = np.unique(np.linspace(0, len(fragments) - 1, count).astype(np.int64))
         fragments = tuple(fragments[index] for index in indexes.tolist())
     return [(fragment, file) for fragment in fragments for file in fragment.files]
-
-
-def _read_files(
-    table: OpenTable, files: list[tuple[Fragment, DataFile]], columns: Sequence[str] | None
-) -> tuple[FileFacts, ...]:
-    def read(fragment_and_file: tuple[Fragment, DataFile]) -> FileFacts:
-        return _read_file(table, *fragment_and_file, columns)
-
-    return tuple(read_all(read, files, local=table.store.is_local))
 
 
 def _read_file(

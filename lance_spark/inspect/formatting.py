@@ -1,13 +1,22 @@
 """Formatting of sizes, numbers, times, names and feature flags for text and HTML reports.
 
 Names come from files, so `clean` escapes control characters: no name can send a command to a
-terminal.
+terminal. The column names and rows of tables that both reports share are here, too.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 
+from lance_spark.inspect.report import (
+    BaseFacts,
+    ColumnTotal,
+    FragmentFacts,
+    IndexFacts,
+    PastVersion,
+    VersionFacts,
+)
 from lance_spark.table.manifest import flags
 
 _FLAG_NAMES = {
@@ -27,6 +36,19 @@ _FLAG_NAMES = {
 }
 _BITS = 64
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+FRAGMENT_NAMES = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
+BASE_NAMES = ["id", "name", "path", "layout", "fragments", "data files", "size"]
+INDEX_NAMES = ["name", "type", "columns", "rows", "segments", "size"]
+VERSION_NAMES = [
+    "version",
+    "time (UTC)",
+    "operation",
+    "rows",
+    "deleted",
+    "fragments",
+    "size",
+    "message",
+]
 
 
 def size(num_bytes: int) -> str:
@@ -83,3 +105,86 @@ def feature_names(bits: int) -> list[str]:
     """Return the names of feature flags; an unknown flag by the number of its bit."""
     bits_set = [bit for bit in range(_BITS) if bits >> bit & 1]
     return [_FLAG_NAMES.get(1 << bit, f"unknown ({bit})") for bit in bits_set]
+
+
+def fragment_rows(fragments: Iterable[FragmentFacts]) -> list[list[str]]:
+    """Return a row with the columns `FRAGMENT_NAMES` for each fragment."""
+    return [
+        [
+            str(fragment.id),
+            number(fragment.num_rows),
+            number(fragment.num_deleted_rows),
+            fragment.deletion_file,
+            number(fragment.num_files),
+            size(fragment.num_bytes),
+        ]
+        for fragment in fragments
+    ]
+
+
+def base_rows(bases: Iterable[BaseFacts]) -> list[list[str]]:
+    """Return a row with the columns `BASE_NAMES` for each location of data files."""
+    return [
+        [
+            "" if base.id is None else str(base.id),
+            "(the table)" if base.id is None else base.name or "",
+            base.path,
+            "table root" if base.is_dataset_root else "folder",
+            number(base.num_fragments),
+            number(base.num_files),
+            size(base.num_bytes),
+        ]
+        for base in bases
+    ]
+
+
+def index_rows(indexes: Iterable[IndexFacts]) -> list[list[str]]:
+    """Return a row with the columns `INDEX_NAMES` for each index."""
+    return [
+        [
+            index.name,
+            index.kind,
+            ", ".join(index.columns),
+            number(index.num_rows),
+            number(index.num_segments),
+            "" if index.num_bytes is None else size(index.num_bytes),
+        ]
+        for index in indexes
+    ]
+
+
+def version_rows(versions: Iterable[PastVersion]) -> list[list[str]]:
+    """Return a row with the columns `VERSION_NAMES` for each version."""
+    return [
+        [
+            str(version.version),
+            moment(version.timestamp),
+            version.operation or "?",
+            number(version.num_rows),
+            number(version.num_deleted_rows),
+            number(version.num_fragments),
+            size(version.num_bytes),
+            version.message,
+        ]
+        for version in versions
+    ]
+
+
+def schema_rows(version: VersionFacts) -> list[list[str]]:
+    """Return name, type and nullability of each top-level column."""
+    return [
+        [column.name, column.kind, "" if column.nullable else "not null"]
+        for column in version.columns
+    ]
+
+
+def bytes_per_row(column: ColumnTotal) -> str:
+    """Return the bytes of a row of a column; empty if there are no rows."""
+    return f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
+
+
+def encoding_texts(column: ColumnTotal) -> list[str]:
+    """Return the encodings of a column, with the pages of each if there are several."""
+    if len(column.encodings) < 2:
+        return [encoding for encoding, _, _ in column.encodings]
+    return [f"{number(pages)} x {encoding}" for encoding, pages, _ in column.encodings]

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from lance_spark.inspect.formatting import clean, counted, moment, number, share, size
-from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
-from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
-from lance_spark.inspect.rows import (
+from lance_spark.inspect.formatting import (
     BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
     base_rows,
+    bytes_per_row,
+    clean,
+    counted,
+    encoding_texts,
     fragment_rows,
     index_rows,
+    moment,
+    number,
+    schema_rows,
+    share,
+    size,
     version_rows,
 )
+from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
+from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
 
 #: Fragments, columns and data files that the page lists.
 _MAX_FRAGMENTS = 500
@@ -188,28 +196,19 @@ def _in_files(facts: TableFacts) -> str:
 
 def _columns(facts: TableFacts) -> str:
     if not facts.columns:
-        schema = [
-            [column.name, column.kind, "" if column.nullable else "not null"]
-            for column in facts.version.columns
+        names = ["column", "type", ""]
+        return "<h2>Columns</h2>" + _table(names, schema_rows(facts.version), "ncn")
+    rows = [
+        [
+            column.path,
+            column.kind,
+            size(column.num_bytes),
+            bytes_per_row(column),
+            number(column.num_pages),
+            "\n".join(encoding_texts(column)),
         ]
-        return "<h2>Columns</h2>" + _table(["column", "type", ""], schema, "ncn")
-    rows = []
-    for column in facts.columns:
-        encodings = [
-            encoding if len(column.encodings) < 2 else f"{number(pages)} x {encoding}"
-            for encoding, pages, _ in column.encodings
-        ]
-        per_row = f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
-        rows.append(
-            [
-                column.path,
-                column.kind,
-                size(column.num_bytes),
-                per_row,
-                number(column.num_pages),
-                "\n".join(encodings),
-            ]
-        )
+        for column in facts.columns
+    ]
     names = ["column", "type", "size", "bytes/row", "pages", "encoding"]
     return f"<h2>Columns and encodings</h2><p>pages{_in_files(facts)}</p>" + _table(
         names, rows, "ncrrrc"

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from lance_spark.inspect.formatting import (
-    clean,
-    counted,
-    feature_names,
-    moment,
-    number,
-    share,
-    shortened,
-    size,
-)
-from lance_spark.inspect.pages import ColumnPages
-from lance_spark.inspect.report import FileFacts, TableFacts, VersionFacts
-from lance_spark.inspect.rows import (
     BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
     base_rows,
+    bytes_per_row,
+    clean,
+    counted,
+    encoding_texts,
+    feature_names,
     fragment_rows,
     index_rows,
+    moment,
+    number,
+    schema_rows,
+    share,
+    shortened,
+    size,
     version_rows,
 )
+from lance_spark.inspect.pages import ColumnPages
+from lance_spark.inspect.report import FileFacts, TableFacts, VersionFacts
 
 #: Fragments that the report lists.
 _MAX_FRAGMENTS = 20
@@ -42,7 +43,8 @@ def as_text(facts: TableFacts, *, pages: bool = False) -> str:
     pages : bool
         Whether to list all pages of the data files that were read.
     """
-    parts = [_heading(facts.version)]
+    heading = [_INDENT + line for line in heading_lines(facts.version)]
+    parts = ["\n".join([clean(facts.version.name), *heading])]
     parts += list(_sections(facts, {file.fragment_id for file in facts.files} if pages else None))
     if pages:
         parts += [_file(file) for file in facts.files]
@@ -74,10 +76,6 @@ def heading_lines(version: VersionFacts) -> list[str]:
 def _flags(bits: int) -> str:
     names = feature_names(bits)
     return f"{bits} ({', '.join(names)})" if names else str(bits)
-
-
-def _heading(version: VersionFacts) -> str:
-    return "\n".join([clean(version.name), *[_INDENT + line for line in heading_lines(version)]])
 
 
 def _sections(facts: TableFacts, fragment_ids: Collection[int] | None) -> Iterator[str]:
@@ -118,26 +116,20 @@ def _fragments(version: VersionFacts, fragment_ids: Collection[int] | None) -> s
 
 def _columns(facts: TableFacts) -> str:
     if not facts.files:
-        schema = [
-            [column.name, column.kind, "" if column.nullable else "not null"]
-            for column in facts.version.columns
-        ]
-        return _table("columns", [], schema, "lll")
+        return _table("columns", [], schema_rows(facts.version), "lll")
     total_bytes = sum(column.num_bytes for column in facts.columns)
     rows: list[list[str]] = []
     for column in facts.columns:
-        per_row = f"{column.num_bytes / column.num_rows:,.1f}" if column.num_rows else ""
         cells = [
             column.path,
             column.kind,
             size(column.num_bytes),
             share(column.num_bytes, total_bytes),
-            per_row,
+            bytes_per_row(column),
             number(column.num_pages),
         ]
-        for encoding, pages, _ in column.encodings or (("", 0, 0),):
-            is_single = len(column.encodings) < 2
-            rows.append([*cells, encoding if is_single else f"{number(pages)} x {encoding}"])
+        for encoding in encoding_texts(column) or [""]:
+            rows.append([*cells, encoding])
             # Further encodings of the column go below the first.
             cells = [""] * len(cells)
     read, all_files = len(facts.files), facts.version.num_files

@@ -1,25 +1,24 @@
 """The take: rows by their position in a table, their address or their id.
 
-The fragments of a remote store are read in parallel: each file takes a few requests one after the
-other.
+Callers pass row numbers as lists, numpy arrays or Arrow arrays. The fragments of a remote store are
+read in parallel: each file takes a few requests one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import naming
+from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
-from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.positions import Numbers, by_fragment, parse_row_ids
+from lance_spark.storage.read.parallel_reads import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
@@ -27,12 +26,83 @@ from lance_spark.table.paths import TablePaths
 if TYPE_CHECKING:
     from lance_spark.table.rows.index import RowIndex
 
-#: Fragments of a remote store that are read at the same time.
-_MAX_PARALLEL = 16
-
+Numbers = npt.NDArray[np.int64]
 #: Row ids or addresses.
 Words = npt.NDArray[np.uint64]
 _Pieces = Sequence[tuple[Fragment, Numbers]]
+
+
+def parse_row_ids(row_ids: Any) -> npt.NDArray[np.uint64]:
+    """Return the row ids that a caller passed. Unlike in `parse_numbers` they may exceed int64."""
+    if isinstance(row_ids, np.ndarray) and row_ids.dtype == np.uint64 and row_ids.ndim == 1:
+        return row_ids
+    if isinstance(row_ids, pa.Array | pa.ChunkedArray) and row_ids.type == pa.uint64():
+        if row_ids.null_count:
+            raise InvalidInputError("row ids must be integers, not null")
+        ids: npt.NDArray[np.uint64] = row_ids.to_numpy()
+        return ids
+    return parse_numbers(row_ids, "row ids").astype(np.uint64)
+
+
+def parse_numbers(data: Any, name: str) -> Numbers:
+    """Return the row numbers that a caller passed as a list, numpy array or Arrow array.
+
+    Parameters
+    ----------
+    data : sequence of int
+    name : str
+        What errors call the numbers.
+
+    Raises
+    ------
+    InvalidInputError
+        A number is not an integer, or is negative.
+    """
+    values = data
+    if isinstance(data, pa.Array | pa.ChunkedArray):
+        values = data.to_numpy()
+    try:
+        numbers = np.asarray(values if len(values) else np.zeros(0, np.int64))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} must be integers: {error}") from None
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(f"{name} must be integers, not {numbers.dtype}")
+    if len(numbers) and (int(numbers.min()) < 0 or int(numbers.max()) > np.iinfo(np.int64).max):
+        bad = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
+        raise InvalidInputError(f"{name}: row {bad} is out of range")
+    return numbers.astype(np.int64)
+
+
+def parse_positions(data: Any, num_rows: int) -> Numbers:
+    """Return the positions of rows that a caller passed.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is not an integer, or is out of range in a table of `num_rows` rows.
+    """
+    positions = parse_numbers(data, "positions of rows")
+    if len(positions) and int(positions.max()) >= num_rows:
+        raise InvalidInputError(
+            f"row {int(positions.max())} is out of range: the table has {num_rows} rows"
+        )
+    return positions
+
+
+def by_fragment(
+    fragments: Sequence[Fragment], positions: Numbers
+) -> Iterator[tuple[Fragment, Numbers]]:
+    """Yield the fragments that hold increasing positions, and numbers among their live rows."""
+    ends = np.cumsum([fragment.num_rows for fragment in fragments], dtype=np.int64)
+    holders = np.searchsorted(ends, positions, side="right")
+    numbers, cuts = np.unique(holders, return_index=True)
+    bounds = [*cuts.tolist(), len(positions)]
+    for i, number in enumerate(numbers.tolist()):
+        fragment = fragments[number]
+        yield (
+            fragment,
+            positions[bounds[i] : bounds[i + 1]] - (int(ends[number]) - fragment.num_rows),
+        )
 
 
 class RowFinder:
@@ -151,10 +221,4 @@ def _take(
         reader.release()
         return batch
 
-    if paths.store.is_local or len(pieces) < 2:
-        return [take(piece) for piece in pieces]
-    pool = ThreadPoolExecutor(min(len(pieces), _MAX_PARALLEL))
-    try:
-        return list(pool.map(take, pieces))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return read_all(take, pieces, local=paths.store.is_local)

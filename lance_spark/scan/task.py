@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from lance_spark.errors import naming
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.decode_prefetch import read_ahead
-from lance_spark.scan.fragment.reader import FragmentReader, batches_of
+from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.prefetch import read_ahead
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
@@ -158,20 +158,9 @@ class ScanTask:
                 yield from small.add(Whole(fragment, first.first_position))
                 continue
             yield from small.flush()
-            reader = FragmentReader(
-                paths,
-                fragment,
-                self.lance_schema,
-                self.filters,
-                first_position=first.first_position,
-                metrics=metrics,
-            )
-            metrics.fragments_scanned += 1
-            try:
-                for piece in slices:
-                    yield from reader.live(range(piece.start, piece.stop), prefetch=prefetch)
-            finally:
-                reader.close()
+            source = Whole(fragment, first.first_position)
+            ranges = [range(piece.start, piece.stop) for piece in slices]
+            yield from small.read_alone(source, ranges, prefetch=prefetch)
         yield from small.flush()
 
 

@@ -20,6 +20,7 @@ Readers and writers call the same check functions. This module collects their er
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import islice, pairwise
 
@@ -50,10 +51,6 @@ _HIDDEN = frozenset(lineage.field_id for lineage in Lineage)
 
 def validate(table: OpenTable) -> None:
     """Check a version of a table.
-
-    Parameters
-    ----------
-    table : OpenTable
 
     Raises
     ------
@@ -107,7 +104,10 @@ def _problems(table: OpenTable) -> Iterator[str]:
         fragments = counted_fragments(paths, manifest)
     except (CorruptError, MissingFileError) as error:
         yield str(error)
-    check = partial(_fragment_problems, paths, table.schema.fields)
+
+    def check(fragment: Fragment) -> list[str]:
+        return list(_fragment_problems(paths, table.schema.fields, fragment))
+
     for problems in read_each(check, fragments, local=paths.store.is_local):
         yield from problems
     if manifest.flags.stable_row_ids:
@@ -137,11 +137,7 @@ def _check_row_ids(table: OpenTable, fragments: Iterable[Fragment]) -> None:
 
 def _fragment_problems(
     paths: TablePaths, fields: tuple[Field, ...], fragment: Fragment
-) -> list[str]:
-    return list(_problems_of(paths, fields, fragment))
-
-
-def _problems_of(paths: TablePaths, fields: tuple[Field, ...], fragment: Fragment) -> Iterator[str]:
+) -> Iterator[str]:
     try:
         files = fragment.files
     except CorruptTableError as error:
@@ -185,8 +181,7 @@ def _check_file(
     field_ids: set[int],
 ) -> None:
     """Check that a data file exists, its number of rows, and its columns of the schema."""
-    reader = open_file(paths.open_data_file(file), file.fields)
-    try:
+    with closing(open_file(paths.open_data_file(file), file.fields)) as reader:
         check_row_count(reader, fragment)
         if file.fields and field_ids.isdisjoint(file.fields):
             raise CorruptTableError(
@@ -197,16 +192,11 @@ def _check_file(
         columns = dict(zip(file.fields, file.column_indices, strict=False))
         with naming(reader.source.name):
             reader.check_columns(list(fields), columns)
-    finally:
-        reader.close()
 
 
 def _check_overlays(paths: TablePaths, fragment: Fragment) -> None:
-    overlays = Overlays(paths, fragment)
-    try:
+    with closing(Overlays(paths, fragment)) as overlays:
         overlays.check()
-    finally:
-        overlays.close()
 
 
 def _index_problems(table: OpenTable) -> Iterator[str]:

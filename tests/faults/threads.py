@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 from unittest import mock
 
-from lance_spark.scan import decode_prefetch
+from lance_spark.scan import prefetch
 from tests.faults.schedule import Schedule, StoppedError
 
 
@@ -186,9 +186,9 @@ def _nanoseconds() -> int:
 
 def _read_ahead() -> list[Any]:
     """Patches for the thread that reads ahead."""
-    own = decode_prefetch.read_ahead
+    own = prefetch.read_ahead
 
-    def read(pieces: Any, worth_ns: int = decode_prefetch.WORTH_NS) -> Any:
+    def read(pieces: Any, worth_ns: int = prefetch.WORTH_NS) -> Any:
         return own(pieces, worth_ns) if Turns.taken() else pieces
 
     def start(maker: Any) -> None:
@@ -207,10 +207,10 @@ def _read_ahead() -> list[Any]:
 
     return [
         mock.patch("lance_spark.scan.task.read_ahead", read),
-        mock.patch.object(decode_prefetch._Maker, "start", start),
-        mock.patch.object(decode_prefetch._Maker, "join", join),
-        mock.patch.object(decode_prefetch, "Condition", _Changed),
-        mock.patch.object(decode_prefetch, "perf_counter_ns", _nanoseconds),
+        mock.patch.object(prefetch._Maker, "start", start),
+        mock.patch.object(prefetch._Maker, "join", join),
+        mock.patch.object(prefetch, "Condition", _Changed),
+        mock.patch.object(prefetch, "perf_counter_ns", _nanoseconds),
     ]
 
 

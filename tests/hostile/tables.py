@@ -22,7 +22,7 @@ from lance_spark.inspect.collect import facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
-from lance_spark.scan.fragment import window_prefetch
+from lance_spark.scan import prefetch
 from lance_spark.scan.pruning.index_cache import _CACHE
 from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
 from lance_spark.storage.store import ObjectStore
@@ -134,7 +134,7 @@ def far(root: str) -> None:
     try:
         # Threads have stacks, which count as memory.
         options = {"io_threads": "2"}
-        with mock.patch.object(window_prefetch, "_MAX_DELETED", 1):
+        with mock.patch.object(prefetch, "_MAX_DELETED", 1):
             dataset = lance_spark.open_dataset("memory://hostile", storage_options=options)
             check_first(dataset.to_batches())
     finally:

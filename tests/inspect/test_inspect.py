@@ -90,31 +90,9 @@ def encodings_in(debug: str) -> Counter[str]:
 #: What lines of ours say but for kinds: units, and what a part is for.
 ASIDE = frozenset(
     [
-        "bits",
-        "bytes",
-        "per",
-        "value",
-        "offset",
-        "length",
-        "stored",
-        "items",
-        "start",
-        "step",
-        "base",
-        "offsets",
-        "run_lengths",
-        "rep",
-        "def",
-        "indices",
-        "zstd",
-        "lz",
-        "none",
-        "level",
-        "layers",
-        "positions",
-        "deltas",
-        "counts",
-        "non_empty_positions",
+        *("bits", "bytes", "per", "value", "offset", "length", "stored", "items", "start", "step"),
+        *("base", "offsets", "run_lengths", "rep", "def", "indices", "zstd", "lz", "none", "level"),
+        *("layers", "positions", "deltas", "counts", "non_empty_positions"),
     ]
 )
 
@@ -366,21 +344,10 @@ def test_unknown_encodings() -> None:
 
 
 def test_formatting() -> None:
-    assert [size(n) for n in (0, 999, 1_023, 1_536, 10_240, 123_456_789)] == [
-        "0 bytes",
-        "999 bytes",
-        "1.00 KiB",
-        "1.50 KiB",
-        "10.0 KiB",
-        "118 MiB",
-    ]
-    assert [share(n, 1_000) for n in (0, 1, 55, 999, 1_000)] == [
-        "0%",
-        "0.1%",
-        "5.5%",
-        "100%",
-        "100%",
-    ]
+    sizes = ["0 bytes", "999 bytes", "1.00 KiB", "1.50 KiB", "10.0 KiB", "118 MiB"]
+    assert [size(n) for n in (0, 999, 1_023, 1_536, 10_240, 123_456_789)] == sizes
+    shares = ["0%", "0.1%", "5.5%", "100%", "100%"]
+    assert [share(n, 1_000) for n in (0, 1, 55, 999, 1_000)] == shares
     assert share(1, 10**9) == "<0.1%"
     assert clean("a\x1b[31m\nb") == "a\\x1b[31m\\nb"
     assert clean("größe 表") == "größe 表"

@@ -1,25 +1,31 @@
-"""Fragments are packed into tasks, and live rows are mapped to row offsets."""
+"""Fragments are packed into tasks; `Dataset.explain` describes the scan that follows."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lance_spark
+from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import InvalidInputError
 from lance_spark.scan.plan import default_target_rows, pack
-from lance_spark.scan.positions import live_to_physical
 from lance_spark.table.fragments.fragment import Fragment
+
+ROWS = 20_000
 
 
 def fragments(sizes: list[int]) -> list[Fragment]:
     return [Fragment(id=i, files=(), physical_rows=rows) for i, rows in enumerate(sizes)]
 
 
-@given(
-    st.lists(st.integers(0, 5_000_000), max_size=30),
-    st.integers(1, 2_000_000),
-)
+@given(st.lists(st.integers(0, 5_000_000), max_size=30), st.integers(1, 2_000_000))
 def test_packing_covers_every_row_once_and_in_order(sizes: list[int], target: int) -> None:
     groups = pack(fragments(sizes), max(target, sum(sizes) // 1000 + 1))
     pieces = [(p.fragment.id, p.start, p.stop) for group in groups for p in group]
@@ -73,9 +79,65 @@ def test_claimed_bytes_do_not_make_too_many_tasks(stored: int, columns: int) -> 
     assert len(pack(fragments([rows]), target)) <= 17_000
 
 
-@given(st.integers(1, 200), st.data())
-def test_live_rows_map_to_physical_offsets(rows: int, data: st.DataObject) -> None:
-    deleted = sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=rows)))
-    live = [row for row in range(rows) if row not in set(deleted)]
-    got = live_to_physical(np.arange(len(live)), np.array(deleted, dtype=np.int64))
-    assert got.tolist() == live
+def test_explain(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    random = np.random.default_rng(1).random(30_000 * 64, np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(random, 64)
+    dataset = lance.write_dataset(
+        pa.table({"id": range(30_000), "v": vectors}), str(path), max_rows_per_file=10_000
+    )
+    dataset.delete("id < 10")
+    text = lance_spark.open_dataset(str(path)).explain(["v"], target_rows=10_000)
+    assert text.splitlines() == [
+        *(f"Scan of {path}, version 2", "  columns: v", "  tasks: 3, of 10,000 to 10,000 rows"),
+        *("  fragments: 3 of 3", "  rows to look at: 30,000 of 30,000"),
+        *("  deleted rows in these fragments: 10", "  bytes: about 7.3 MiB"),
+    ]
+    dataset.create_scalar_index("id", "ZONEMAP")
+    ours = lance_spark.open_dataset(str(path))
+    text = ours.explain(["v", "id"], filter="id > 25000")
+    assert "  filter: id > 25000\n  tasks: 1," in text
+    assert "  fragments: 1 of 3\n  rows to look at: 10,000 of 30,000, the others" in text
+    assert "up to 2.4 MiB for the other columns" in text
+    assert ours.explain(filter="id > 70000").endswith("statistics rule out all rows")
+    assert "columns: none" in ours.explain([], filters=[("id", "<", 15)])
+    assert "('id', '<', 15)" in ours.explain([], filters=[("id", "<", 15)])
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
+    """Ten fragments of 20,000 rows."""
+    rows = pa.table({"id": np.arange(10 * ROWS)})
+    path = str(tmp_path / "t")
+    write_dataset(rows, path, max_rows_per_file=ROWS, enable_stable_row_ids=request.param)
+    return open_dataset(path)
+
+
+@pytest.mark.parametrize("target", [None, 3_000, 45_000])
+def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> None:
+    ids = [7, 2, 3]
+    columns = ["id", "_rowoffset", "_rowid", "_fragid"]
+    tasks = dataset.plan(columns, target_rows=target, fragment_ids=ids, whole_fragments=True)
+    parts = [pa.Table.from_batches(task.batches()) for task in tasks]
+    owners = [set(part["_fragid"].to_pylist()) for part in parts]
+    assert sum(map(len, owners)) == len(set().union(*owners))
+    rows = pa.concat_tables(parts)
+    wanted = np.concatenate([np.arange(n * ROWS, (n + 1) * ROWS) for n in sorted(ids)])
+    assert rows["id"].to_numpy().tolist() == wanted.tolist()
+    # Positions are those in the whole table.
+    assert rows["_rowoffset"].to_numpy().tolist() == wanted.tolist()
+    if target == 3_000:
+        assert len(tasks) == 3
+
+
+def test_filters_on_some_and_no_fragments(dataset: Dataset) -> None:
+    tasks = dataset.plan(["id"], filter="id > 25000", fragment_ids=range(2))
+    assert sum(batch.num_rows for task in tasks for batch in task.batches()) == 2 * ROWS - 25_001
+    assert dataset.plan(["id"], fragment_ids=[]) == []
+    # Without the option large fragments are cut.
+    assert len(dataset.plan(["id"], fragment_ids=[4], target_rows=3_000)) > 1
+
+
+def test_unknown_fragment_ids_are_refused(dataset: Dataset) -> None:
+    with pytest.raises(InvalidInputError, match="no fragment 10"):
+        dataset.plan(fragment_ids=[3, 10])

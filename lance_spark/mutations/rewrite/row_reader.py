@@ -22,7 +22,7 @@ from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blobs.mapping import replace_blobs
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blobs.loader import EXTERNAL, BlobDescriptors
+from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID, UPDATED_AT
 from lance_spark.scan.predicates.conditions import Condition

@@ -16,9 +16,8 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.conditions import RangePruner
+from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
 from lance_spark.scan.predicates.tree import Column, Predicate
-from lance_spark.scan.pruning.ranges import in_all, in_any
 
 #: Maximum number of combinations of values of a write.
 MAX_PARTITIONS = 10_000

@@ -20,15 +20,14 @@ import numpy as np
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
-from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.scan.positions import (
+from lance_spark.scan.fragment.selection import live_to_physical
+from lance_spark.scan.take import (
+    RowFinder,
     by_fragment,
-    live_to_physical,
     parse_numbers,
     parse_positions,
     parse_row_ids,
 )
-from lance_spark.scan.take import RowFinder
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
@@ -136,6 +135,6 @@ def _addresses_of(table: OpenTable, indices: Any) -> UInt64Array:
     )
     parts = [np.empty(0, np.int64)]
     for fragment, rows in by_fragment(fragments, positions):
-        reader = FragmentReader(table.paths, fragment, table.schema.select([]))
-        parts.append(live_to_physical(rows, reader.deleted()) + (fragment.id << OFFSET_BITS))
+        offsets = live_to_physical(rows, read_deletions(table.paths, fragment))
+        parts.append(offsets + (fragment.id << OFFSET_BITS))
     return np.concatenate(parts).astype(np.uint64)

@@ -20,12 +20,11 @@ from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blobs.loader import BlobDescriptors, BlobLoader
+from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.row_meta import COMPUTED
-from lance_spark.scan.fragment.selection import ALIGNMENT
-from lance_spark.scan.fragment.window_prefetch import StoredFields
+from lance_spark.scan.prefetch import StoredFields
 from lance_spark.scan.row_size import estimate_row_bytes, fixed_width, nulls
 
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
@@ -37,6 +36,9 @@ MAX_WINDOW_ROWS = 512 * 1024
 _REMOTE_WINDOWS = 2
 #: Most rows of a window on a remote store: a window of numbers has as many bytes as one of text.
 _MAX_REMOTE_ROWS = 4 * 1024 * 1024
+#: Ranges begin at multiples of this where they can. Chunks mostly hold a power of two of rows, so
+#: that no two ranges share one.
+ALIGNMENT = 4096
 #: Pages of a window: writers end a page at about 8 MiB of values.
 _PAGES = WINDOW_BYTES // PAGE_BYTES
 

@@ -35,15 +35,7 @@ _Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """The cells of one field that one overlay covers.
-
-    Attributes
-    ----------
-    overlay : int
-        Number of the overlay within the fragment.
-    offsets : int64 array
-        The rows, increasing.
-    """
+    """The rows, increasing, whose values of one field one overlay of the fragment covers."""
 
     overlay: int
     offsets: _Offsets
@@ -51,11 +43,6 @@ class _Patch:
 
 class Overlays:
     """Applies the overlays of a fragment to arrays of its columns.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    fragment : Fragment
 
     Raises
     ------

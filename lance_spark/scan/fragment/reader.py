@@ -2,37 +2,46 @@
 
 A scan goes through the fragment in windows: ranges of rows whose decoded size is near a byte
 budget, independent of the batch size. With filters, windows are sized by the columns of the
-filters, which are read first (`filter_reader`). Of the other columns (`column_reader`) only the
+filters, which are read first. Of the other columns (`column_reader`) only the
 rows that pass are read (`selection`), at most a window's bytes at once. The result is cut into
 batches without copying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
+from lance_spark.file.dictionary_capacity import narrow_indices
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blobs.loader import BlobDescriptors, BlobLoader
+from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
-from lance_spark.scan.fragment.filter_reader import FilterReader
-from lance_spark.scan.fragment.fragment_files import FragmentFiles
-from lance_spark.scan.fragment.selection import Costs, FilterResult, ReadRange, cut, plan_ranges
-from lance_spark.scan.fragment.window_prefetch import prefetched
-from lance_spark.scan.fragment.window_split import window_reader
+from lance_spark.scan.fragment.fragment_files import FragmentFiles, OpenFiles
+from lance_spark.scan.fragment.selection import (
+    Costs,
+    FilterReader,
+    FilterResult,
+    ReadRange,
+    cut,
+    live_to_physical,
+    plan_ranges,
+)
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.positions import live_to_physical
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.prefetch import prefetched
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 
 #: Most bytes of a batch of more than one row.
 BATCH_BYTES = 16 * 1024 * 1024
+
+_Result = TypeVar("_Result")
 
 
 class SelectiveReader:
@@ -62,8 +71,12 @@ class SelectiveReader:
         self._files = files
         self._metrics = ScanMetrics() if metrics is None else metrics
         self._columns = ColumnReader(files, schema, load_external=load_external)
-        self._read_window = window_reader(
-            self._columns.arrow, filters, has_blobs=self._columns.has_blobs
+        types = [field.type for field in self._columns.arrow]
+        types += [path[0].arrow_field.type for part in filters for path in part.paths]
+        # A halved window holds all its batches at once, and its blobs may not fit into memory
+        # together: a window with blobs is read as it is.
+        self._may_halve = not self._columns.has_blobs and any(
+            index is not None for dtype in types for index in narrow_indices(dtype)
         )
         self._filter = FilterReader(files, filters, self._metrics) if filters else None
         # Columns that the filters have read already: position in the schema, and in the filters'.
@@ -133,6 +146,29 @@ class SelectiveReader:
 
     def _windows(self, rows: range) -> Iterator[range]:
         return cut(rows, self._first_read().window_rows())
+
+    def _read_window(
+        self, rows: range, read: Callable[[range], Iterator[_Result]]
+    ) -> Iterator[_Result]:
+        """Yield the results of `read` for a window; if they do not fit one array, of each half.
+
+        Some clients write pages whose dictionaries together have more values than the index type
+        can number. Each batch has its own dictionary, so fewer rows at a time can be read.
+        """
+        if not self._may_halve:
+            yield from read(rows)
+            return
+        try:
+            results = list(read(rows))
+        except (InvalidInputError, UnsupportedEncodingError):
+            if len(rows) < 2:
+                raise
+        else:
+            yield from results
+            return
+        middle = rows.start + len(rows) // 2
+        yield from self._read_window(range(rows.start, middle), read)
+        yield from self._read_window(range(middle, rows.stop), read)
 
     def _matching(self, rows: range) -> Iterator[RowNumbers]:
         selected, _ = self._select(rows)

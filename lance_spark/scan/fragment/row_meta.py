@@ -95,15 +95,15 @@ def select(
             )
     if columns is None:
         return replace(schema, fields=schema.fields + tuple(flags)) if flags else schema
-    if all(name in existing or name not in META_FIELDS for name in columns):
+    metadata = META_FIELDS.keys() - existing
+    if metadata.isdisjoint(columns):
         chosen = schema.select(columns)
         return replace(chosen, fields=chosen.fields + tuple(flags)) if flags else chosen
-    plain = [name for name in columns if name in existing or name not in META_FIELDS]
-    chosen = schema.select(plain)
+    chosen = schema.select([name for name in columns if name not in metadata])
     by_name = {field.name: field for field in chosen.fields}
     ordered: dict[str, Field] = {}
     for name in columns:
-        if name in existing or name not in META_FIELDS:
+        if name not in metadata:
             top = schema.path(name)[0].name
             ordered[top] = by_name[top]
         elif name in ordered:
@@ -163,8 +163,7 @@ def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
             indices.append(index)
     fields = [table.schema.field(index) for index in indices]
     return pa.Table.from_arrays(
-        [table.column(index) for index in indices],
-        schema=pa.schema(fields, table.schema.metadata),
+        [table.column(index) for index in indices], schema=pa.schema(fields, table.schema.metadata)
     )
 
 

@@ -1,4 +1,6 @@
-"""The choice how to read the rows of a window that filters and deletions leave.
+"""The rows of a window that filters and deletions leave, and the choice how to read them.
+
+`FilterReader` reads the columns that filters need, and decides which rows are left.
 
 Selected rows are read in one of two ways. A *scan* decodes a range of rows and takes the selected
 rows out. A *take* decodes the chunks that hold selected rows and copies each value. The cheaper way
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,18 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.errors import EvaluationError
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.column_reader import ALIGNMENT, ColumnReader
+from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.conditions import (
+    Condition,
+    candidate_ranges,
+    intersection,
+    matching,
+)
 from lance_spark.scan.row_size import fixed_width
 
 #: Rows of a chunk of numbers. Segments begin and end at multiples of it.
@@ -38,9 +52,8 @@ _CALL = 150_000.0
 _WIDE = 128
 #: Rows between two segments that are always worth another call.
 _MAX_GAP = 256 * 1024
-#: Ranges begin at multiples of this where they can. Chunks mostly hold a power of two of rows, so
-#: that no two ranges share one.
-ALIGNMENT = 4096
+#: If fewer than one row in so many is live, only live rows are read; otherwise all rows are.
+_SPARSE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,103 @@ class FilterResult(NamedTuple):
         if isinstance(self.rows, range):
             return numbers - self.rows.start
         return np.searchsorted(self.rows, numbers)
+
+
+class FilterReader:
+    """Evaluates filters on rows of a fragment.
+
+    Parameters
+    ----------
+    files : FragmentFiles
+    filters : sequence of Condition
+        At least one.
+    metrics : ScanMetrics
+
+    Attributes
+    ----------
+    columns : ColumnReader
+        Reads the columns of the filters.
+    """
+
+    def __init__(
+        self, files: FragmentFiles, filters: Sequence[Condition], metrics: ScanMetrics
+    ) -> None:
+        schema = Schema.of_paths(path for condition in filters for path in condition.paths)
+        self.columns = ColumnReader(files, schema)
+        self._files = files
+        self._filters = tuple(filters)
+        self._metrics = metrics
+
+    def candidates(self, rows: range) -> list[range]:
+        """Return the parts of a range that page statistics do not rule out."""
+        # One row decides for all if no file holds a column of the filters. A manifest of some bytes
+        # can claim 2^32 such rows.
+        if rows and self.columns.is_all_null:
+            return [rows] if matching(self._filters, self.columns.read(rows[:1])).any() else []
+        ranges = [rows]
+        for condition in self._filters:
+            possible = condition.candidates(self._candidate_ranges)
+            if possible is not None:
+                ranges = intersection(ranges, possible)
+        return ranges
+
+    def apply(
+        self, rows: range, live: BoolArray | None
+    ) -> tuple[BoolArray | None, FilterResult | None]:
+        """Evaluate the filters on some rows.
+
+        Parameters
+        ----------
+        rows : range
+        live : bool array or None
+            Which of the rows are not deleted; None if all are live.
+
+        Returns
+        -------
+        bool array or None
+            Which rows are live and meet the filters; None if all do.
+        FilterResult or None
+            The columns that were read; None if no row is live.
+        """
+        if live is None:
+            num_live = len(rows)
+        else:
+            num_live = int(np.count_nonzero(live))
+            if not num_live:
+                return live, None
+            # Blobs of deleted rows may be gone, and are not read.
+            if num_live * _SPARSE < len(rows) or self.columns.has_blobs:
+                return self._apply_to_live(rows, live)
+        result = FilterResult(rows, self.columns.read(rows))
+        try:
+            matches = matching(self._filters, result.batch)
+        except EvaluationError:
+            if live is None:
+                raise
+            # A deleted row may have caused the error.
+            matches = np.zeros(len(rows), np.bool_)
+            matches[live] = matching(self._filters, result.batch.filter(pa.array(live)))
+        if live is not None:
+            matches &= live
+        count = int(np.count_nonzero(matches))
+        self._metrics.rows_filtered += num_live - count
+        return (None if count == len(rows) else matches), result
+
+    def _apply_to_live(self, rows: range, live: BoolArray) -> tuple[BoolArray, FilterResult]:
+        indices = np.flatnonzero(live)
+        result = FilterResult(indices + rows.start, self.columns.read(indices + rows.start))
+        matches = matching(self._filters, result.batch)
+        self._metrics.rows_filtered += len(indices) - int(np.count_nonzero(matches))
+        selected = np.zeros(len(rows), np.bool_)
+        selected[indices] = matches
+        return selected, result
+
+    def _candidate_ranges(self, field: Field, op: str, value: Any) -> list[range] | None:
+        number, overlays = self._files.file_of.get(field.id), self._files.overlays
+        # Statistics of a data file do not hold for values of overlays.
+        if number is None or (overlays is not None and overlays.cover(field)):
+            return None
+        return candidate_ranges(self._files.reader(number), field, op, value)
 
 
 def plan_ranges(
@@ -194,6 +304,24 @@ def cut(rows: range, max_rows: int) -> Iterator[range]:
             stop -= stop % ALIGNMENT
         yield range(start, stop)
         start = stop
+
+
+def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
+    """Turn numbers among the live rows into physical row offsets.
+
+    Parameters
+    ----------
+    rows : int64 array
+        Row numbers that count live rows only.
+    deleted : int64 array
+        Physical offsets of the deleted rows, increasing.
+    """
+    if not len(deleted):
+        return rows
+    # The i-th deleted row has deleted[i] - i live rows before it. The deletions before a live row
+    # are those with at most as many live rows before them as the live row has.
+    live_before = deleted - np.arange(len(deleted))
+    return rows + np.searchsorted(live_before, rows, side="right")
 
 
 def _costs(dtype: pa.DataType, stored: float) -> tuple[float, float, float]:

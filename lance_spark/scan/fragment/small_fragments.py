@@ -11,8 +11,9 @@ file, so that the error names the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import copy
 from functools import partial
 from typing import NamedTuple
@@ -74,22 +75,10 @@ class Opened(NamedTuple):
 
 
 class SmallFragmentScan:
-    """Reads whole fragments of one task in runs. Add fragments in order, then flush.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    schema : Schema
-    filters : sequence of Condition
-    metrics : ScanMetrics
-    """
+    """Reads whole fragments of one task in runs. Add fragments in order, then flush."""
 
     def __init__(
-        self,
-        paths: TablePaths,
-        schema: Schema,
-        filters: Sequence[Condition],
-        metrics: ScanMetrics,
+        self, paths: TablePaths, schema: Schema, filters: Sequence[Condition], metrics: ScanMetrics
     ) -> None:
         self._paths = paths
         self._schema = schema
@@ -270,20 +259,27 @@ class SmallFragmentScan:
             num_done = 0
 
     def _read_one_by_one(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
-        for fragment, first_position in fragments:
-            reader = FragmentReader(
-                self._paths,
-                fragment,
-                self._schema,
-                self._filters,
-                first_position=first_position,
-                metrics=self._metrics,
-            )
-            self._metrics.fragments_scanned += 1
-            try:
-                yield from reader.live(range(fragment.physical_rows))
-            finally:
-                reader.close()
+        for source in fragments:
+            yield from self.read_alone(source, [range(source.fragment.physical_rows)])
+
+    def read_alone(
+        self, source: Whole, ranges: Iterable[range], *, prefetch: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some ranges of a fragment, by a reader of its own."""
+        reader = FragmentReader(
+            self._paths,
+            source.fragment,
+            self._schema,
+            self._filters,
+            first_position=source.first_position,
+            metrics=self._metrics,
+        )
+        self._metrics.fragments_scanned += 1
+        try:
+            for rows in ranges:
+                yield from reader.live(rows, prefetch=prefetch)
+        finally:
+            reader.close()
 
 
 class _NoRunError(Exception):
@@ -386,15 +382,12 @@ class RunReader(SelectiveReader):
             return
         # Not even the page descriptors of a fragment without selected rows are read.
         in_part = np.repeat(has_rows, np.diff(self._files.bounds))
-        part = self._only(has_rows)
-        try:
+        with closing(self._only(has_rows)) as part:
             yield from part._selected(
                 range(part.num_rows),
                 selected[in_part],
                 None if result is None else result.compacted(in_part),
             )
-        finally:
-            part.close()
 
     def _only(self, has_rows: BoolArray) -> RunReader:
         """Return a reader of some of the fragments in the same shape, without filters."""

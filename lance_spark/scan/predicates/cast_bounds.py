@@ -22,7 +22,7 @@ from lance_spark.scan.predicates import times
 from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import Op
-from lance_spark.scan.predicates.rounding import decimal_of, half_up, to_float32, to_float64
+from lance_spark.scan.predicates.literal_casts import decimal_of, half_up, to_float32, to_float64
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name
@@ -61,14 +61,7 @@ class Order(ABC):
 
     def first(self, holds: Callable[[int], bool]) -> int:
         """Return the first ordinal from which a condition holds; `high` + 1 if it never holds."""
-        low, high = self.low, self.high + 1
-        while low < high:
-            middle = (low + high) // 2
-            if holds(middle):
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return times.first_where(self.low, self.high + 1, holds)
 
 
 class _Steps(Order):
@@ -148,12 +141,7 @@ def order_of(dtype: pa.DataType) -> Order | None:
 
 
 def bounded(
-    column: Column,
-    order: Order,
-    shown: pa.DataType,
-    op: Op,
-    literal: Typed,
-    settings: SqlSettings,
+    column: Column, order: Order, shown: pa.DataType, op: Op, literal: Typed, settings: SqlSettings
 ) -> Predicate:
     """Return the comparison of a column, cast to a literal's type, with the literal.
 

@@ -28,7 +28,7 @@ from lance_spark.scan.predicates.common_types import (
     decimal_for,
     list_type,
 )
-from lance_spark.scan.predicates.comparison import Op, like_regex
+from lance_spark.scan.predicates.comparison import Op, kernel_type, like_regex
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql_settings import DEFAULTS, SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
@@ -47,8 +47,6 @@ from lance_spark.scan.predicates.typed_values import (
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _ORDERED: tuple[Op, ...] = ("<", "<=", ">", ">=")
-#: The operator after the two sides are exchanged.
-FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Column:
@@ -124,23 +122,15 @@ def compare(column: Column, op: Op, value: Any, settings: SqlSettings = DEFAULTS
     literal, shown = _typed(column, value), type_of(column)
     if literal.value is None:
         # Spark refuses also a null of a type that cannot be compared.
-        _common(column, shown, literal, settings)
+        _common(column, literal, settings)
         return Constant(None)
-    if (
-        literal.written
-        and op in _ORDERED
-        and pat.is_integer(shown)
-        and pat.is_decimal(literal.dtype)
-    ):
-        return _compare_integers(column, shown, op, literal.value, settings)
-    return _compare_as(
-        column, shown, op, literal, _common(column, shown, literal, settings), settings
-    )
+    is_decimal = literal.written and pat.is_decimal(literal.dtype)
+    if is_decimal and op in _ORDERED and pat.is_integer(shown):
+        return _compare_integers(column, op, literal.value, settings)
+    return _compare_as(column, op, literal, _common(column, literal, settings), settings)
 
 
-def _compare_integers(
-    column: Column, shown: pa.DataType, op: Op, value: Decimal, settings: SqlSettings
-) -> Predicate:
+def _compare_integers(column: Column, op: Op, value: Decimal, settings: SqlSettings) -> Predicate:
     """Return the comparison of integers with a decimal literal, which Spark rounds first."""
     unsigned = pat.is_uint64(dtype_of(column.field))
     above = value > _INT64.stop - 1
@@ -150,7 +140,7 @@ def _compare_integers(
         return Constant(holds)
     integer = math.floor(value) if op in (">", "<=") else math.ceil(value)
     literal = Typed(integer, pa.int64())
-    compared = _compare_as(column, shown, op, literal, pa.int64(), settings)
+    compared = _compare_as(column, op, literal, pa.int64(), settings)
     if not above:
         return compared
     # A uint64 column can have values past int64, which Spark does not have.
@@ -187,7 +177,7 @@ def null_safe_equal(column: Column, value: Any, settings: SqlSettings = DEFAULTS
     literal = _typed(column, value)
     if literal.value is None:
         if not pat.is_null(literal.dtype):
-            _common(column, type_of(column), literal, settings)
+            _common(column, literal, settings)
         return IsNull(column)
     equal = compare(column, "==", literal, settings)
     # False if the column is null, where the comparison is null.
@@ -237,7 +227,7 @@ def is_in(column: Column, values: Sequence[Any], settings: SqlSettings = DEFAULT
     ]
     literals = [item for item in items if isinstance(item, Typed)]
     if literals:
-        parts = [*_in_parts(column, shown, literals, common, settings), *parts]
+        parts = [*_in_parts(column, literals, common, settings), *parts]
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
@@ -318,9 +308,8 @@ def type_of(column: Column) -> pa.DataType:
     return shown
 
 
-def _common(
-    column: Column, shown: pa.DataType, literal: Typed, settings: SqlSettings
-) -> pa.DataType:
+def _common(column: Column, literal: Typed, settings: SqlSettings) -> pa.DataType:
+    shown = type_of(column)
     try:
         return comparison_type(shown, literal, settings)
     except NoCommonTypeError as error:
@@ -328,16 +317,11 @@ def _common(
 
 
 def _compare_as(
-    column: Column,
-    shown: pa.DataType,
-    op: Op,
-    literal: Typed,
-    common: pa.DataType,
-    settings: SqlSettings,
+    column: Column, op: Op, literal: Typed, common: pa.DataType, settings: SqlSettings
 ) -> Predicate:
-    value = _cast(column, shown, literal, common, settings)
+    value = _cast(column, literal, common, settings)
     uncast = Column(column.path)
-    spark_type, order = type_of(uncast), order_of(_kernel_type(dtype_of(column.field)))
+    spark_type, order = type_of(uncast), order_of(kernel_type(dtype_of(column.field)))
     if order is None:
         scalar = _scalar_of_column(uncast, value)
         if scalar is not None:
@@ -350,23 +334,19 @@ def _compare_as(
 
 
 def _in_parts(
-    column: Column,
-    shown: pa.DataType,
-    literals: Sequence[Typed],
-    common: pa.DataType,
-    settings: SqlSettings,
+    column: Column, literals: Sequence[Typed], common: pa.DataType, settings: SqlSettings
 ) -> list[Predicate]:
     """Return an `In` for literals that one value equals, and ranges for literals with more.
 
     Several values of a column can be equal to a literal after the cast to the common type.
     """
-    uncast, dtype = Column(column.path), _kernel_type(dtype_of(column.field))
+    uncast, dtype = Column(column.path), kernel_type(dtype_of(column.field))
     valid = [literal for literal in literals if literal.value is not None]
     spark_type, order = type_of(uncast), order_of(dtype)
     values: list[pa.Scalar] = []
     ranges: list[Predicate] = []
     for literal in valid:
-        value = _cast(column, shown, literal, common, settings)
+        value = _cast(column, literal, common, settings)
         if order is None:
             scalar = _scalar_of_column(uncast, value)
             # Bytes of another length do not equal any value.
@@ -384,14 +364,8 @@ def _in_parts(
     return [*parts, *ranges]
 
 
-def _cast(
-    column: Column,
-    shown: pa.DataType,
-    literal: Typed,
-    common: pa.DataType,
-    settings: SqlSettings,
-) -> Typed:
-    if is_text(shown) and not is_text(common):
+def _cast(column: Column, literal: Typed, common: pa.DataType, settings: SqlSettings) -> Typed:
+    if is_text(type_of(column)) and not is_text(common):
         raise _not_compared(
             column, literal, f"Spark casts each string to {type_name(common)}; write a string"
         )
@@ -493,7 +467,3 @@ def _shown_time(value: int, dtype: pa.DataType) -> str:
     except (OverflowError, ValueError):
         # The dates of Python end with the year 9999.
         return f"{value} {'days' if pat.is_date(dtype) else 'microseconds'} since 1970"
-
-
-def _kernel_type(dtype: pa.DataType) -> pa.DataType:
-    return pa.float32() if pat.is_float16(dtype) else dtype

@@ -19,9 +19,8 @@ from lance_spark.scan.predicates.comparison import (
     text_matches,
     with_one_zero,
 )
-from lance_spark.scan.predicates.conditions import RangePruner
+from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
 from lance_spark.scan.predicates.tree import Column, Predicate
-from lance_spark.scan.pruning.ranges import in_all, in_any
 
 #: The operator that is true if another is false.
 OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

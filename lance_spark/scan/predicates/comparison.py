@@ -1,4 +1,10 @@
-"""Comparisons of values and matches of texts with Spark's results."""
+"""Comparisons of values and matches of texts with Spark's results.
+
+Java's regular expressions are translated to RE2, if both match the same strings. Supported are
+characters, ``.``, classes without nested classes, ``\\d \\w \\s`` and their negations, groups,
+``|``, ``^``, ``$`` at the end, and quantifiers. RE2 does not have, or reads differently:
+lookaround, back references, possessive quantifiers, flags, boundaries and Unicode properties.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +29,8 @@ KERNELS: dict[str, str] = {
     ">": "greater",
     ">=": "greater_equal",
 }
-
-
+#: The operator after the two sides are exchanged.
+FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: Arrow's function for each way to match a text.
 _MATCHERS: dict[How, str] = {
     "starts": "starts_with",
@@ -32,6 +38,11 @@ _MATCHERS: dict[How, str] = {
     "contains": "match_substring",
     "like": "match_substring_regex",
 }
+#: Line ends of Java. `.` does not match them.
+_LINE_ENDS = "\\n\\r\\x{85}\\x{2028}\\x{2029}"
+_SETS = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0b\\f\\r"}
+_CONTROLS = {"n": "\\n", "t": "\\t", "r": "\\r", "f": "\\f"}
+_REPEATED = re.compile(r"[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\}")
 
 
 def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
@@ -47,6 +58,11 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
     for name in path[1:]:
         array = array.flatten()[array.type.get_field_index(name)]
     return array
+
+
+def kernel_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type in which values are compared: Arrow has no kernels for float16."""
+    return pa.float32() if pat.is_float16(dtype) else dtype
 
 
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:
@@ -184,3 +200,131 @@ def with_one_zero(array: pa.Array) -> pa.Array:
 
     array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, array.type), array)
     return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+
+
+def to_re2(pattern: str) -> str:
+    """Translate a pattern of Java to a pattern of RE2 that matches the same strings.
+
+    Raises
+    ------
+    ValueError
+        The pattern is not valid, or not supported.
+    """
+    regex = _Translator(pattern).all()
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.array([""]), regex)
+    except pa.ArrowInvalid:
+        raise ValueError(f"the pattern {pattern!r} is not valid in RE2") from None
+    return regex
+
+
+class _Translator:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._index = 0
+        #: Whether a part can match a carriage return: Java's `$` also matches before "\\r\\n".
+        self._matches_returns = False
+        self._has_end = False
+
+    def all(self) -> str:
+        parts: list[str] = []
+        while self._index < len(self._pattern):
+            part, repeatable = self._part()
+            parts.append(part)
+            mark = _REPEATED.match(self._pattern, self._index)
+            if mark is None or not repeatable:
+                if mark is not None and part not in ("(", "(?:", "|"):
+                    raise self._refused("a quantifier after a part that cannot be repeated")
+                continue
+            self._index = mark.end()
+            parts.append(mark.group())
+            if self._pattern.startswith("?", self._index):
+                # A lazy quantifier finds another match, but in the same strings.
+                self._index += 1
+            if _REPEATED.match(self._pattern, self._index):
+                raise self._refused("a quantifier after a quantifier")
+        if self._has_end and self._matches_returns:
+            raise self._refused("$ after a part that can match a carriage return")
+        return "".join(parts)
+
+    def _refused(self, construct: str) -> ValueError:
+        return ValueError(f"the pattern {self._pattern!r} has {construct}, which is not supported")
+
+    def _part(self) -> tuple[str, bool]:
+        """Translate the next part; return it, and whether a quantifier may follow."""
+        pattern, char = self._pattern, self._pattern[self._index]
+        self._index += 1
+        if char == "\\":
+            return self._escape(inside=False), True
+        if char == ".":
+            return f"[^{_LINE_ENDS}]", True
+        if char == "[":
+            return self._class(), True
+        if char == "(":
+            if pattern.startswith("?:", self._index):
+                self._index += 2
+                return "(?:", False
+            if pattern.startswith("?", self._index):
+                raise self._refused("a group of a special kind")
+            return "(", False
+        if char == ")":
+            return ")", True
+        if char in "|^":
+            return "\\A" if char == "^" else "|", False
+        if char == "$":
+            if set(pattern[self._index :]) - {")"}:
+                raise self._refused("$ before its end")
+            self._has_end = True
+            return f"(?:\\r\\n|[{_LINE_ENDS}])?\\z", False
+        if char in "*+?{":
+            raise self._refused(f"{char} without anything before it")
+        self._matches_returns |= char == "\r"
+        return re.escape(char), True
+
+    def _escape(self, inside: bool) -> str:
+        char = self._pattern[self._index : self._index + 1]
+        self._index += 1
+        if char and char in "dws":
+            self._matches_returns |= char == "s"
+            return _SETS[char] if inside else f"[{_SETS[char]}]"
+        if char and char in "DWS" and not inside:
+            self._matches_returns |= char != "S"
+            return f"[^{_SETS[char.lower()]}]"
+        if char in _CONTROLS:
+            self._matches_returns |= char == "r"
+            return _CONTROLS[char]
+        if not char or not char.isascii() or char.isalnum():
+            raise self._refused(f"\\{char}")
+        return f"\\{char}" if char.isprintable() and char != " " else re.escape(char)
+
+    def _class(self) -> str:
+        parts = ["["]
+        if self._pattern.startswith("^", self._index):
+            self._index += 1
+            parts.append("^")
+            self._matches_returns = True
+        first = len(parts)
+        while True:
+            char = self._pattern[self._index : self._index + 1]
+            self._index += 1
+            if not char or char == "[" or self._pattern.startswith("&&", self._index - 1):
+                raise self._refused("a class without an end, or inside another class")
+            if char == "]":
+                break
+            if char == "-":
+                is_range = len(parts) > first and not self._pattern.startswith("]", self._index)
+                parts.append("-" if is_range else "\\-")
+            elif char == "\\":
+                parts.append(self._escape(inside=True))
+            else:
+                self._matches_returns |= char == "\r"
+                parts.append(
+                    f"\\{char}"
+                    if char.isascii() and not char.isalnum() and char.isprintable() and char != " "
+                    else char
+                )
+        if len(parts) == first:
+            raise self._refused("a class that begins with ]")
+        return "".join([*parts, "]"])

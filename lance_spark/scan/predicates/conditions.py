@@ -1,6 +1,7 @@
-"""The interface of conditions that the rows of a scan must meet.
+"""The interface of conditions that the rows of a scan must meet, and lists of row ranges.
 
-`tuples` implements it for filters in pyarrow's form, `tree` for predicates in Spark's.
+`tuples` implements the interface for filters in pyarrow's form, `tree` for predicates in Spark's.
+The ranges of a list are in order and do not overlap.
 """
 
 from __future__ import annotations
@@ -67,3 +68,52 @@ def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) ->
 
     statistics = file.statistics(field.id) if isinstance(file, LegacyFileReader) else None
     return None if statistics is None else prune(statistics, op, value)  # type: ignore[arg-type]
+
+
+def intersection(left: Sequence[range], right: Sequence[range]) -> list[range]:
+    """Return the rows that are in both lists."""
+    result: list[range] = []
+    first = 0
+    for rows in left:
+        while first < len(right) and right[first].stop <= rows.start:
+            first += 1
+        index = first
+        while index < len(right) and right[index].start < rows.stop:
+            common = range(max(rows.start, right[index].start), min(rows.stop, right[index].stop))
+            if common:
+                result.append(common)
+            index += 1
+    return result
+
+
+def union(lists: Iterable[Sequence[range]]) -> list[range]:
+    """Return the rows that are in any of several lists, with adjacent ranges joined."""
+    result: list[range] = []
+    for rows in sorted((rows for ranges in lists for rows in ranges), key=lambda r: r.start):
+        if result and rows.start <= result[-1].stop:
+            result[-1] = range(result[-1].start, max(result[-1].stop, rows.stop))
+        else:
+            result.append(rows)
+    return result
+
+
+def in_all(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in all known lists. None stands for an unknown list.
+
+    Returns None if all are unknown.
+    """
+    result: list[range] | None = None
+    for rows in lists:
+        if rows is not None:
+            result = list(rows) if result is None else intersection(result, rows)
+    return result
+
+
+def in_any(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in any of several lists; None if one of them is unknown."""
+    range_lists: list[Sequence[range]] = []
+    for rows in lists:
+        if rows is None:
+            return None
+        range_lists.append(rows)
+    return union(range_lists)

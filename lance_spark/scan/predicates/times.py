@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 _DATE = r"([+]?[0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(%s)?)?)?"
@@ -160,15 +161,18 @@ def start_of_day(days: int, zone: str | None) -> int:
     if to_local(instant, zone) == midnight:
         return instant
     # Clocks skip midnight: the day begins when they are put forward.
-    before, after = instant - _WINDOW, instant
-    offset = offset_at(before, zone)
-    while after - before > 1:
-        middle = (before + after) // 2
-        if offset_at(middle, zone) == offset:
-            before = middle
-        else:
-            after = middle
-    return after
+    return next_change(instant - _WINDOW, instant, zone)
+
+
+def next_change(first: int, stop: int, zone: str | None) -> int:
+    """Return the first instant after another one with another offset of a zone; at most `stop`.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
+    offset = offset_at(first, zone)
+    return first_where(first + 1, stop, lambda instant: offset_at(instant, zone) != offset)
 
 
 def first_local(instant: int, zone: str | None, *, after: bool) -> int:
@@ -193,16 +197,21 @@ def first_local(instant: int, zone: str | None, *, after: bool) -> int:
             f"clocks of {zone} were put forward less than {gap // 3_600_000_000 or 1} hours "
             "before, so that local times are not in order"
         )
-    low = to_local(instant, zone) - _WINDOW
-    high = low + 2 * _WINDOW
-    while high - low > 1:
+    near, least = to_local(instant, zone), instant + after
+    return first_where(
+        near - _WINDOW + 1, near + _WINDOW, lambda local: to_instant(local, zone) >= least
+    )
+
+
+def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the first integer from `low` on from which a condition holds; at most `high`."""
+    while low < high:
         middle = (low + high) // 2
-        result = to_instant(middle, zone)
-        if result > instant or (result == instant and not after):
+        if holds(middle):
             high = middle
         else:
-            low = middle
-    return high
+            low = middle + 1
+    return low
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@
 | `SameTruth` | if two conditions have the same truth value |
 | `And`, `Or`, `Known`, `Constant` | |
 
-The first three rows are in `column_predicates`; `expressions.value_predicates` has conditions on
+The first three rows are in `column_predicates`; `expressions.conditionals` has conditions on
 computed values. A filter keeps the rows for which a predicate is true. NaN equals NaN and is
 greater than all other values.
 
@@ -29,8 +29,7 @@ import pyarrow.types as pat
 from lance_spark.errors import EvaluationError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.comparison import column_at, widened
-from lance_spark.scan.predicates.conditions import RangePruner
-from lance_spark.scan.pruning.ranges import in_all, in_any
+from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,9 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.comparison import KERNELS, column_at
-from lance_spark.scan.predicates.conditions import RangePruner
+from lance_spark.scan.predicates.comparison import KERNELS, column_at, kernel_type
+from lance_spark.scan.predicates.conditions import RangePruner, in_any
 from lance_spark.scan.predicates.literals import to_array, to_scalar
-from lance_spark.scan.pruning.ranges import in_any
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.cast_bounds import Order
@@ -165,7 +164,7 @@ def _is_between_floats(value: Any, dtype: pa.DataType) -> bool:
 def _between_floats(path: tuple[Field, ...], op: str, value: int, dtype: pa.DataType) -> Comparison:
     """Return the comparison with the floats next to an integer."""
     if op == "==":
-        return Comparison(path, "in", pa.array([], _kernel_type(dtype)))
+        return Comparison(path, "in", pa.array([], kernel_type(dtype)))
     if op == "!=":
         return Comparison(path, "is_not_null", None)
     order = _order_of_floats(dtype)
@@ -180,13 +179,9 @@ def _order_of_floats(dtype: pa.DataType) -> Order:
     # Most filters do not need this module, and are spared its imports.
     from lance_spark.scan.predicates.cast_bounds import order_of
 
-    order = order_of(_kernel_type(dtype))
+    order = order_of(kernel_type(dtype))
     assert order is not None
     return order
-
-
-def _kernel_type(dtype: pa.DataType) -> pa.DataType:
-    return pa.float32() if pat.is_float16(dtype) else dtype
 
 
 def _value_set(name: str, values: pa.Array) -> pa.Array:

@@ -111,10 +111,7 @@ class Typed:
                 raise TypeError(f"{value} has nanoseconds, but Spark's timestamps have none")
             if value.tzinfo is None:
                 return cls(micros(value), CLOCK)
-            return cls(
-                micros(value.astimezone(datetime.UTC).replace(tzinfo=None)),
-                INSTANT,
-            )
+            return cls(micros(value.astimezone(datetime.UTC).replace(tzinfo=None)), INSTANT)
         if isinstance(value, datetime.date):
             return cls((value - _EPOCH.date()).days, pa.date32())
         if isinstance(value, datetime.time):
@@ -174,15 +171,12 @@ def _of_scalar(scalar: pa.Scalar) -> Typed:
     if not scalar.is_valid:
         return Typed(None, dtype)
     if pat.is_temporal(dtype):
-        ticks = pa.array([scalar]).cast(dtype).cast(_integers(dtype))[0].as_py()
+        integers = pa.int32() if pat.is_date32(dtype) else pa.int64()
+        ticks = pa.array([scalar]).cast(dtype).cast(integers)[0].as_py()
         return Typed(ticks, dtype)
     if pat.is_uint64(scalar.type):
         return replace(integer(scalar.as_py()), written=False)
     return Typed(scalar.as_py(), dtype)
-
-
-def _integers(dtype: pa.DataType) -> pa.DataType:
-    return pa.int32() if pat.is_date32(dtype) else pa.int64()
 
 
 def shown_type(arrow: pa.DataType) -> pa.DataType | None:

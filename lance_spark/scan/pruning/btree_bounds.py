@@ -11,12 +11,16 @@ nulls and values share a page; the values of such a page are read. So are the va
 begins with a NaN of negative sign, which sorts before all other values. An index whose schema says
 `range_partitioned` has other files.
 
+Minimum and maximum are in Spark's order: NaN is the greatest value, and nulls are skipped.
+
 Specification: table/index/scalar/btree.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +32,6 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.proto import table_pb2
 from lance_spark.scan.pruning.index_cache import all_rows, cached
-from lance_spark.scan.pruning.min_max import min_max
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
@@ -42,6 +45,21 @@ _MAX_BATCH_SIZE = 1 << 24
 _MAX_DIGITS = 20
 #: Most rows that are read of pages whose first value is not their minimum.
 _MAX_ROWS = 1 << 18
+_ORDERED = (
+    pat.is_integer,
+    pat.is_float32,
+    pat.is_float64,
+    pat.is_decimal,
+    pat.is_boolean,
+    pat.is_date,
+    pat.is_time,
+    pat.is_timestamp,
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_binary,
+    pat.is_large_binary,
+    pat.is_fixed_size_binary,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +95,7 @@ def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBound
 
 
 def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | None:
-    lookup = open_file(paths.open_index_file(f"{folder}/{_LOOKUP_FILE}", base))
-    try:
+    with closing(open_file(paths.open_index_file(f"{folder}/{_LOOKUP_FILE}", base))) as lookup:
         name, metadata = lookup.source.name, lookup.schema.metadata
         if (
             lookup.schema.names != _LOOKUP_COLUMNS
@@ -86,16 +103,11 @@ def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | Non
         ):
             return None
         pages = lookup.read(lookup.schema.fields, all_rows(lookup))
-    finally:
-        lookup.close()
     batch_size = rows_of_page(metadata, name)
-    data = open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))
-    try:
+    with closing(open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))) as data:
         if data.schema.names != _DATA_COLUMNS:
             return None
         return _bounds(data, pages, batch_size, name)
-    finally:
-        data.close()
 
 
 def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:
@@ -174,3 +186,42 @@ def _size(bounds: BTreeBounds | None) -> int:
         return 64
     arrays = [pa.array([value], value.type) for value in (bounds.minimum, bounds.maximum)]
     return 256 + sum(int(array.nbytes) for array in arrays)
+
+
+def is_ordered(dtype: pa.DataType) -> bool:
+    """Return whether `min_max` supports a type. It does not support float16 and nested types."""
+    return any(test(dtype) for test in _ORDERED)
+
+
+def min_max(values: pa.ChunkedArray) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """Return the minimum and the maximum, both null if all values are null.
+
+    Returns None if the type is not ordered.
+    """
+    import pyarrow.compute as pc
+
+    dtype = values.type
+    if not is_ordered(dtype):
+        return None
+    # The kernel skips NaN if there are other values.
+    bounds = pc.min_max(values)
+    low, high = bounds["min"], bounds["max"]
+    if pat.is_floating(dtype) and pc.any(pc.is_nan(values)).as_py():
+        high = pa.scalar(math.nan, dtype)
+        numbers = values.filter(pc.invert(pc.is_nan(values)))
+        low = pc.min_max(numbers)["min"]
+        if not low.is_valid:
+            low = high
+    return low, high
+
+
+def is_less(left: pa.Scalar, right: pa.Scalar) -> bool:
+    """Return whether `left` is less than `right`. Both have one type, and neither is null."""
+    import pyarrow.compute as pc
+
+    if pat.is_floating(left.type):
+        if math.isnan(left.as_py()):
+            return False
+        if math.isnan(right.as_py()):
+            return True
+    return bool(pc.less(left, right).as_py())

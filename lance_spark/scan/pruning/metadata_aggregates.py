@@ -19,6 +19,7 @@ unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +34,14 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.pruning import zone_maps
-from lance_spark.scan.pruning.btree_bounds import BTreeBounds, is_btree, read_bounds
-from lance_spark.scan.pruning.min_max import is_less, is_ordered, min_max
+from lance_spark.scan.pruning.btree_bounds import (
+    BTreeBounds,
+    is_btree,
+    is_less,
+    is_ordered,
+    min_max,
+    read_bounds,
+)
 from lance_spark.scan.pruning.zone_maps import Zones
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
@@ -84,7 +91,7 @@ def min_max_from_metadata(
     zones = column.zones
     if zones is None:
         return bounds
-    with _ZoneReader(table, fragments, column) as reader:
+    with closing(_ZoneReader(table, fragments, column)) as reader:
         low = _best(zones, column.used, reader, bounds[0], least=True)
         high = None if low is None else _best(zones, column.used, reader, bounds[1], least=False)
     return None if low is None or high is None else (low, high)
@@ -252,7 +259,7 @@ def _is_all_null(fragment: Fragment, path: tuple[Field, ...]) -> bool:
 
 
 class _ZoneReader:
-    """Decodes zones of a column, each once. Leaving the context closes the files."""
+    """Decodes zones of a column, each once."""
 
     def __init__(
         self, table: OpenTable, fragments: Sequence[Fragment], column: _ColumnStatistics
@@ -265,10 +272,8 @@ class _ZoneReader:
         self._readers: dict[int, FragmentReader] = {}
         self._results: dict[int, MinMax] = {}
 
-    def __enter__(self) -> _ZoneReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the files."""
         for reader in self._readers.values():
             reader.close()
 

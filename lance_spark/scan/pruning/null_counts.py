@@ -11,6 +11,7 @@ protos/encodings_v2_3.proto.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -100,8 +101,7 @@ def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...])
     if len(parts) != 1:
         return False
     file = fragment.files[parts[0].file]
-    reader = open_file(paths.open_data_file(file), file.fields)
-    try:
+    with closing(open_file(paths.open_data_file(file), file.fields)) as reader:
         # The part may have another child of a struct than the column; see `locate`.
         stored = _path((parts[0].field,), [field.name for field in path])
         if not isinstance(reader, FileReader) or reader.version < (2, 1) or stored is None:
@@ -113,8 +113,6 @@ def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...])
             bool(column.pages) and all(_has_no_nulls(page, reader) for page in column.pages)
             for column in columns
         )
-    finally:
-        reader.close()
 
 
 def _has_no_nulls(page: PageMeta, reader: FileReader) -> bool:

@@ -33,6 +33,7 @@ Specification: table/index/scalar/zonemap.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,8 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.predicates.conditions import Condition, in_all, intersection
 from lance_spark.scan.pruning.index_cache import all_rows, cached
-from lance_spark.scan.pruning.ranges import in_all, intersection
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -321,7 +321,7 @@ class _ZoneReader:
 
     def _read(self, segment: table_pb2.IndexMetadata) -> pa.Table | None:
         """Return the zones of a segment; None if the bounds are of another type than the column."""
-        table = cached(self._paths, segment, _FILE, _read, _size)
+        table = cached(self._paths, segment, _FILE, _read, lambda zones: int(zones.nbytes))
         if table is None or any(
             table.schema.field(name).type != self._dtype for name in ("min", "max")
         ):
@@ -425,8 +425,7 @@ class _ZoneReader:
 
 def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
     """Return the zones of a file. The column `counted` says whether null counts are exact."""
-    file = open_file(paths.open_index_file(f"{folder}/{_FILE}", base_id))
-    try:
+    with closing(open_file(paths.open_index_file(f"{folder}/{_FILE}", base_id))) as file:
         fields = {field.name: field for field in file.schema.fields}
         missing = [name for name in _COLUMNS if name not in fields]
         if missing:
@@ -434,8 +433,6 @@ def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
                 f"{file.source.name}: the zone map lacks columns {missing}; rebuild the index"
             )
         arrays = file.read([fields[name] for name in _COLUMNS], all_rows(file))
-    finally:
-        file.close()
     columns = dict(zip(_COLUMNS, arrays, strict=True))
     for name in _COLUMNS[2:]:
         if columns[name].null_count or not pat.is_integer(columns[name].type):
@@ -444,10 +441,6 @@ def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
             )
     counted = np.full(file.num_rows, _NULL_BITMAP in file.schema.metadata)
     return pa.table({**columns, "counted": counted})
-
-
-def _size(table: pa.Table) -> int:
-    return int(table.nbytes)
 
 
 def _by_fragment(

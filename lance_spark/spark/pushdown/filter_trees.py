@@ -27,7 +27,7 @@ import pyarrow.types as pat
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.column_predicates import In, IsNan, IsNull
-from lance_spark.scan.predicates.comparison import Op, compared
+from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
 from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
@@ -187,7 +187,7 @@ class _TreeParser:
         if _is_column(left):
             return coercion.compare(self._column(left), op, _literal(right))
         if _is_column(right):
-            return coercion.compare(self._column(right), coercion.FLIPPED[op], _literal(left))
+            return coercion.compare(self._column(right), FLIPPED[op], _literal(left))
         literals = (_literal(left), _literal(right))
         if not literals[0].dtype.equals(literals[1].dtype):
             raise refused("two literals have different types", (left, right))

@@ -17,8 +17,8 @@ import sys, threading, time
 import numpy as np
 import pyarrow as pa
 import lance_spark
-import lance_spark.scan.blobs.take
-import lance_spark.scan.blobs.loader
+import lance_spark.scan.blob_files
+import lance_spark.scan.blob_loader
 import lance_spark.table.commit.write_job
 
 path, size, count, version = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

@@ -17,17 +17,8 @@ from tests.support.spark.versions import HAS_TIME
 
 COMPARISONS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 _TYPES = [
-    *(
-        "int",
-        "bigint",
-        "smallint",
-        "tinyint",
-        "double",
-        "float",
-        "decimal(10, 2)",
-        "decimal(38, 18)",
-    ),
-    *("string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
+    *("int", "bigint", "smallint", "tinyint", "double", "float", "decimal(10, 2)"),
+    *("decimal(38, 18)", "string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
     *("interval day to second", *(["time"] if HAS_TIME else [])),
 ]
 #: The share of predicates that are about columns of the families that are wanted often.
@@ -42,20 +33,9 @@ _UNARY = [
     *["NOT ({})"] * 5,
     *("NOT {}", "!({})", "! {}", "(({}))", "({}) IS TRUE", "({}) IS NOT TRUE", "({}) IS FALSE"),
     *("({}) IS NOT FALSE", "({}) IS UNKNOWN", "({}) IS NOT UNKNOWN", "({}) IS NULL", "({}) = true"),
-    *(
-        "({}) IS NOT NULL",
-        "isnull({})",
-        "coalesce({}, true)",
-        "({}) IN (true)",
-        "NOT NOT ({})",
-        "({}) <=> NULL",
-    ),
-    *(
-        "/* c */ ({})",
-        "({}) -- c\n",
-        "if({}, true, false)",
-        "CASE WHEN {} THEN true ELSE false END",
-    ),
+    *("({}) IS NOT NULL", "isnull({})", "coalesce({}, true)", "({}) IN (true)", "NOT NOT ({})"),
+    *("({}) <=> NULL", "/* c */ ({})", "({}) -- c\n", "if({}, true, false)"),
+    "CASE WHEN {} THEN true ELSE false END",
 ]
 
 
@@ -170,11 +150,7 @@ class Predicates:
         escape = self._choice(
             [""] * 5
             + [
-                " ESCAPE '!'",
-                " ESCAPE '\\\\'",
-                " ESCAPE '%'",
-                " ESCAPE '_'",
-                " ESCAPE 'ab'",
+                *(" ESCAPE '!'", " ESCAPE '\\\\'", " ESCAPE '%'", " ESCAPE '_'", " ESCAPE 'ab'"),
                 " ESCAPE ''''",
             ]
         )
@@ -184,13 +160,8 @@ class Predicates:
         name = self._choice([self._column().sql, self._choice(self._nullable)])
         return self._choice(
             [
-                "{} IS NULL",
-                "{} IS NOT NULL",
-                "isnull({})",
-                "isnotnull({})",
-                "NOT {} IS NULL",
-                "{} <=> NULL",
-                "{} = NULL",
+                *("{} IS NULL", "{} IS NOT NULL", "isnull({})", "isnotnull({})", "NOT {} IS NULL"),
+                *("{} <=> NULL", "{} = NULL"),
             ]
         ).format(name)
 
@@ -268,17 +239,8 @@ class Predicates:
         column = self._column("integer", "float", "decimal").sql
         left = self._choice(
             [
-                "{} + 1",
-                "{} - 0.5",
-                "{} * 2",
-                "{} / 2",
-                "{} % 3",
-                "-{}",
-                "+{}",
-                "{} + {}",
-                "{} DIV 2",
-                "{} & 1",
-                "~{}",
+                *("{} + 1", "{} - 0.5", "{} * 2", "{} / 2", "{} % 3", "-{}", "+{}", "{} + {}"),
+                *("{} DIV 2", "{} & 1", "~{}"),
             ]
         )
         return (
@@ -289,16 +251,8 @@ class Predicates:
         name = self._column("flag").sql
         form = self._choice(
             [
-                "{}",
-                "NOT {}",
-                "!{}",
-                "{} = true",
-                "{} IS TRUE",
-                "{} IS NOT TRUE",
-                "{} IS FALSE",
-                "{} IS UNKNOWN",
-                "true = {}",
-                "{} IN (true, NULL)",
+                *("{}", "NOT {}", "!{}", "{} = true", "{} IS TRUE", "{} IS NOT TRUE"),
+                *("{} IS FALSE", "{} IS UNKNOWN", "true = {}", "{} IN (true, NULL)"),
             ]
         )
         return form.format(name)
@@ -307,26 +261,10 @@ class Predicates:
         column = self._column()
         return self._choice(
             [
-                *(
-                    "true",
-                    "false",
-                    "NULL",
-                    "NOT NULL",
-                    "1 = 1",
-                    "1 > 2",
-                    "NULL = NULL",
-                    "NULL <=> NULL",
-                    "'a' = 'A'",
-                    "1 IN (1, NULL)",
-                ),
-                *(
-                    "cast(NULL as boolean)",
-                    "1 = '1'",
-                    "'a' LIKE 'a%'",
-                    "0.1 = 0.1D",
-                    "1e0 = 1",
-                    "double('NaN') = double('NaN')",
-                ),
+                *("true", "false", "NULL", "NOT NULL", "1 = 1", "1 > 2", "NULL = NULL"),
+                *("NULL <=> NULL", "'a' = 'A'", "1 IN (1, NULL)", "cast(NULL as boolean)"),
+                *("1 = '1'", "'a' LIKE 'a%'", "0.1 = 0.1D", "1e0 = 1"),
+                "double('NaN') = double('NaN')",
                 f"{self._literal(column)} {self._choice(COMPARISONS)} {self._literal(column)}",
             ]
         )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lance_spark
 from lance_spark.file.reader import FileReader
-from lance_spark.scan.fragment.selection import Costs, ReadRange, plan_ranges
+from lance_spark.scan.fragment.selection import Costs, ReadRange, live_to_physical, plan_ranges
 
 NUMBERS = Costs.of([(pa.int64(), 8.0)])
 STRINGS = Costs.of([(pa.string(), 20.0)])
@@ -149,3 +149,11 @@ def test_batches_are_cut_to_the_byte_limit(path: Path) -> None:
     assert pa.Table.from_batches(batches).equals(whole)
     first, *_ = fragment.batches_of(piece, 6250)
     assert first.num_rows == 6250
+
+
+@given(st.integers(1, 200), st.data())
+def test_live_rows_map_to_physical_offsets(rows: int, data: st.DataObject) -> None:
+    deleted = sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=rows)))
+    live = [row for row in range(rows) if row not in set(deleted)]
+    got = live_to_physical(np.arange(len(live)), np.array(deleted, dtype=np.int64))
+    assert got.tolist() == live

@@ -49,16 +49,7 @@ def table(nulls: bool) -> pa.Table:
 
 
 COLUMNS = [
-    "number",
-    "flat",
-    "text",
-    "wide",
-    "vector",
-    "list",
-    "ok",
-    "date",
-    "inner.a",
-    "outer",
+    *("number", "flat", "text", "wide", "vector", "list", "ok", "date", "inner.a", "outer"),
     "outer.a",
 ]
 

@@ -21,8 +21,8 @@ from fsspec.asyn import AsyncFileSystem
 import lance_spark
 from lance_spark.errors import CorruptFileError, StorageError
 from lance_spark.file import prefetch_ranges
+from lance_spark.scan import prefetch as scan_prefetch
 from lance_spark.scan.fragment import column_reader as fragment
-from lance_spark.scan.fragment import window_prefetch
 from lance_spark.storage import remote
 from lance_spark.storage.read import prefetch
 from lance_spark.storage.remote import DEFAULT_IO_THREADS
@@ -133,7 +133,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of 2 MiB, and as much that is fetched ahead."""
     monkeypatch.setattr(fragment, "WINDOW_BYTES", MIB)
-    monkeypatch.setattr(window_prefetch, "AHEAD_BYTES", 2 * MIB)
+    monkeypatch.setattr(scan_prefetch, "AHEAD_BYTES", 2 * MIB)
 
 
 def scan(path: Path, **options: Any) -> Generator[pa.RecordBatch, None, None]:

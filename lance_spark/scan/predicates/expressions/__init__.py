@@ -3,12 +3,10 @@
 | module | subject |
 | --- | --- |
 | `node` | expressions: columns, literals, calls of kernels, choices |
-| `value_predicates` | conditions on computed values |
 | `arithmetic` | numbers: operators, `abs`, `floor` |
 | `strings` | `lower`, `substring`, `concat`, patterns |
-| `dates` | parts of dates, `date_trunc`, sums with days and intervals |
-| `intervals` | the text and the value of intervals |
-| `conditionals` | `coalesce`, `if`, `CASE` |
+| `dates` | intervals, parts of dates, `date_trunc`, sums with days and intervals |
+| `conditionals` | conditions on computed values, `coalesce`, `if`, `CASE` |
 | `casts` | casts |
 | `kernels` | the computation of arrays; one module for each of the modules above |
 

@@ -14,6 +14,7 @@ division by zero are errors. Otherwise integers wrap around, and division by zer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -144,29 +145,22 @@ def _abs(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("abs", (_signed_number(args[0], "abs"),), args[0].dtype, settings.ansi)
 
 
-def _rounded(name: str) -> Builder:
-    def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-        dtype = _number(args[0], name).dtype
-        if pat.is_decimal(dtype):
-            raise NoCommonTypeError(f"{name} of decimals is not computed here; cast to double")
-        if dtype.equals(pa.int64()):
-            return positive(args[0], settings)
-        return Call(name, (casted(args[0], pa.float64(), settings),), pa.int64(), settings.ansi)
-
-    return build
-
-
-def _mod(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-    return operation("%", args[0], args[1], settings)
+def _rounded(name: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
+    dtype = _number(args[0], name).dtype
+    if pat.is_decimal(dtype):
+        raise NoCommonTypeError(f"{name} of decimals is not computed here; cast to double")
+    if dtype.equals(pa.int64()):
+        return positive(args[0], settings)
+    return Call(name, (casted(args[0], pa.float64(), settings),), pa.int64(), settings.ansi)
 
 
 #: The possible numbers of arguments and the builder of each function.
 FUNCTIONS: dict[str, tuple[range, Builder]] = {
     "abs": (range(1, 2), _abs),
-    "mod": (range(2, 3), _mod),
+    "mod": (range(2, 3), lambda args, settings: operation("%", args[0], args[1], settings)),
     "negative": (range(1, 2), lambda args, settings: negative(args[0], settings)),
     "positive": (range(1, 2), lambda args, settings: positive(args[0], settings)),
-    "floor": (range(1, 2), _rounded("floor")),
-    "ceil": (range(1, 2), _rounded("ceil")),
-    "ceiling": (range(1, 2), _rounded("ceil")),
+    "floor": (range(1, 2), partial(_rounded, "floor")),
+    "ceil": (range(1, 2), partial(_rounded, "ceil")),
+    "ceiling": (range(1, 2), partial(_rounded, "ceil")),
 }

@@ -10,12 +10,7 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates import literal_casts as literals
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.expressions.kernels.casts import LONG_DIGITS, is_small
-from lance_spark.scan.predicates.expressions.node import (
-    Call,
-    Expression,
-    Literal,
-    folded,
-)
+from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal, folded
 from lance_spark.scan.predicates.literal_casts import FailedCastError
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (

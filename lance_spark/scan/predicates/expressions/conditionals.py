@@ -1,21 +1,81 @@
-"""Choices between values: ``coalesce``, ``nullif``, ``if``, ``CASE``.
+"""Conditions on computed values, and choices between values: ``coalesce``, ``nullif``, ``CASE``.
 
 An error in a value counts only for the rows that choose it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.scan.predicates.column_predicates import OPPOSITE
 from lance_spark.scan.predicates.common_types import list_type
+from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.node import Builder, Choice, Expression, Literal
-from lance_spark.scan.predicates.expressions.value_predicates import Holds, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import Constant, Predicate
+from lance_spark.scan.predicates.tree import Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import Typed
+
+
+@dataclass(frozen=True, slots=True)
+class CompareValues(Predicate):
+    """A comparison of two computed values of one type."""
+
+    left: Expression
+    op: Op
+    right: Expression
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return compared(self.left.evaluate(batch), self.op, self.right.evaluate(batch))
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.left.columns()
+        yield from self.right.columns()
+
+    def negated(self) -> CompareValues:
+        return CompareValues(self.left, OPPOSITE[self.op], self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class Holds(Predicate):
+    """Whether a computed boolean is true; if `inverted`, whether it is false."""
+
+    value: Expression
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
+        result = self.value.evaluate(batch)
+        return pc.invert(result) if self.inverted else result
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.value.columns()
+
+    def negated(self) -> Holds:
+        return Holds(self.value, not self.inverted)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIsNull(Predicate):
+    """Whether a computed value is null; if `inverted`, whether it is not null."""
+
+    value: Expression
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        array = self.value.evaluate(batch)
+        return array.is_valid() if self.inverted else array.is_null()
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.value.columns()
+
+    def negated(self) -> ValueIsNull:
+        return ValueIsNull(self.value, not self.inverted)
 
 
 def choice(

@@ -12,15 +12,15 @@ import pyarrow.types as pat
 
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.comparison import widened
-from lance_spark.scan.predicates.expressions.kernels import arithmetic, casts, dates, strings
-from lance_spark.scan.predicates.expressions.kernels.base import Kernel
-from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import (
-    Column,
-    Constant,
-    Predicate,
-    evaluated_where,
+from lance_spark.scan.predicates.expressions.kernels import (
+    Kernel,
+    arithmetic,
+    casts,
+    dates,
+    strings,
 )
+from lance_spark.scan.predicates.sql_settings import SqlSettings
+from lance_spark.scan.predicates.tree import Column, Constant, Predicate, evaluated_where
 from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
 
 _KERNELS: dict[str, Kernel] = {

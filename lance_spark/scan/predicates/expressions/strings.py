@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
-from lance_spark.scan.predicates.comparison import How, like_regex
+from lance_spark.scan.predicates.comparison import How, like_regex, to_re2
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
-from lance_spark.scan.predicates.java_regex import to_re2
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import Typed, is_bytes, is_text, type_name
 
@@ -68,13 +68,8 @@ def matched(
     if pattern.typed.value is None or pat.is_null(value.dtype):
         return Literal(Typed(None, pa.bool_()))
     if op == "ilike":
-        value = lower(value)
+        value = _with_case("lower", value)
     return Call("match", (value,), pa.bool_(), pattern_match(op, pattern.typed.value, escape))
-
-
-def lower(value: Expression) -> Expression:
-    """Return strings in lower case."""
-    return _with_case("lower", value)
 
 
 def _with_case(name: str, value: Expression) -> Expression:
@@ -85,11 +80,8 @@ def _with_case(name: str, value: Expression) -> Expression:
     return Call(name, (value,), pa.string())
 
 
-def _change_case(name: str) -> Builder:
-    def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-        return _with_case(name, text(args[0], settings))
-
-    return build
+def _change_case(name: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
+    return _with_case(name, text(args[0], settings))
 
 
 def _length(args: Sequence[Expression], settings: SqlSettings) -> Expression:
@@ -97,12 +89,9 @@ def _length(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("length", (value,), pa.int32())
 
 
-def _trim(sides: str) -> Builder:
-    def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-        # Spark trims spaces only, not other white space.
-        return Call("trim", (text(args[0], settings),), pa.string(), sides)
-
-    return build
+def _trim(sides: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
+    # Spark trims spaces only, not other white space.
+    return Call("trim", (text(args[0], settings),), pa.string(), sides)
 
 
 def _number(value: Expression, name: str) -> int | None:
@@ -164,22 +153,19 @@ def concat(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("concat", tuple(text(arg, settings) for arg in args), pa.string())
 
 
-def _search(how: str) -> Builder:
-    def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-        value, part = args
-        if is_bytes(value.dtype) != is_bytes(part.dtype):
-            raise NoCommonTypeError("strings are not searched in binary values; cast one of them")
-        if not is_bytes(value.dtype):
-            value, part = text(value, settings), text(part, settings)
-        if not isinstance(part, Literal):
-            raise NoCommonTypeError(
-                "the text to search must be a literal here; leave it to DataFrame.where"
-            )
-        if part.typed.value is None:
-            return Call("null", (value,), pa.bool_())
-        return Call("match", (value,), pa.bool_(), (how, part.typed.value))
-
-    return build
+def _search(how: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
+    value, part = args
+    if is_bytes(value.dtype) != is_bytes(part.dtype):
+        raise NoCommonTypeError("strings are not searched in binary values; cast one of them")
+    if not is_bytes(value.dtype):
+        value, part = text(value, settings), text(part, settings)
+    if not isinstance(part, Literal):
+        raise NoCommonTypeError(
+            "the text to search must be a literal here; leave it to DataFrame.where"
+        )
+    if part.typed.value is None:
+        return Call("null", (value,), pa.bool_())
+    return Call("match", (value,), pa.bool_(), (how, part.typed.value))
 
 
 def _replace(args: Sequence[Expression], settings: SqlSettings) -> Expression:
@@ -196,18 +182,18 @@ def _replace(args: Sequence[Expression], settings: SqlSettings) -> Expression:
 
 #: The possible numbers of arguments and the builder of each function.
 FUNCTIONS: dict[str, tuple[range, Builder]] = {
-    **dict.fromkeys(("lower", "lcase"), (range(1, 2), _change_case("lower"))),
-    **dict.fromkeys(("upper", "ucase"), (range(1, 2), _change_case("upper"))),
+    **dict.fromkeys(("lower", "lcase"), (range(1, 2), partial(_change_case, "lower"))),
+    **dict.fromkeys(("upper", "ucase"), (range(1, 2), partial(_change_case, "upper"))),
     **dict.fromkeys(("length", "len", "char_length", "character_length"), (range(1, 2), _length)),
-    **dict.fromkeys(("trim", "btrim"), (range(1, 2), _trim("both"))),
-    "ltrim": (range(1, 2), _trim("left")),
-    "rtrim": (range(1, 2), _trim("right")),
+    **dict.fromkeys(("trim", "btrim"), (range(1, 2), partial(_trim, "both"))),
+    "ltrim": (range(1, 2), partial(_trim, "left")),
+    "rtrim": (range(1, 2), partial(_trim, "right")),
     **dict.fromkeys(("substring", "substr"), (range(2, 4), _substring)),
     "left": (range(2, 3), _left),
     "right": (range(2, 3), _right),
     "concat": (range(1, 1000), concat),
-    "startswith": (range(2, 3), _search("starts")),
-    "endswith": (range(2, 3), _search("ends")),
-    "contains": (range(2, 3), _search("contains")),
+    "startswith": (range(2, 3), partial(_search, "starts")),
+    "endswith": (range(2, 3), partial(_search, "ends")),
+    "contains": (range(2, 3), partial(_search, "contains")),
     "replace": (range(2, 4), _replace),
 }

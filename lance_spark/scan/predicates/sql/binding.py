@@ -20,27 +20,25 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type
-from lance_spark.scan.predicates.comparison import Op, compared
+from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.expressions import strings
-from lance_spark.scan.predicates.expressions.conditionals import choice, nullif
-from lance_spark.scan.predicates.expressions.intervals import Interval, interval, interval_between
+from lance_spark.scan.predicates.expressions.conditionals import (
+    CompareValues,
+    ValueIsNull,
+    choice,
+    nullif,
+)
+from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
-from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql import computed
-from lance_spark.scan.predicates.sql.casts import CAST_FUNCTIONS, cast_to, typed_literal
 from lance_spark.scan.predicates.sql.computed import Operand
-from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, TypeName, Value
+from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
+from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
 from lance_spark.scan.predicates.sql.tokens import error
-from lance_spark.scan.predicates.sql.words import CURRENT
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, Predicate, SameTruth
-from lance_spark.scan.predicates.typed_values import (
-    Typed,
-    is_number,
-    is_text,
-    type_name,
-)
+from lance_spark.scan.predicates.typed_values import Typed, is_number, is_text, type_name
 
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 #: The way to match of each function; see `comparison.How`.
@@ -169,7 +167,7 @@ class _Binder:
                 if isinstance(right, Typed):
                     return coercion.compare(left, op, right, self._settings)
             elif isinstance(right, Column) and isinstance(left, Typed):
-                return coercion.compare(right, coercion.FLIPPED[op], left, self._settings)
+                return coercion.compare(right, FLIPPED[op], left, self._settings)
         except InvalidInputError as reason:
             return self._or_computed(reason, computed.compare, op, left, right)
         return computed.compare(op, left, right, self._settings)
@@ -411,9 +409,9 @@ class _Binder:
 
     def _cast(self, node: Apply) -> Operand:
         operand = self.operand(node.args[0])
-        if isinstance(node.detail, TypeName):
+        if isinstance(node.detail, pa.DataType):
             is_try = node.op == "try_cast"
-            return cast_to(operand, node.detail.dtype, self._settings, null_if_failed=is_try)
+            return cast_to(operand, node.detail, self._settings, null_if_failed=is_try)
         assert isinstance(operand, Typed)
         return typed_literal(node.detail, operand.value, self._settings)
 

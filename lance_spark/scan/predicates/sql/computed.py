@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type, list_type
-from lance_spark.scan.predicates.comparison import Op
+from lance_spark.scan.predicates.comparison import FLIPPED, Op
 from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.intervals import Interval
+from lance_spark.scan.predicates.expressions.conditionals import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.dates import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,
@@ -23,7 +24,6 @@ from lance_spark.scan.predicates.expressions.node import (
     as_expression,
     folded,
 )
-from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import tzinfo_of
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
@@ -87,7 +87,7 @@ def operand_of(expression: Expression) -> Operand:
 
 
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
-    """Return the result of an operator of `syntax_tree.Apply` for one or two operands.
+    """Return the result of an operator of `syntax.Apply` for one or two operands.
 
     Raises
     ------
@@ -179,8 +179,7 @@ def _integer_bound(left: Expression, op: Op, right: Expression) -> Predicate | N
     Returns None for other operands.
     """
     if isinstance(left, Literal) and not isinstance(right, Literal):
-        flipped: dict[str, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-        return _integer_bound(right, flipped[op], left) if op in _ORDERED else None
+        return _integer_bound(right, FLIPPED[op], left) if op in _ORDERED else None
     if not (isinstance(right, Literal) and right.typed.written and op in _ORDERED):
         return None
     if not pat.is_integer(left.dtype) or not pat.is_decimal(right.dtype):

@@ -27,11 +27,8 @@ from decimal import InvalidOperation
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.predicates.sql.cursor import TokenCursor
-from lance_spark.scan.predicates.sql.numbers import TYPES, typed_number
-from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, TypeName, Value
-from lance_spark.scan.predicates.sql.tokens import Token, error, shown
-from lance_spark.scan.predicates.sql.words import (
+from lance_spark.scan.predicates.sql.literals import TYPES, typed_number
+from lance_spark.scan.predicates.sql.syntax import (
     BETWEEN_OPERANDS,
     COMPARISONS,
     DECIMAL_TYPES,
@@ -44,7 +41,12 @@ from lance_spark.scan.predicates.sql.words import (
     RESERVED,
     SIGNS_AFTER_NAME,
     TRIM_FUNCTIONS,
+    Apply,
+    Name,
+    Node,
+    Value,
 )
+from lance_spark.scan.predicates.sql.tokens import Token, TokenCursor, error, shown
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed
 
@@ -449,7 +451,7 @@ class _Parser(TokenCursor):
             raise self._error(f"{token.value} is not supported with these arguments", token.offset)
         return self._apply(token.offset, "call", arguments, name.lower())
 
-    def _type(self) -> TypeName:
+    def _type(self) -> pa.DataType:
         token = self._next()
         word = token.upper
         sizes: list[int] = []
@@ -464,20 +466,19 @@ class _Parser(TokenCursor):
         if word in DECIMAL_TYPES and len(sizes) <= 2:
             precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
             if 0 < precision <= 38 and scale <= precision:
-                return TypeName(pa.decimal128(precision, scale))
+                return pa.decimal128(precision, scale)
         elif word in ("VARCHAR", "CHAR", "CHARACTER") and len(sizes) == 1:
-            return TypeName(pa.string())
+            return pa.string()
         elif word == "TIMESTAMP" and not sizes:
-            return TypeName(CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT)
+            return CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT
         elif word == "TIME" and sizes not in ([], [6]):
             raise self._error(
                 "times have six digits after the second here; write TIME", token.offset
             )
         elif word in TYPES and (not sizes or word == "TIME"):
-            return TypeName(TYPES[word])
+            return TYPES[word]
         raise self._error(
-            "expected a type that a value can be cast to, such as int, double or date",
-            token.offset,
+            "expected a type that a value can be cast to, such as int, double or date", token.offset
         )
 
     def _number(self, token: Token, sign: str, offset: int | None = None) -> Node:

@@ -9,6 +9,8 @@
 | sign | operator, comma or bracket | the text |
 | end | the end of the text | empty |
 
+`TokenCursor` is the position of a parser in the tokens.
+
 Letters outside of ASCII are refused in words: Spark's lexer accepts them, but its parser refuses
 them without backticks.
 """
@@ -185,9 +187,7 @@ class _Lexer:
     def _check_letter(self, offset: int, start: int) -> None:
         if self._text[offset : offset + 1].isalpha():
             raise error(
-                self._text,
-                start,
-                "names with letters other than A to Z must be in backticks",
+                self._text, start, "names with letters other than A to Z must be in backticks"
             )
 
     def _number(self, match: re.Match[str], offset: int) -> tuple[Token, int]:
@@ -230,7 +230,9 @@ class _Lexer:
             parts.append(part)
         joined = "".join(parts)
         # Two surrogates in a row are one character, as in Java.
-        return joined if joined.isascii() else _with_pairs(joined)
+        if joined.isascii():
+            return joined
+        return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _escape(self, body: str, position: int, offset: int) -> tuple[str, int]:
         """Return the value of the escape after a backslash, and the position after it."""
@@ -250,5 +252,61 @@ class _Lexer:
         return _ESCAPES.get(char, char), position + 1
 
 
-def _with_pairs(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+class TokenCursor:
+    """Base class of the parser: it reads the tokens one after the other, and makes errors."""
+
+    def __init__(self, text: str, settings: SqlSettings) -> None:
+        self._text = text
+        self._settings = settings
+        self._tokens = tokens(text, settings)
+        self._index = 0
+
+    @property
+    def _current(self) -> Token:
+        return self._tokens[self._index]
+
+    def _peek(self, count: int = 1) -> Token:
+        return self._tokens[min(self._index + count, len(self._tokens) - 1)]
+
+    def _next(self) -> Token:
+        token = self._tokens[self._index]
+        self._index += token.category != "end"
+        return token
+
+    def _accept(self, *signs: str) -> bool:
+        """Advance if the current token is one of the signs; return whether it is."""
+        is_accepted = self._current.is_sign(*signs)
+        self._index += is_accepted
+        return is_accepted
+
+    def _accept_word(self, *words: str) -> bool:
+        """Advance if the current token is one of the words; return whether it is."""
+        is_accepted = self._current.upper in words
+        self._index += is_accepted
+        return is_accepted
+
+    def _expect(self, sign: str) -> None:
+        if not self._accept(sign):
+            raise self._error(f"expected {sign}", word_hint=True)
+
+    def _expect_word(self, word: str) -> None:
+        if not self._accept_word(word):
+            raise self._error(f"expected {word}", word_hint=True)
+
+    def _error(
+        self, message: str, offset: int | None = None, word_hint: bool = False
+    ) -> InvalidInputError:
+        """Return an error at an offset, or at the current token.
+
+        `word_hint`: say how to write a word as a column. A word that is read as an operator, or the
+        second of two words in a row, may be meant as the name of a column.
+        """
+        before = self._tokens[self._index - 1] if self._index else self._current
+        word = (
+            self._current
+            if self._current.category == "word" and offset != before.offset
+            else before
+        )
+        if word_hint and word.category == "word":
+            message += f"; if {word.value} is a column, write `{word.value}` with backticks"
+        return error(self._text, self._current.offset if offset is None else offset, message)

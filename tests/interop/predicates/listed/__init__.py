@@ -10,13 +10,7 @@ filters.
 from __future__ import annotations
 
 from tests.interop.predicates.listed.clocks import HOURS, SPANS
-from tests.interop.predicates.listed.computed import (
-    ARITHMETIC,
-    CASTS,
-    CONDITIONALS,
-    DATES,
-    STRINGS,
-)
+from tests.interop.predicates.listed.computed import ARITHMETIC, CASTS, CONDITIONALS, DATES, STRINGS
 from tests.interop.predicates.listed.conditions import (
     LIKE,
     LOGIC,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.scan.predicates.expressions.kernels.base import (
-    Kernel,
-    RowError,
-    saturated,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, saturated
 from lance_spark.scan.predicates.typed_values import type_name
 
 BITS = ("&", "|", "^")
 SHIFTS = ("<<", ">>", ">>>")
 
 
-def _operands(
-    arrays: Sequence[pa.Array],
-) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+def _operands(arrays: Sequence[pa.Array]) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
     """Return the values of arrays, 1 for null, and for each row whether no value is null."""
     valid = np.ones(len(arrays[0]), np.bool_)
     values = []
@@ -95,13 +90,6 @@ def _shifted(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str)
     return pa.array(result, dtype, mask=~valid)
 
 
-def _kernel(kernel: Any, op: str) -> Kernel:
-    def run(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-        return kernel(arrays, detail, dtype, op)
-
-    return run
-
-
 def _signed(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str) -> pa.Array:
     import pyarrow.compute as pc
 
@@ -123,14 +111,14 @@ def _integers(arrays: Sequence[pa.Array], ansi: Any, dtype: pa.DataType, op: str
 
 
 KERNELS: dict[str, Kernel] = {
-    **{op: _kernel(_computed, op) for op in ("+", "-", "*")},
-    **{op: _kernel(_divided, op) for op in ("/", "%", "div")},
-    **{op: _kernel(_bits, op) for op in BITS},
-    **{op: _kernel(_shifted, op) for op in SHIFTS},
-    "negative": _kernel(_signed, "negative"),
-    "abs": _kernel(_signed, "abs"),
+    **{op: partial(_computed, op=op) for op in ("+", "-", "*")},
+    **{op: partial(_divided, op=op) for op in ("/", "%", "div")},
+    **{op: partial(_bits, op=op) for op in BITS},
+    **{op: partial(_shifted, op=op) for op in SHIFTS},
+    "negative": partial(_signed, op="negative"),
+    "abs": partial(_signed, op="abs"),
     "positive": lambda arrays, detail, dtype: arrays[0],
     "~": lambda arrays, detail, dtype: pa.compute.bit_wise_not(arrays[0]),
-    "floor": _kernel(_integers, "floor"),
-    "ceil": _kernel(_integers, "ceil"),
+    "floor": partial(_integers, op="floor"),
+    "ceil": partial(_integers, op="ceil"),
 }

@@ -19,15 +19,17 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates import literal_casts as literals
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import widened
-from lance_spark.scan.predicates.expressions.kernels import zones
-from lance_spark.scan.predicates.expressions.kernels.base import (
-    Kernel,
-    RowError,
-    numpy_of,
-    saturated,
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, numpy_of, saturated
+from lance_spark.scan.predicates.expressions.kernels.dates import (
+    DAY,
+    FIRST,
+    STOP,
+    Ints,
+    starts_of_days,
+    to_instants,
+    to_local,
 )
-from lance_spark.scan.predicates.literal_casts import CastError, FailedCastError
-from lance_spark.scan.predicates.rounding import decimal_of
+from lance_spark.scan.predicates.literal_casts import CastError, FailedCastError, decimal_of
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
@@ -185,11 +187,11 @@ def _to_text(array: pa.Array, zone: str | None) -> pa.Array:
         return _without_zeros(array.cast(pa.string()))
     if not pat.is_timestamp(array.type):
         if pat.is_date(array.type):
-            _check_years(numpy_of(array.cast(pa.int32()))[0].astype(np.int64) * zones.DAY)
+            _check_years(numpy_of(array.cast(pa.int32()))[0].astype(np.int64) * DAY)
         return array.cast(pa.string())
     values, null = numpy_of(array.cast(pa.int64()))
     if array.type.tz is not None:
-        values = _in_zone(zones.to_local, values, zone)
+        values = _in_zone(to_local, values, zone)
     _check_years(values)
     return _without_zeros(pa.array(values, pa.int64(), mask=null).cast(CLOCK).cast(pa.string()))
 
@@ -202,14 +204,12 @@ def _without_zeros(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"(\.[0-9]*[1-9])0+$", r"\1")
 
 
-def _check_years(micros: zones.Ints) -> None:
-    if len(micros) and (micros.min() < zones.FIRST or micros.max() >= zones.STOP):
+def _check_years(micros: Ints) -> None:
+    if len(micros) and (micros.min() < FIRST or micros.max() >= STOP):
         raise RowError("a date outside of the years 1 to 9999 is not cast to string here")
 
 
-def _in_zone(
-    convert: Callable[[zones.Ints, str | None], zones.Ints], values: zones.Ints, zone: str | None
-) -> zones.Ints:
+def _in_zone(convert: Callable[[Ints, str | None], Ints], values: Ints, zone: str | None) -> Ints:
     try:
         return convert(values, zone)
     except RowError:
@@ -224,18 +224,15 @@ def _of_time(array: pa.Array, dtype: pa.DataType, zone: str | None) -> pa.Array:
     values, null = numpy_of(array.cast(wide))
     values = values.astype(np.int64)
     if pat.is_date(source):
-        if dtype.equals(CLOCK):
-            result = values * zones.DAY
-        else:
-            result = _in_zone(zones.starts_of_days, values, zone)
+        result = values * DAY if dtype.equals(CLOCK) else _in_zone(starts_of_days, values, zone)
     elif pat.is_date(dtype):
-        local = values if source.tz is None else _in_zone(zones.to_local, values, zone)
-        result = local // zones.DAY
+        local = values if source.tz is None else _in_zone(to_local, values, zone)
+        result = local // DAY
     elif source.equals(CLOCK):
         assert dtype.equals(INSTANT)
-        result = _in_zone(zones.to_instants, values, zone)
+        result = _in_zone(to_instants, values, zone)
     else:
-        result = _in_zone(zones.to_local, values, zone)
+        result = _in_zone(to_local, values, zone)
     narrow = pa.int32() if pat.is_date(dtype) else pa.int64()
     return pa.array(result, pa.int64(), mask=null).cast(narrow).cast(dtype)
 

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lance_spark.scan.predicates.comparison import text_matches
-from lance_spark.scan.predicates.expressions.kernels.base import (
-    Kernel,
-)
+from lance_spark.scan.predicates.expressions.kernels import Kernel
 from lance_spark.scan.predicates.typed_values import is_bytes
 
 
-def _cased(name: str) -> Kernel:
-    def run(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-        import pyarrow.compute as pc
+def _cased(name: str, arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
+    import pyarrow.compute as pc
 
-        (array,) = arrays
-        ascii_only = pc.string_is_ascii(array)
-        if pc.all(ascii_only).as_py() in (True, None):
-            return pc.call_function(f"ascii_{name}", [array])
-        # Python changes the case by the tables of Unicode, once for each different string.
-        encoded = array.dictionary_encode()
-        changed = [getattr(value, name)() for value in encoded.dictionary.to_pylist()]
-        return pa.array(changed, dtype).take(encoded.indices)
-
-    return run
+    (array,) = arrays
+    ascii_only = pc.string_is_ascii(array)
+    if pc.all(ascii_only).as_py() in (True, None):
+        return pc.call_function(f"ascii_{name}", [array])
+    # Python changes the case by the tables of Unicode, once for each different string.
+    encoded = array.dictionary_encode()
+    changed = [getattr(value, name)() for value in encoded.dictionary.to_pylist()]
+    return pa.array(changed, dtype).take(encoded.indices)
 
 
 def _lengths(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
@@ -74,8 +70,8 @@ def _null(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Arr
 
 
 KERNELS: dict[str, Kernel] = {
-    "lower": _cased("lower"),
-    "upper": _cased("upper"),
+    "lower": partial(_cased, "lower"),
+    "upper": partial(_cased, "upper"),
     "length": _lengths,
     "trim": _trimmed,
     "slice": _sliced,

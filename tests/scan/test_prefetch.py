@@ -17,7 +17,7 @@ import lance_spark
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
 from lance_spark.scan import task as task_module
-from lance_spark.scan.decode_prefetch import read_ahead
+from lance_spark.scan.prefetch import read_ahead
 
 
 @pytest.fixture(autouse=True)

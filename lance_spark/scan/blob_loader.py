@@ -125,12 +125,7 @@ class BlobLoader:
     """
 
     def __init__(
-        self,
-        paths: TablePaths,
-        file: DataFile,
-        source: ByteSource,
-        *,
-        load_external: bool = True,
+        self, paths: TablePaths, file: DataFile, source: ByteSource, *, load_external: bool = True
     ) -> None:
         self._load_external = load_external
         self._paths = paths

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from lance_spark.scan.open_files import OpenFiles
+from lance_spark.scan.fragment.fragment_files import OpenFiles
 
 
 class File:

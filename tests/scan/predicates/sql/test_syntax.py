@@ -12,7 +12,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.scan.predicates.sql.grammar import parse
-from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, Value
+from lance_spark.scan.predicates.sql.syntax import Apply, Name, Node, Value
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 
 #: Positions of a word in a condition.

@@ -1,1 +1,0 @@
-"""Blobs: their bytes are loaded after the rows of a scan are selected."""
