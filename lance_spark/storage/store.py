@@ -16,8 +16,8 @@ from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
-from lance_spark.storage.folders import Folders
 from lance_spark.storage.google import is_google, is_zonal
+from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.remote import (
     RemoteSource,
@@ -30,8 +30,8 @@ from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
-from lance_spark.storage.write import start as outputs
-from lance_spark.storage.write.output import OutputFile
+from lance_spark.storage.write import output as outputs
+from lance_spark.storage.write.output import LocalOutput, OutputFile
 
 __all__ = ["ObjectStore", "OutputFile"]
 
@@ -287,7 +287,7 @@ class ObjectStore(Folders):
         """
         full = self._full(path)
         if self._fs is None:
-            return local.LocalOutput(full, replace=replace)
+            return LocalOutput(full, replace=replace)
         with translated(self.name(path), self._secrets):
             return outputs.start(
                 self.scheme,

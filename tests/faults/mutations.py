@@ -9,7 +9,7 @@ from unittest import mock
 
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage.commit import handlers as put
-from lance_spark.storage.write.s3 import S3Output
+from lance_spark.storage.s3 import S3Output
 from lance_spark.table.cleanup import plan as cleanup_plan
 from lance_spark.table.cleanup.references import References
 from lance_spark.table.commit import commit

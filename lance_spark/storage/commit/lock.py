@@ -30,8 +30,7 @@ from typing import Any
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.storage.commit.handlers import CommitHandler
 from lance_spark.storage.errors import scrub, translated
-from lance_spark.storage.options.fsspec_options import COMMIT_LOCK
-from lance_spark.storage.options.user_objects import import_object
+from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, import_object
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 _MANIFEST = re.compile(r"_versions/(?P<number>[0-9]{1,20})\.manifest")

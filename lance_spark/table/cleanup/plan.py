@@ -38,7 +38,7 @@ from functools import partial
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup.references import (

@@ -29,7 +29,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, MissingFile
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.local import check_size
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.cleanup.files import Candidate, FileKind, owner_of

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lance_spark.errors import AlreadyCommittedError, InvalidInputError, MissingFileError
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest import versions

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import CorruptTableError
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import TablePaths

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFoundError
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import MESSAGE, Transaction, read_transaction
 from lance_spark.table.manifest.codec import find_manifest, read_manifest

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
