@@ -114,7 +114,7 @@ def take_addresses(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    from lance_spark.table.rows.addresses import offsets_by_fragment
+    from lance_spark.table.rows.index import offsets_by_fragment
 
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}

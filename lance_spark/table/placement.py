@@ -25,9 +25,8 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import Target, targets
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import versions
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, canonical, foreign_roots
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.refs.foreign_branches import canonical, foreign_roots
 
 
 @dataclass(frozen=True, slots=True)

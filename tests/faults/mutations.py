@@ -14,7 +14,7 @@ from lance_spark.table.cleanup import plan as cleanup_plan
 from lance_spark.table.cleanup.references import References
 from lance_spark.table.commit import commit
 from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.update import Update
 from lance_spark.table.refs import branches, clones, removal_guard, tag_store

@@ -22,10 +22,10 @@ from lance_spark.scan.positions import (
     parse_row_ids,
 )
 from lance_spark.scan.take import RowFinder
-from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.addresses import OFFSET_BITS
+from lance_spark.table.rows.index import OFFSET_BITS
 
 
 def take_blobs(

@@ -13,7 +13,7 @@ own one will never exist. The same holds if a store answers "exists already", as
 own repeated request.
 
 The store cannot refuse a version number that another client committed and cleanup removed. So a
-slow commit checks its version after step 3 (`version_check`).
+slow commit checks its version after step 3 (`removal_guard`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
 from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
-from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
-from lance_spark.table.commit.retry import Backoff
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
-from lance_spark.table.commit.version_check import VersionSlot, check_slot
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
@@ -54,11 +52,10 @@ from lance_spark.table.manifest.codec import (
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.refs.removal_guard import check_stays
+from lance_spark.table.refs.removal_guard import VersionSlot, check_slot, check_stays
 
 _MAX_STORE_FAILURES = 3
 #: In remote stores, a version that was read in the last so many seconds is not read again.

@@ -1,11 +1,17 @@
-"""Options of a commit: what the transaction records, and how often the commit is tried."""
+"""Options of a commit: what the transaction records, and how often the commit is tried.
+
+Also the attempts after the first one: the waits between them, and changes that are planned again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
+from lance_spark.errors import CommitConflictError
 from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.transaction import with_message
 
@@ -13,6 +19,10 @@ from lance_spark.table.commit.transaction import with_message
 DEFAULT_MAX_RETRIES = 20
 #: Number of times a change is planned again after a conflict, as in pylance.
 DEFAULT_CONFLICT_RETRIES = 10
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 3.0
+_State = TypeVar("_State")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +63,55 @@ class CommitOptions:
             A key or a value of the properties is not a string.
         """
         return cls(with_message(properties, message), max_retries, conflict_retries)
+
+
+class Backoff:
+    """Waits of random length between attempts. Create it when the first attempt starts."""
+
+    def __init__(self) -> None:
+        self._longest = _FIRST_WAIT
+        self._started = time.monotonic()
+
+    def wait(self) -> None:
+        """Wait after an attempt; the next attempt starts now."""
+        # The duration of an attempt says how many writers can take turns in a while.
+        seconds = time.monotonic() - self._started
+        self._longest = min(max(2 * self._longest, seconds), _LONGEST_WAIT)
+        time.sleep(random.uniform(0, self._longest))  # noqa: S311 - no secret
+        self._started = time.monotonic()
+
+
+def replan_on_conflict(
+    attempt: Callable[[_State], _Result],
+    state: _State,
+    replan: Callable[[_State, CommitConflictError], _State | None],
+    retries: int,
+) -> _Result:
+    """Call `attempt`, and again with what `replan` returns after each conflict.
+
+    Parameters
+    ----------
+    attempt : callable
+        Plans and commits from a state.
+    state : object
+        State of the first attempt.
+    replan : callable
+        Returns the state of the next attempt from the last one and its conflict; None if the
+        change cannot be planned again.
+    retries : int
+        Number of attempts after the first one.
+
+    Raises
+    ------
+    CommitConflictError
+        The conflict of the last attempt.
+    """
+    for left in range(retries, -1, -1):
+        try:
+            return attempt(state)
+        except CommitConflictError as error:
+            newer = replan(state, error) if left else None
+            if newer is None:
+                raise
+        state = newer
+    raise AssertionError("the last attempt returns or raises")

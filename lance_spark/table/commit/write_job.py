@@ -34,19 +34,19 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.append_schema import filled_by
+from lance_spark.table.align import filled_by
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.fragments.dictionaries import common_dictionaries
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
     TAG_BYTES,
     FragmentWriter,
+    common_dictionaries,
     delete_fragments,
     delete_written,
 )

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from lance_spark.errors import StorageError, naming
+from lance_spark.errors import InvalidInputError, StorageError, naming
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
 from lance_spark.file.create import DataFileWriter, create_file, version_in_manifests
@@ -246,3 +246,52 @@ def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
     """Return the store of the data files of a target, and their folder in it."""
     store, path = paths.locate(target, DATA, "x")
     return store, path.rpartition("/")[0]
+
+
+def common_dictionaries(
+    paths: TablePaths, fragments: Iterable[Fragment], schema: Schema
+) -> dict[int, pa.Array]:
+    """Read the dictionaries of new data files. All files must have the same dictionaries.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragments : iterable of Fragment
+        Each has one data file of version 0.1.
+    schema : Schema
+
+    Returns
+    -------
+    dict of int to pyarrow.Array
+        The dictionary values, by field id.
+
+    Raises
+    ------
+    InvalidInputError
+        No files are given, or their dictionaries differ.
+    """
+    # Imported here because only files of version 0.1 need it.
+    from lance_spark.file.v0_1.reader import LegacyFileReader
+
+    nodes = [node for node in schema.walk() if node.logical_type.startswith("dict:")]
+    values: dict[int, pa.Array] = {}
+    for fragment in fragments:
+        for file in fragment.files:
+            reader = LegacyFileReader.open(paths.open_data_file(file), file.fields)
+            try:
+                for node in nodes:
+                    dictionary = reader.dictionary(node)
+                    if not values.setdefault(node.id, dictionary).equals(dictionary):
+                        raise InvalidInputError(
+                            f"column {node.name!r} has different dictionaries in two data files, "
+                            "but files of version 0.1 share one dictionary; give all rows the same "
+                            "dictionary, or use data storage version 2.2"
+                        )
+            finally:
+                reader.close()
+    if not values:
+        raise InvalidInputError(
+            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first "
+            "rows, but no rows are written; use data storage version 2.2"
+        )
+    return values

@@ -22,14 +22,17 @@ removed fragments in a bitmap stand for the fragments that their rows moved to.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Set
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.manifest import Manifest
 
@@ -62,6 +65,9 @@ _ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
 #: From this index version on, a BTREE index of a table with stable row ids also holds row
 #: addresses.
 _BTREE_WITH_ADDRESSES = 1
+
+#: Ids that `repr` shows.
+_SHOWN = 20
 
 
 def section_of(manifest: Manifest) -> table_pb2.IndexSection:
@@ -238,3 +244,48 @@ def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> fr
         if parent in descendants:
             descendants.add(number)
     return frozenset(ancestors | descendants)
+
+
+class FragmentIds(Set[int]):
+    """An immutable set of fragment ids. It is equal to a set of the same numbers.
+
+    Iteration is in increasing order. The operators ``&``, ``|``, ``-`` and ``^`` return a
+    `frozenset`.
+
+    Parameters
+    ----------
+    ids : iterable of int or BitMap
+        A bitmap is not copied.
+    """
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: Iterable[int] | BitMap = ()) -> None:
+        self._ids = ids if isinstance(ids, BitMap) else BitMap(ids)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
+        # The other operand may contain numbers that are not fragment ids.
+        return frozenset(it)
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        return 0 <= number <= MAX_ID and number in self._ids
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __hash__(self) -> int:
+        # Equal to the hash of a frozenset of the same numbers.
+        return self._hash()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(str(fragment_id) for fragment_id in itertools.islice(self._ids, _SHOWN))
+        suffix = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
+        return f"{{{shown}{suffix}}}" if self else "FragmentIds()"

@@ -24,7 +24,7 @@ from lance_spark.errors import (
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import rowids_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import retry as retry_module
+from lance_spark.table.commit import options as retry_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest import codec as manifest_file

@@ -22,7 +22,7 @@ from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
 from lance_spark.table.rows import deletions
 from lance_spark.table.rows.deletion_cache import DeletionCache
-from lance_spark.table.rows.deletion_writer import write_deletions
+from lance_spark.table.rows.deletions import write_deletions
 
 ROWS = 12_000
 

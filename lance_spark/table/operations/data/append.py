@@ -17,8 +17,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 #: Field ids, by path.
 FieldPaths = Mapping[tuple[str, ...], int]

@@ -22,8 +22,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
     merge_deletions,

@@ -22,8 +22,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 _V = TypeVar("_V", str, bytes)
 

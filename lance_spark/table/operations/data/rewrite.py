@@ -39,8 +39,7 @@ from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import FragmentGroup, RewrittenIndex
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 
 #: It is a signed 32-bit number in manifests, but an unsigned one in transactions.

@@ -16,8 +16,7 @@ import numpy as np
 from lance_spark.errors import CommitConflictError
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 

@@ -23,8 +23,7 @@ from typing import ClassVar
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True, slots=True)

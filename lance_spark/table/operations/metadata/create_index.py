@@ -33,8 +33,7 @@ from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
 

@@ -21,8 +21,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import SCHEMA_METADATA, Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation, Rebase
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest import flags
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import check_identity
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True, slots=True)

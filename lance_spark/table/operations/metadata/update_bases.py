@@ -23,8 +23,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 from lance_spark.table.paths import BasePath
 
 

@@ -24,8 +24,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import SCHEMA_METADATA, Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
 
 _V = TypeVar("_V", str, bytes)
 

@@ -21,8 +21,7 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 INDEX = "__lance_mem_wal"
 
