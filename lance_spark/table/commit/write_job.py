@@ -110,10 +110,15 @@ class WriteStrategy(ABC):
     ) -> Manifest:
         """Commit the fragments; see `WriteJob.commit_manifest`."""
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
-        """Return whether the write can be rebased onto a newer version."""
+    def rebased(self, job: WriteJob) -> WriteJob | None:
+        """Return the write rebased onto the newest version; None if it cannot be rebased.
+
+        Raises
+        ------
+        StorageError, CorruptTableError
+        """
         # By default, `commit` itself plans the write again after a conflict.
-        return False
+        return None
 
 
 class _PlainWrite(WriteStrategy):
@@ -171,9 +176,17 @@ class _PlainWrite(WriteStrategy):
             store, transaction, newest, max_retries=options.max_retries, once=options.once
         )
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
+    def rebased(self, job: WriteJob) -> WriteJob | None:
+        if not job.read_version:
+            return None
+        newest = read_latest(job.store())
+        if not self._can_follow(job, newest):
+            return None
+        return replace(job, read_version=newest.version, read_identity=newest.identity)
+
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version is newer, and has the base paths of the write."""
-        return 0 < job.read_version < newest.version and all(
+        return job.read_version < newest.version and all(
             newest.base_paths.get(base_id) == base for base_id, base in job.base_paths.items()
         )
 
@@ -223,9 +236,9 @@ class AppendRows(_PlainWrite):
             return _PlainWrite.plan_operation(self, job, fragments, base)
         return Append(tuple(fragments), field_paths(job.schema.to_protos()))
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version also stores the columns as the data files have them."""
-        return _PlainWrite.can_rebase_onto(self, job, newest) and job.fits(newest)
+        return _PlainWrite._can_follow(self, job, newest) and job.fits(newest)
 
 
 STRATEGIES: Mapping[str, WriteStrategy] = {
