@@ -195,7 +195,6 @@ class JoinedSource:
         return self._counts
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Return the bytes of each range, in order; see `ByteSource`."""
         memory = self._memory
         if memory is not None:
             for offset, length in ranges:

@@ -87,7 +87,6 @@ class LockedPut:
         self._secrets = secrets
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file."""
         name = "/".join(path.split("/")[-2:])
         try:
             lease = self._lock(version_of(path))

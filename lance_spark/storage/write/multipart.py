@@ -135,7 +135,6 @@ class PartsOutput:
         self.name = name
 
     def write(self, buffer: Any) -> None:
-        """Append the bytes of a buffer."""
         assert self._open, f"{self.name} is closed"
         view = memoryview(buffer).cast("B")
         start = 0
@@ -156,11 +155,9 @@ class PartsOutput:
         self._written += len(view)
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Finish the upload."""
         if not self._open:
             return
         try:
@@ -180,7 +177,6 @@ class PartsOutput:
         self._buffer = bytearray()
 
     def abort(self) -> None:
-        """Delete the object and its parts, unless it is closed."""
         if not self._open:
             return
         self._open, self._cancelled = False, True

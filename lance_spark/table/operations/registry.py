@@ -60,11 +60,9 @@ class UnknownOperation(Operation):
 
     @property
     def name(self) -> str:
-        """The field name in `Transaction.operation`; empty if this release does not know it."""
         return self.message.WhichOneof("operation") or ""
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         operation = transaction_pb2.Transaction()
         operation.CopyFrom(self.message)
         for name in ("read_version", "uuid", "tag", "transaction_properties"):

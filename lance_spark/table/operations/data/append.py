@@ -48,16 +48,13 @@ class Append(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Append, source: str) -> Append:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(Fragment.from_proto(proto, source) for proto in message.fragments))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.append.SetInParent()
         transaction.append.fragments.extend(fragment.to_proto() for fragment in self.fragments)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         outcome = self.conflict_by_matrix(committed)

@@ -40,12 +40,10 @@ class DataOverlay(Operation):
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of changed fragments."""
         return frozenset(group.fragment_id for group in self.groups)
 
     @cached_property
     def modified_fields(self) -> frozenset[int]:
-        """Ids of fields whose values change."""
         return frozenset(
             field_id
             for group in self.groups
@@ -57,16 +55,13 @@ class DataOverlay(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.DataOverlay, source: str
     ) -> DataOverlay:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.groups))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.data_overlay.SetInParent()
         transaction.data_overlay.groups.extend(self.groups)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         if self.touched_fragments & committed.removed_fragments:

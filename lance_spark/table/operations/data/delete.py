@@ -59,12 +59,10 @@ class Delete(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(self.deleted_fragment_ids)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Delete, source: str) -> Delete:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             deleted_fragment_ids=tuple(message.deleted_fragment_ids),
@@ -72,7 +70,6 @@ class Delete(FragmentChange):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.delete
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -80,7 +77,6 @@ class Delete(FragmentChange):
         message.predicate = self.predicate
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name in _ROW_CHANGES:
             return self.conflict_with_rows(committed)
         if committed.name in _FRAGMENT_CHANGES:

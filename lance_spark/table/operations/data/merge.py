@@ -55,17 +55,14 @@ class Merge(Operation):
 
     @cached_property
     def remaining_fields(self) -> frozenset[int]:
-        """Ids of all fields of the new schema."""
         return frozenset(field.id for field in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether a column may become required that rows written before may lack."""
         return not self.preserves_nullability
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Merge, source: str) -> Merge:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -74,7 +71,6 @@ class Merge(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.merge
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -84,7 +80,6 @@ class Merge(Operation):
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name == "update_config" and committed.metadata_targets:
             # The schema of this merge has the older metadata.
             return Conflict.RETRYABLE

@@ -61,7 +61,6 @@ class Overwrite(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -72,11 +71,9 @@ class Overwrite(Operation):
 
     @property
     def config_keys(self) -> frozenset[str]:
-        """Keys of the table's configuration that are set."""
         return frozenset(self.config_upsert_values)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.overwrite
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -86,7 +83,6 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
         return self.conflict_by_matrix(committed)

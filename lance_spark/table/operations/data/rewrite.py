@@ -111,12 +111,10 @@ class Rewrite(Operation):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(fragment.id for group in self.groups for fragment in group.old)
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of `touched_fragments` move to other fragments."""
         return True
 
     @property
@@ -126,12 +124,6 @@ class Rewrite(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Rewrite, source: str) -> Rewrite:
-        """Parse the message; errors call its file `source`.
-
-        Raises
-        ------
-        CorruptTableError
-        """
         pairs = [(group.old_fragments, group.new_fragments) for group in message.groups]
         if not pairs and message.old_fragments:
             pairs = [(message.old_fragments, message.new_fragments)]
@@ -141,7 +133,6 @@ class Rewrite(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.rewrite
         message.SetInParent()
         for group in self.groups:
@@ -157,7 +148,6 @@ class Rewrite(Operation):
             added.new_index_details.CopyFrom(index.details.index_details)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name in _FRAGMENT_CHANGES:
             if not self.removed_fragments.isdisjoint(committed.touched_fragments):
                 partial = self.in_part and not self.rewritten_indices

@@ -65,12 +65,10 @@ class FragmentChange(Operation):
 
     @cached_property
     def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of changed fragments that stay in the table, by id."""
         return {fragment.id: fragment for fragment in self.fragments}
 
     @property
     def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the operation's new deletion files."""
         return deletion_paths(self.fragments)
 
     def conflict_with_rows(self, committed: Operation) -> Conflict:

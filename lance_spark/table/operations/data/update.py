@@ -96,7 +96,6 @@ class Update(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(self.removed_fragment_ids)
 
     @property
@@ -106,29 +105,20 @@ class Update(FragmentChange):
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of `touched_fragments` move to other fragments."""
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)
 
     @property
     def inserted_keys(self) -> InsertedKeys | None:
-        """The keys of the rows that a merge inserted; None if they are not recorded."""
         return self.inserted_rows
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
         return frozenset(
             compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
         )
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
-        """Parse the message; errors call its file `source`.
-
-        Raises
-        ------
-        CorruptTableError
-        """
         try:
             mode = UpdateMode(message.update_mode)
         except ValueError:
@@ -156,7 +146,6 @@ class Update(FragmentChange):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.update
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -172,7 +161,6 @@ class Update(FragmentChange):
             message.updated_fragment_offset_bitmaps[fragment_id] = offsets.serialize()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         if committed.name == "append" and self.inserted_rows is not None:

@@ -56,7 +56,6 @@ class Clone(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Clone, source: str) -> Clone:
-        """Parse the message; errors call its file `source`."""
         return cls(
             message.is_shallow,
             message.ref_version,
@@ -66,7 +65,6 @@ class Clone(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.clone
         message.SetInParent()
         message.is_shallow = self.is_shallow

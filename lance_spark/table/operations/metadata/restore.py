@@ -41,16 +41,13 @@ class Restore(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Restore, source: str) -> Restore:
-        """Parse the message; errors call its file `source`."""
         return cls(message.version)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.restore.version = self.version
         transaction.restore.SetInParent()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.metadata_targets:
             # The restore would silently undo the change of the metadata.
             return Conflict.INCOMPATIBLE

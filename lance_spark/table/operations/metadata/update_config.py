@@ -95,28 +95,23 @@ class UpdateConfig(Operation):
 
     @property
     def config_keys(self) -> frozenset[str]:
-        """Keys of the table's configuration that are set or deleted."""
         return frozenset(self.config.entries if self.config else ())
 
     @property
     def deleted_config_keys(self) -> frozenset[str]:
-        """The keys among `config_keys` that are deleted."""
         entries = self.config.entries if self.config else {}
         return frozenset(key for key, value in entries.items() if value is None)
 
     @property
     def table_metadata_keys(self) -> frozenset[str]:
-        """Keys of the table's metadata that are set or deleted."""
         return frozenset(self.table_metadata.entries if self.table_metadata else ())
 
     @property
     def replaces_table_metadata(self) -> bool:
-        """Whether the operation removes all keys of the table's metadata that it does not set."""
         return self.table_metadata is not None and self.table_metadata.replace
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata changes; `SCHEMA_METADATA` for the schema itself."""
         schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
         return frozenset((*schema, *self.field_metadata))
 
@@ -156,7 +151,6 @@ class UpdateConfig(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.update_config
         message.SetInParent()
         if self.config is not None:
@@ -169,7 +163,6 @@ class UpdateConfig(Operation):
             update.write_to(message.field_metadata_updates[field_id])
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if self._changes_same_config(committed) or self._changes_same_table_metadata(committed):
             return Conflict.INCOMPATIBLE
         targets = self.metadata_targets

@@ -42,7 +42,6 @@ class UpdateMemWalState(Operation):
 
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
         return frozenset(
             compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
         )
@@ -51,16 +50,13 @@ class UpdateMemWalState(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateMemWalState, source: str
     ) -> UpdateMemWalState:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.compacted_sstables))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.update_mem_wal_state.SetInParent()
         transaction.update_mem_wal_state.compacted_sstables.extend(self.compacted_sstables)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.compacted_shards:
             disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
             return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
