@@ -54,9 +54,9 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme, list_manifests
 from lance_spark.table.paths import DATA
 from lance_spark.table.refs.branch_store import (
+    BRANCHES,
     Branch,
     branch_folders,
-    branch_path,
     origin_version,
     read_branches,
 )
@@ -195,7 +195,7 @@ class CleanupPlanner:
             A version cannot be read, so its references are unknown.
         StorageError
         """
-        if self._branch is not None and not self._main.exists(branch_path(self._branch)):
+        if self._branch is not None and not self._main.exists(BRANCHES.path(self._branch)):
             raise InvalidInputError(
                 f"{self._store.display}: its versions belong to branch {self._branch!r}, which "
                 f"was not found in {self._main.display}, so the tags of these versions are "

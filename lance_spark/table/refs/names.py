@@ -15,9 +15,9 @@ includes "/", so `_refs/branches/` has no subfolders. The folder in `tree/` has 
 from __future__ import annotations
 
 import os
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 
 MAIN = "main"
@@ -89,31 +89,6 @@ def check_new_branch_name(name: str) -> str:
 def file_of(folder: str, name: str) -> str:
     """Return the path of the file of a tag or branch."""
     return f"{folder}/{quote(name, safe='')}{SUFFIX}"
-
-
-def names_in(store: ObjectStore, folder: str) -> list[str]:
-    """Return the sorted names of all tags, or of all branches, that have a file in a folder.
-
-    Raises
-    ------
-    CorruptTableError
-        A file name does not encode a valid name.
-    StorageError
-    """
-    check = check_tag_name if folder == TAGS else check_branch_name
-    names = []
-    for file in store.list_names(folder):
-        if not file.endswith(SUFFIX) or (file.startswith(".") and file.endswith(".tmp")):
-            continue
-        name = unquote(file.removesuffix(SUFFIX))
-        try:
-            check(name)
-            if file_of(folder, name) != f"{folder}/{file}":
-                raise InvalidInputError(f"the file name does not encode {name!r} canonically")
-        except InvalidInputError as error:
-            raise CorruptTableError(f"{store.name(f'{folder}/{file}')}: {error}") from None
-        names.append(name)
-    return sorted(names)
 
 
 def branch_root(branch: str) -> str:
