@@ -45,7 +45,6 @@ from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
     check_identity,
-    encode,
     find_manifest,
     read_manifest,
     read_version,
@@ -422,15 +421,15 @@ class _Attempts:
         operation.apply(builder)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
-        proto = builder.finish(self._transaction.file_name if writes_file else "")
-        data = encode(proto, builder.index_section, message, builder.dictionaries)
-        location = scheme.locate(proto.version)
+        location = scheme.locate(builder.version)
+        file_name = self._transaction.file_name if writes_file else ""
+        manifest, data = builder.encode(store.name(location.path), message, file_name)
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
-        for manifest in older_versions:
+        for older in older_versions:
             # Cleanup either sees the transaction file written above, and keeps this version, or has
             # removed the transaction file of this version, which is checked here.
-            check_stays(store, manifest)
+            check_stays(store, older)
         self.tried = location.version
         try:
             created = versions.create_manifest(store, location, data)
@@ -445,14 +444,7 @@ class _Attempts:
                 self.uncertain = StorageError(f"{store.name(location.path)} exists already")
             return None
         self.uncertain = None
-        return Manifest(
-            proto,
-            store.name(location.path),
-            index_section=builder.index_section,
-            transaction_section=message,
-            dictionaries=builder.dictionaries,
-            size_bytes=len(data),
-        )
+        return manifest
 
     def _rebase(self) -> None:
         base, newest = self._base, self._newest

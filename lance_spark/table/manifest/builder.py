@@ -26,6 +26,7 @@ from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest import flags, repairs
+from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows import ids as row_ids
 
@@ -375,19 +376,8 @@ class ManifestBuilder:
             self._changed.add(fragment.id)
         self._set_fragments(by_id[fragment_id] for fragment_id in sorted(by_id))
 
-    def finish(self, transaction_file: str) -> table_pb2.Manifest:
-        """Set the fields of the new version, such as timestamp and flags, and return the message.
-
-        Parameters
-        ----------
-        transaction_file : str
-            The name of the transaction's file below _transactions/; empty without a file.
-
-        Raises
-        ------
-        CorruptTableError
-            Two fragments have the same id.
-        """
+    def _finish(self, transaction_file: str) -> table_pb2.Manifest:
+        """Set the fields of the new version, such as timestamp and flags, and return the message."""
         proto = self.proto
         if self.keeps_content:
             check_unique(proto.fragments, self.base.name if self.base else _NEW_MANIFEST)
@@ -411,6 +401,36 @@ class ManifestBuilder:
             field_ids = (field.id for field in proto.fields)
             proto.max_allocated_field_id = max(proto.max_allocated_field_id, *field_ids, -1)
         return proto
+
+    def encode(self, name: str, transaction: bytes, file: str) -> tuple[Manifest, bytes]:
+        """Set timestamp and flags; return the new version, and the bytes of its manifest file.
+
+        Parameters
+        ----------
+        name : str
+            The name of the manifest file in errors.
+        transaction : bytes
+            The serialised `Transaction`.
+        file : str
+            The name of the transaction's file below _transactions/; empty without a file.
+
+        Raises
+        ------
+        CorruptTableError
+            Two fragments have the same id.
+        """
+        proto = self._finish(file)
+        index_section = self.index_section
+        data = encode(proto, index_section, transaction, self.dictionaries)
+        manifest = Manifest(
+            proto,
+            name,
+            index_section=index_section,
+            transaction_section=transaction,
+            dictionaries=self.dictionaries,
+            size_bytes=len(data),
+        )
+        return manifest, data
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
         changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]
