@@ -35,6 +35,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.rows.deletions import parse_bitmap
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
@@ -92,14 +93,23 @@ def read_section(manifest: Manifest) -> table_pb2.IndexSection:
     ------
     CorruptTableError
     """
+    section = parse_section(manifest.index_section, manifest.name)
+    check_section(section, manifest.name)
+    return section
+
+
+def parse_section(data: bytes | None, name: str) -> table_pb2.IndexSection:
+    """Parse an index section without checks; errors call its manifest `name`.
+
+    Raises
+    ------
+    CorruptTableError
+    """
     section = table_pb2.IndexSection()
     try:
-        section.ParseFromString(manifest.index_section or b"")
+        section.ParseFromString(data or b"")
     except DecodeError as error:
-        raise CorruptTableError(
-            f"{manifest.name}: the index section cannot be parsed: {error}"
-        ) from None
-    check_section(section, manifest.name)
+        raise CorruptTableError(f"{name}: the index section cannot be parsed: {error}") from None
     return section
 
 
@@ -195,15 +205,9 @@ def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
     ------
     CorruptTableError
     """
-    data = index.fragment_bitmap
-    if not data:
+    if not index.fragment_bitmap:
         return None
-    try:
-        return BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(
-            f"the fragment bitmap of index {index.name!r} cannot be parsed: {error}"
-        ) from None
+    return parse_bitmap(index.fragment_bitmap, f"the fragments of index {index.name!r}")
 
 
 def set_fragment_bitmap(index: table_pb2.IndexMetadata, bitmap: BitMap | None) -> None:

@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
 from lance_spark._version import __version__
 from lance_spark.errors import (
     CorruptFileError,
-    CorruptTableError,
     InvalidInputError,
     UnsupportedError,
 )
@@ -136,14 +133,10 @@ class ManifestBuilder:
         """
         if self._indices is None:
             # Imported here because it imports pyroaring, which tables without indexes do not need.
-            from lance_spark.table.indexes.sections import check_names, check_section
+            from lance_spark.table.indexes.sections import check_names, check_section, parse_section
 
             name = self.base.name if self.base else _NEW_MANIFEST
-            self._indices = table_pb2.IndexSection()
-            try:
-                self._indices.ParseFromString(self._index_section or b"")
-            except DecodeError as error:
-                raise CorruptTableError(f"{name}: unreadable index section: {error}") from None
+            self._indices = parse_section(self._index_section, name)
             check_section(self._indices, name)
             check_names(self._indices, name)
         return self._indices
@@ -377,7 +370,7 @@ class ManifestBuilder:
         self._set_fragments(by_id[fragment_id] for fragment_id in sorted(by_id))
 
     def _finish(self, transaction_file: str) -> table_pb2.Manifest:
-        """Set the fields of the new version, such as timestamp and flags, and return the message."""
+        """Set the fields of the new version, such as timestamp and flags; return the message."""
         proto = self.proto
         if self.keeps_content:
             check_unique(proto.fragments, self.base.name if self.base else _NEW_MANIFEST)

@@ -27,23 +27,12 @@ from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMem
 
 #: The operations that this release commits, by name.
 OPERATIONS: dict[str, type[Operation]] = {
-    Append.name: Append,
-    Clone.name: Clone,
-    CreateIndex.name: CreateIndex,
-    Delete.name: Delete,
-    Overwrite.name: Overwrite,
-    UpdateMemWalState.name: UpdateMemWalState,
-    UpdateConfig.name: UpdateConfig,
-    UpdateBases.name: UpdateBases,
-    ReserveFragments.name: ReserveFragments,
-    Restore.name: Restore,
-    Rewrite.name: Rewrite,
-    Project.name: Project,
-    Merge.name: Merge,
-    DataReplacement.name: DataReplacement,
-    DataOverlay.name: DataOverlay,
-    Update.name: Update,
-}
+    operation.name: operation
+    for operation in (
+        Append, Clone, CreateIndex, DataOverlay, DataReplacement, Delete, Merge, Overwrite, Project,
+        ReserveFragments, Restore, Rewrite, Update, UpdateBases, UpdateConfig, UpdateMemWalState,
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,12 +190,22 @@ def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
     CorruptTableError
         The bitmap cannot be parsed, or has an offset out of range.
     """
-    try:
-        bitmap = BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
+    bitmap = parse_bitmap(data, name)
     check_rows(bitmap, num_rows, name)
     return bitmap
+
+
+def parse_bitmap(data: bytes, name: str) -> BitMap:
+    """Parse a Roaring bitmap of a manifest or transaction; errors call it `name`.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    try:
+        return BitMap.deserialize(data)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
 
 
 def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:

@@ -16,12 +16,13 @@ from typing import ClassVar
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CommitConflictError, CorruptTableError
+from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.files import Overlay
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.rows.deletions import parse_bitmap
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,5 @@ def _covered_rows(overlay: Overlay) -> BitMap:
     """Return the rows for which an overlay has a new value."""
     rows = BitMap()
     for data in overlay.bitmaps:
-        try:
-            rows |= BitMap.deserialize(data)
-        except (ValueError, IndexError, MemoryError) as error:
-            raise CorruptTableError(
-                f"overlay {overlay.data_file.path!r}: the bitmap of its rows is not valid: {error}"
-            ) from None
+        rows |= parse_bitmap(data, f"overlay {overlay.data_file.path!r}")
     return rows

@@ -42,7 +42,7 @@ from lance_spark.table.operations.data.row_deletions import (
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.deletions import Offsets
+from lance_spark.table.rows.deletions import Offsets, parse_bitmap
 
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement", "data_overlay"})
 _ROW_CHANGES = frozenset({"delete", "update"})
@@ -113,9 +113,7 @@ class Update(FragmentChange):
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:
-        return frozenset(
-            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
-        )
+        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
@@ -130,7 +128,9 @@ class Update(FragmentChange):
             for fragment_id, rows in message.updated_fragment_offsets.items()
         }
         for fragment_id, bitmap in message.updated_fragment_offset_bitmaps.items():
-            offsets[fragment_id] = _decode_offsets(bitmap, fragment_id, source)
+            offsets[fragment_id] = parse_bitmap(
+                bitmap, f"{source}: updated rows of fragment {fragment_id}"
+            )
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             new_fragments=tuple(Fragment.from_proto(p, source) for p in message.new_fragments),
@@ -327,12 +327,3 @@ def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
     for lineage in (Lineage.CREATED, Lineage.UPDATED):
         proto.ClearField(lineage.value[1])
     return proto
-
-
-def _decode_offsets(data: bytes, fragment_id: int, source: str) -> BitMap:
-    try:
-        return BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(
-            f"{source}: the bitmap of updated rows of fragment {fragment_id} is not valid: {error}"
-        ) from None

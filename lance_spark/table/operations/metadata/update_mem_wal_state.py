@@ -20,10 +20,9 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.indexes.sections import MEM_WAL
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
-
-INDEX = "__lance_mem_wal"
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,7 @@ class UpdateMemWalState(Operation):
 
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
-        return frozenset(
-            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
-        )
+        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
 
     @classmethod
     def from_proto(
@@ -71,14 +68,16 @@ class UpdateMemWalState(Operation):
             The table has no write-ahead log.
         CorruptTableError
         """
-        index = next((index for index in builder.indices.indices if index.name == INDEX), None)
+        index = next((index for index in builder.indices.indices if index.name == MEM_WAL), None)
         if index is None:
-            raise InvalidInputError(f"the table has no index {INDEX}, and so no write-ahead log")
+            raise InvalidInputError(f"the table has no index {MEM_WAL}, and so no write-ahead log")
         details = table_pb2.MemWalIndexDetails()
         try:
             details.ParseFromString(index.index_details.value)
         except DecodeError as error:
-            raise CorruptTableError(f"index {INDEX}: its details are not valid: {error}") from None
+            raise CorruptTableError(
+                f"index {MEM_WAL}: its details are not valid: {error}"
+            ) from None
         newest = {table.shard_id.uuid: table.generation for table in details.compacted_sstables}
         for table in self.compacted_sstables:
             shard = table.shard_id.uuid
