@@ -103,9 +103,7 @@ class _Answer(NamedTuple):
 def sizes_of(options: Mapping[str, Any]) -> PartSizes:
     """Return the sizes of parts, rounded up to 256 KiB and limited to 1 GiB.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     lower_options = {name.lower(): value for name, value in options.items()}
     size = min(whole_number(lower_options, INITIAL_UPLOAD_SIZE, _DEFAULT_SIZE), _GREATEST)

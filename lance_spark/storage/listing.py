@@ -120,9 +120,7 @@ def _list_deep(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
 def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
     """Return the listing of a folder. It can contain entries that are not in the folder.
 
-    Raises
-    ------
-    FileNotFoundError
+    Raises FileNotFoundError.
     """
     if s3.is_s3(fs):
         return list(s3.entries(fs, folder, retries))
@@ -218,11 +216,7 @@ class Folders:
     def list(self, folder: str) -> _Files:
         """Return name and size of the files in `folder`, unordered; empty if it does not exist.
 
-        Files in its sub-folders are not listed. "" is the root.
-
-        Raises
-        ------
-        StorageError
+        Files in its sub-folders are not listed. "" is the root. Raises StorageError.
         """
         if self._fs is None:
             with translated(self.name(folder)):
@@ -234,18 +228,14 @@ class Folders:
     def list_names(self, folder: str) -> _Names:
         """Return the names of the files in `folder`, unordered; empty if it does not exist.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         return self._names(folder, "file")
 
     def list_folders(self, folder: str) -> _Names:
         """Return the names of the folders in `folder`, unordered; empty if it does not exist.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         return self._names(folder, "directory")
 
@@ -279,9 +269,7 @@ class Folders:
     def list_tree(self, folder: str) -> _Infos:
         """Return the files below `folder` at any depth, unordered; empty if it does not exist.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         check_relative(folder)
         with translated(self.name(folder), self._secrets):
@@ -292,11 +280,7 @@ class Folders:
     def modified(self, path: str) -> float | None:
         """Return when a file was last written, in seconds since 1970 by the clock of the store.
 
-        None if the store does not report it.
-
-        Raises
-        ------
-        MissingFileError, StorageError
+        None if the store does not report it. Raises MissingFileError, StorageError.
         """
         full = self._full(path)
         with translated(self.name(path), self._secrets):

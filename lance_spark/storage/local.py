@@ -105,9 +105,7 @@ class LocalSource:
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading. A pipe would block and a device has no end, so both are refused.
 
-    Raises
-    ------
-    OSError
+    Raises OSError.
     """
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
     try:

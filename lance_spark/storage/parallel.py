@@ -100,12 +100,7 @@ def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
 
 
 def copy_file(copy: Copy) -> None:
-    """Copy one file.
-
-    Raises
-    ------
-    MissingFileError, StorageError
-    """
+    """Copy one file. Raises MissingFileError, StorageError."""
     source = copy.source.open(copy.path)
     try:
         output = copy.target.open_output(copy.target_path, replace=True)

@@ -154,9 +154,7 @@ class RemoteSource:
 def parse_io_threads(options: Mapping[str, Any]) -> int:
     """Return the number of parallel reads that the storage options ask for.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     value = options.get(IO_THREADS, DEFAULT_IO_THREADS)
     try:
@@ -246,12 +244,7 @@ def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
 
 
 def file_size(fs: Any, path: str) -> Any:
-    """Return the length of a file, if the store reports it.
-
-    Raises
-    ------
-    FileNotFoundError
-    """
+    """Return the length of a file, if the store reports it. Raises FileNotFoundError."""
     return size_of(fs, path) if is_s3(fs) else fs.info(path)["size"]
 
 

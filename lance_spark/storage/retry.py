@@ -122,9 +122,7 @@ class Retries:
     def of(cls, options: Mapping[str, Any], fs: Any = None) -> Retries:
         """Return the retries that storage options ask for, for a file system of fsspec.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         lower_options = {name.lower(): value for name, value in options.items()}
         return cls(
@@ -264,10 +262,7 @@ def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
     """Read the file until the content is not a mere beginning of `data`.
 
     Otherwise a truncated answer would make the own file look like another client's.
-
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     for _ in range(_LOOKS):
         present = look()

@@ -68,9 +68,7 @@ def without_expectation(fs: Any) -> None:
 def head(fs: Any, path: str) -> dict[str, Any]:
     """Return the metadata of an object (`ContentLength`, `LastModified`) by one request.
 
-    Raises
-    ------
-    FileNotFoundError
+    Raises FileNotFoundError.
     """
     bucket, key, _ = fs.split_path(path)
     metadata: dict[str, Any] = fs.call_s3("head_object", Bucket=bucket, Key=key)

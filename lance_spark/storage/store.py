@@ -307,12 +307,7 @@ class ObjectStore(Folders):
                 os.rmdir(self._full(folder))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file exists.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Tell whether a file exists. Raises StorageError."""
         full = self._full(path)
         with translated(self.name(path), self._secrets):
             if self._fs is None:
@@ -405,9 +400,7 @@ class ObjectStore(Folders):
     def check_put_if_absent(self) -> None:
         """Refuse a store without atomic creation, before anything is written to it.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         if self.manifest_store is None:
             self._commit_handler()

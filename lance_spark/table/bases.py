@@ -160,9 +160,7 @@ def targets(
 def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | None) -> None:
     """Refuse target bases that are a string, or that are given by both arguments.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     if isinstance(target_bases, str):
         raise InvalidOptionError(

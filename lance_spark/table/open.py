@@ -338,10 +338,8 @@ def open_reference(
 ) -> OpenTable:
     """Open the version of a reference.
 
-    Raises
-    ------
-    VersionNotFoundError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
-    StorageError
+    Raises VersionNotFoundError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
+    StorageError.
     """
     if reference is None:
         return table

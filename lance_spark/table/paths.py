@@ -124,9 +124,7 @@ class TablePaths:
     ) -> TablePaths:
         """Open the root at `uri`. A base path is opened with its first file.
 
-        Raises
-        ------
-        InvalidInputError, StorageError
+        Raises InvalidInputError, StorageError.
         """
         return cls(ObjectStore.from_uri(uri, storage_options), base_paths, storage_options)
 
@@ -159,9 +157,7 @@ class TablePaths:
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
         """Read the deletion file of a fragment in one request; return its content and full name.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
         return store.read_bytes(path), store.name(path)
@@ -215,9 +211,7 @@ class TablePaths:
     def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
         """Open a file of an index; see `read_index_file`.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(base_id, INDICES, name)
         return store.open(path)
@@ -225,9 +219,7 @@ class TablePaths:
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a blob file of a data file.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(file.base_id, DATA, sidecar_path(file.path, blob_id))
         return store.open(path)
@@ -259,9 +251,7 @@ class TablePaths:
     def open_uri(self, uri: str) -> ByteSource:
         """Open any object by its path or URI, with the storage options of the table if allowed.
 
-        Raises
-        ------
-        MissingFileError, StorageError, InvalidInputError
+        Raises MissingFileError, StorageError, InvalidInputError.
         """
         location = parse_uri(uri)
         folder, _, name = location.uri.rpartition("/")
@@ -309,9 +299,7 @@ class TablePaths:
     def store_of(self, base: BasePath) -> ObjectStore:
         """Return the store of a base path of the table, opened with the settings of the base path.
 
-        Raises
-        ------
-        InvalidOptionError, StorageError
+        Raises InvalidOptionError, StorageError.
         """
         store = self._stores.get(base.id)
         if store is None:

@@ -124,9 +124,7 @@ def check_targets(
 ) -> None:
     """Refuse target bases that are roots of other tables.
 
-    Raises
-    ------
-    InvalidOptionError, StorageError
+    Raises InvalidOptionError, StorageError.
     """
     for base_id in dict.fromkeys(chosen):
         if base_id is not None and _is_foreign(paths, bases[base_id]):

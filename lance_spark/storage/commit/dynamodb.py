@@ -244,12 +244,7 @@ class _Connection:
         return str(self.client.meta.region_name)
 
     def check_layout(self) -> None:
-        """Refuse a table with a key schema that other clients cannot use.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Refuse a table with a key schema that other clients cannot use. Raises StorageError."""
         if self._checked:
             return
         description = self.client.describe_table(TableName=self._table)["Table"]

@@ -60,9 +60,7 @@ class PartSizes:
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
         """Return the sizes of storage options and the environment, limited to those of the stores.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         lower_options = {name.lower(): value for name, value in options.items()}
         size = whole_number(lower_options, INITIAL_UPLOAD_SIZE, STEP)
@@ -249,9 +247,7 @@ def _without_lower_retries(retries: Retries) -> Retries:
 def whole_number(options: Mapping[str, Any], name: str, default: int) -> int:
     """Return a positive number from a storage option, the environment, or the default.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     setting = options.get(name, os.environ.get(name.upper()))
     if setting is None:

@@ -111,12 +111,7 @@ class Listing:
 
 
 def list_files(store: ObjectStore) -> Listing:
-    """List the files below the root of a table that cleanup may remove.
-
-    Raises
-    ------
-    StorageError
-    """
+    """List the files below the root of a table that cleanup may remove. Raises StorageError."""
     listing = Listing([], {})
     trees = {folder: store.list_tree(folder) for folder in _FOLDERS}
     inner = _inner_tables(info.path for infos in trees.values() for info in infos)

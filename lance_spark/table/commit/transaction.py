@@ -125,9 +125,7 @@ def decode(data: bytes, name: str) -> Transaction:
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
     """Return the transaction that created a version; None if it is not recorded.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     if manifest.transaction_section is not None:
         return decode(manifest.transaction_section, manifest.name)

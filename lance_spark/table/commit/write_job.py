@@ -113,9 +113,7 @@ class WriteStrategy(ABC):
     def rebased(self, job: WriteJob) -> WriteJob | None:
         """Return the write rebased onto the newest version; None if it cannot be rebased.
 
-        Raises
-        ------
-        StorageError, CorruptTableError
+        Raises StorageError, CorruptTableError.
         """
         # By default, `commit` itself plans the write again after a conflict.
         return None
@@ -372,22 +370,13 @@ class WriteJob:
         return replace(self, strategy=strategy)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
-        """Delete the data files of fragments that were not committed.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Delete the data files of fragments that were not committed. Raises StorageError."""
         delete_fragments(self.paths(), fragments)
 
     def abort_all(self) -> None:
         """Delete all data files of this job, which was not committed.
 
-        Lists the data files of the table.
-
-        Raises
-        ------
-        StorageError
+        Lists the data files of the table. Raises StorageError.
         """
         paths = self.paths()
         for target in self.targets:

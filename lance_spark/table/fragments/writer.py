@@ -198,9 +198,7 @@ class FragmentWriter:
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
     """Delete the data files of fragments that are not part of a version, and their blob files.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     names = [(file.base_id, file.path) for fragment in fragments for file in fragment.files]
     _delete_files(paths, names)

@@ -87,11 +87,7 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
 def read_section(manifest: Manifest) -> table_pb2.IndexSection:
     """Parse the index section of a version, without the check of names (`check_names`).
 
-    Readers use single segments, so they need no consistent names.
-
-    Raises
-    ------
-    CorruptTableError
+    Readers use single segments, so they need no consistent names. Raises CorruptTableError.
     """
     section = parse_section(manifest.index_section, manifest.name)
     check_section(section, manifest.name)
@@ -101,9 +97,7 @@ def read_section(manifest: Manifest) -> table_pb2.IndexSection:
 def parse_section(data: bytes | None, name: str) -> table_pb2.IndexSection:
     """Parse an index section without checks; errors call its manifest `name`.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     section = table_pb2.IndexSection()
     try:
@@ -166,9 +160,7 @@ def check_section(section: table_pb2.IndexSection, name: str) -> None:
 def uuid_of(index: table_pb2.IndexMetadata) -> str:
     """Return the uuid of a segment as text, which is the name of its folder below _indices/.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     data = index.uuid.uuid
     if len(data) != 16:
@@ -201,9 +193,7 @@ def is_system(index: table_pb2.IndexMetadata) -> bool:
 def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
     """Return the ids of the fragments that a segment covers; None if they are unknown.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     if not index.fragment_bitmap:
         return None

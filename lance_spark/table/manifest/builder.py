@@ -125,12 +125,7 @@ class ManifestBuilder:
 
     @property
     def indices(self) -> table_pb2.IndexSection:
-        """The indexes. The caller may change the message.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """The indexes. The caller may change the message. Raises CorruptTableError."""
         if self._indices is None:
             # Imported here because it imports pyroaring, which tables without indexes do not need.
             from lance_spark.table.indexes.sections import check_names, check_section, parse_section
@@ -159,9 +154,7 @@ class ManifestBuilder:
     def read_version(self, version: int) -> Manifest:
         """Read the manifest of another version of the table.
 
-        Raises
-        ------
-        VersionNotFoundError, CorruptTableError, StorageError
+        Raises VersionNotFoundError, CorruptTableError, StorageError.
         """
         if self._read_version is None:
             raise InvalidInputError(f"version {version} cannot be read: the table is new")

@@ -94,9 +94,7 @@ class VersionInfo:
 def list_versions(store: ObjectStore) -> list[VersionInfo]:
     """Return all existing versions, oldest first. Reads every manifest.
 
-    Raises
-    ------
-    TableNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, CorruptTableError, StorageError.
     """
     locations = list_manifests(store)
     if not locations:
@@ -129,10 +127,7 @@ def transactions(store: ObjectStore, version: int, limit: int) -> list[Transacti
     """Return the transactions of a version and of the versions before it, newest first.
 
     None stands for a transaction that a writer did not record.
-
-    Raises
-    ------
-    TableNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, CorruptTableError, StorageError.
     """
     locations = [location for location in list_manifests(store) if location.version <= version]
     newest = locations[::-1][:limit] if limit > 0 else []
@@ -145,11 +140,7 @@ def manifests_with_transactions(
     """Yield manifests and their transactions, in the given order, one at a time in memory.
 
     Versions that cleanup removes meanwhile are left out. None stands for a transaction that a
-    writer did not record.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    writer did not record. Raises CorruptTableError, StorageError.
     """
     for manifest in _manifests(store, locations):
         yield manifest, read_transaction(store, manifest)

@@ -139,12 +139,7 @@ def hide_overlays(
 
 
 def drop_dead_indexes(builder: ManifestBuilder) -> None:
-    """Remove indexes on fields that the schema does not have.
-
-    Raises
-    ------
-    CorruptTableError
-    """
+    """Remove indexes on fields that the schema does not have. Raises CorruptTableError."""
     if builder.has_indices:
         proto = builder.proto
         index_updates.retain_relevant(

@@ -183,9 +183,7 @@ class Operation(ABC):
     def from_proto(cls, message: Any, source: str) -> Operation:
         """Parse the message of the operation; errors call its file `source`.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         raise NotImplementedError(cls.__name__)
 

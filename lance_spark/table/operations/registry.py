@@ -61,9 +61,7 @@ class UnknownOperation(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Raise an error: this release does not commit the operation.
 
-        Raises
-        ------
-        UnsupportedFeatureError
+        Raises UnsupportedFeatureError.
         """
         raise UnsupportedFeatureError(
             f"this release cannot commit the operation {self.name or 'unknown'!r}"

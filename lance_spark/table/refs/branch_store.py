@@ -103,9 +103,7 @@ class Branch:
 def check_same(store: ObjectStore, name: str, expected: Branch) -> None:
     """Raise an error if a branch was deleted since it was read, even if its name was used again.
 
-    Raises
-    ------
-    VersionNotFoundError, CorruptTableError, StorageError
+    Raises VersionNotFoundError, CorruptTableError, StorageError.
     """
     branch = BRANCHES.find(store, name)
     if branch is None or not branch.is_same(expected):
@@ -148,11 +146,7 @@ def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branc
 def branch_folders(main: ObjectStore) -> Iterator[str]:
     """Yield the names of branches that have versions in `tree/`, with or without a branch file.
 
-    A branch without a file is being created or deleted.
-
-    Raises
-    ------
-    StorageError
+    A branch without a file is being created or deleted. Raises StorageError.
     """
     pending = main.list_folders(ref_names.TREE)
     while pending:

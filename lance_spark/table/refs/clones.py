@@ -179,9 +179,7 @@ def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
 def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:
     """Return the only version of an unfinished branch, if it is a clone of this source version.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     located = versions.list_manifests(target)
     if len(located) != 1:

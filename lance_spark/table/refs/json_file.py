@@ -83,12 +83,7 @@ class Fields:
         return value
 
     def text(self, key: str) -> str | None:
-        """Return a string field; None if it is missing or null.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """Return a string field; None if it is missing or null. Raises CorruptTableError."""
         value = self._content.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, "a string or null")
@@ -97,9 +92,7 @@ class Fields:
     def time(self, key: str) -> str | None:
         """Return a time field as its RFC 3339 text; None if it is missing or null.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         value = self.text(key)
         if value is not None:
@@ -110,12 +103,7 @@ class Fields:
         return value
 
     def branch(self, key: str) -> str | None:
-        """Return the name of a branch; None for the main branch.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """Return the name of a branch; None for the main branch. Raises CorruptTableError."""
         branch = self.text(key)
         if branch is None or branch == ref_names.MAIN:
             return None
@@ -127,9 +115,7 @@ class Fields:
     def texts(self, key: str) -> dict[str, str]:
         """Return a field that maps strings to strings; an empty dict if it is missing.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         value = self._content.get(key)
         if value is None:
@@ -206,9 +192,7 @@ class RefFiles(Generic[_Ref]):
     def find(self, store: ObjectStore, name: str) -> _Ref | None:
         """Read a file; return None if it does not exist.
 
-        Raises
-        ------
-        InvalidInputError, CorruptTableError, StorageError
+        Raises InvalidInputError, CorruptTableError, StorageError.
         """
         path = self.path(name)
         try:
@@ -239,9 +223,7 @@ class RefFiles(Generic[_Ref]):
     def read_all(self, store: ObjectStore) -> dict[str, _Ref]:
         """Read all files; return their contents by name, in the order of the names.
 
-        Raises
-        ------
-        CorruptTableError, StorageError
+        Raises CorruptTableError, StorageError.
         """
         contents = ((name, self.find(store, name)) for name in self.names(store))
         # None: deleted after the listing.
@@ -250,9 +232,7 @@ class RefFiles(Generic[_Ref]):
     def check_exists(self, store: ObjectStore, name: str) -> None:
         """Raise an error if a file does not exist.
 
-        Raises
-        ------
-        VersionNotFoundError, InvalidInputError, StorageError
+        Raises VersionNotFoundError, InvalidInputError, StorageError.
         """
         if not store.exists(self.path(name)):
             raise self.not_found(store, name)
@@ -395,9 +375,7 @@ def format_time(nanos: int) -> str:
 def parse_time(text: str) -> datetime.datetime:
     """Parse an RFC 3339 time; return it in UTC, truncated to microseconds.
 
-    Raises
-    ------
-    ValueError, OverflowError
+    Raises ValueError, OverflowError.
     """
     parsed = datetime.datetime.fromisoformat(text)
     if parsed.tzinfo is None:

@@ -34,12 +34,7 @@ RESERVED = frozenset(
 
 
 def check_tag_name(name: str) -> str:
-    """Return `name` if it is a valid name of a tag.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Return `name` if it is a valid name of a tag. Raises InvalidInputError."""
     if not _is_word(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidInputError(
             f"{name!r} cannot be the name of a tag: use letters, digits, '.', '-' and '_', with "
@@ -51,9 +46,7 @@ def check_tag_name(name: str) -> str:
 def check_branch_name(name: str) -> str:
     """Return `name` if it is a valid name of a branch other than the main one.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if name == MAIN:
         raise InvalidInputError(f"{MAIN!r} is the main branch: choose another name")
@@ -73,9 +66,7 @@ def check_branch_name(name: str) -> str:
 def check_new_branch_name(name: str) -> str:
     """Return `name` if a new branch can have it: no part may be a folder that tables keep files in.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     check_branch_name(name)
     if not RESERVED.isdisjoint(name.split("/")[1:]):

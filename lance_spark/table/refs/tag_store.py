@@ -277,9 +277,7 @@ def _parse(fields: ref_json.Fields) -> Tag:
 def manifest_size(store: ObjectStore, version: int) -> int:
     """Return the size of a version's manifest in bytes.
 
-    Raises
-    ------
-    VersionNotFoundError, TableNotFoundError, StorageError
+    Raises VersionNotFoundError, TableNotFoundError, StorageError.
     """
     if not versions.is_detached(version):
         for location in versions.candidates(store, version):

@@ -198,9 +198,7 @@ def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
 def parse_bitmap(data: bytes, name: str) -> BitMap:
     """Parse a Roaring bitmap of a manifest or transaction; errors call it `name`.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     try:
         return BitMap.deserialize(data)
@@ -212,10 +210,7 @@ def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:
     """Raise an error if a bitmap has a row offset that is out of range.
 
     To be called before the bitmap becomes an array: few bytes can stand for billions of rows.
-
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     if bitmap and bitmap.max() >= num_rows:
         raise CorruptTableError(

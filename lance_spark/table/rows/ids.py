@@ -47,9 +47,7 @@ RESERVED_NAMES = frozenset(
 def check_names(names: Iterable[str]) -> None:
     """Raise an error if a top-level column has the name of a hidden column.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     for name in names:
         if name in RESERVED_NAMES:
@@ -328,9 +326,7 @@ def inline_external_sequences(
 ) -> None:
     """Replace external sequences of a fragment message by the same sequences in the inline form.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     for lineage in lineages:
         if proto.HasField(lineage.external):

@@ -80,12 +80,7 @@ class Clone(Operation):
         return Conflict.COMPATIBLE
 
     def apply(self, builder: ManifestBuilder) -> None:
-        """Raise an error: a clone does not change a table.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Raise an error: a clone does not change a table. Raises InvalidInputError."""
         raise InvalidInputError(
             "a clone is the first version of another table and cannot be committed to this one; "
             "use Dataset.shallow_clone, deep_clone or create_branch"
