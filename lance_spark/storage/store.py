@@ -10,11 +10,10 @@ from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import local
-from lance_spark.storage.commit import conditional_put_probe
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
-from lance_spark.storage.connect import connect, of_uri
+from lance_spark.storage.connect import check_conditional_put, connect, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.listing import Folders
@@ -418,7 +417,7 @@ class ObjectStore(Folders):
                 place = (self.scheme, self._fs, self.object_uri)
                 # Packages of stores validate some options only when they connect.
                 with translated(self.display, self._secrets):
-                    conditional_put_probe.check(*place, self.display, put, bare, self._delete_one)
+                    check_conditional_put(*place, self.display, put, bare, self._delete_one)
             self._handler = handler
         return self._handler
 

@@ -4,7 +4,7 @@
 | --- | --- |
 | local disks | temporary file, fsync, hard link (or rename without replace), fsync of the folder |
 | `memory://` | a lock of the process |
-| S3, Google, Azure | conditional put; unknown servers are probed (`conditional_put_probe`) |
+| S3, Google, Azure | conditional put; unknown servers are probed (`storage/connect`) |
 | HDFS | temporary file, rename into the folder |
 | any other store | a lock of the user (`lock`), else refused: writers could overwrite each other |
 
