@@ -250,11 +250,8 @@ def file_size(fs: Any, path: str) -> Any:
 
 def reads_at_once(fs: Any, io_threads: int) -> int:
     """Return how many reads a file system answers in parallel, at most `io_threads`; 1 if local."""
-    return 1 if fs is None or _has_one_connection(fs) else io_threads
-
-
-def _has_one_connection(fs: Any) -> bool:
-    return not _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
+    is_parallel = fs is not None and _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
+    return io_threads if is_parallel else 1
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ import os
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError, StorageError
@@ -118,7 +118,7 @@ class PartsOutput:
         self._sizes = sizes
         self._retries = retries
         #: Retries of requests that the package below sends once.
-        self._upload_retries = _without_lower_retries(retries)
+        self._upload_retries = Retries(retries.max_retries, retries.timeout)
         self._options = options
         self._replace = replace
         self._written = 0
@@ -238,10 +238,6 @@ class PartsOutput:
 
     def _is_cancelled(self) -> bool:
         return self._cancelled
-
-
-def _without_lower_retries(retries: Retries) -> Retries:
-    return replace(retries, below=False)
 
 
 def whole_number(options: Mapping[str, Any], name: str, default: int) -> int:

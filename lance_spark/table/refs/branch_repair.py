@@ -6,7 +6,7 @@ change only if the files of a version exist below the new one (`missing_files`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from lance_spark.storage.store import ObjectStore
@@ -167,14 +167,13 @@ def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tupl
     for folder, names in expected.items():
         if names:
             existing = _existing_sizes(paths, base, folder)
+            # A size of 0 is unknown.
             missing += [
-                name for name, size in sorted(names.items()) if not _exists(existing, name, size)
+                name
+                for name, size in sorted(names.items())
+                if name not in existing or (size and existing[name] not in (0, size))
             ]
     return sum(map(len, expected.values())), missing
-
-
-def _exists(existing: Mapping[str, int], name: str, size: int) -> bool:
-    return name in existing and (not size or existing[name] in (0, size))
 
 
 def _recorded_size(file: DataFile) -> int:

@@ -75,8 +75,7 @@ class Merge(Operation):
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
         message.schema.extend(self.schema)
-        for key, value in self.schema_metadata.items():
-            message.schema_metadata[key] = value
+        message.schema_metadata.update(self.schema_metadata)
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
@@ -104,8 +103,7 @@ class Merge(Operation):
         self._check_fragments(builder, old, new)
         schema_changes.check_new_fields(builder.proto, self.schema)
         schema_changes.set_fields(builder, self.schema)
-        for key, value in self.schema_metadata.items():
-            builder.proto.schema_metadata[key] = value
+        builder.proto.schema_metadata.update(self.schema_metadata)
         old_paths = {
             fragment.id: {file.path for file in fragment.files}
             for fragment in builder.proto.fragments

@@ -14,17 +14,15 @@ base paths stay. All indexes are removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
-
-_V = TypeVar("_V", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,8 @@ class Overwrite(Operation):
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
         message.schema.extend(self.schema)
-        _update(message.schema_metadata, self.schema_metadata)
-        _update(message.config_upsert_values, self.config_upsert_values)
+        message.schema_metadata.update(self.schema_metadata)
+        message.config_upsert_values.update(self.config_upsert_values)
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
@@ -111,16 +109,11 @@ class Overwrite(Operation):
         proto.ClearField("clustering")
         builder.set_fields(self.schema)
         proto.ClearField("schema_metadata")
-        _update(proto.schema_metadata, self.schema_metadata)
+        proto.schema_metadata.update(self.schema_metadata)
         if self.data_storage_version is not None:
             builder.set_data_storage_version(self.data_storage_version)
         if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
-        _update(proto.config, self.config_upsert_values)
-        _update(proto.table_metadata, self.table_metadata)
+        proto.config.update(self.config_upsert_values)
+        proto.table_metadata.update(self.table_metadata)
         builder.add_fragments(self.fragments)
-
-
-def _update(target: MutableMapping[str, _V], values: Mapping[str, _V]) -> None:
-    for key, value in values.items():
-        target[key] = value

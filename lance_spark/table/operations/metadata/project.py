@@ -106,6 +106,5 @@ def _with_metadata(field: file_pb2.Field, metadata: Mapping[str, bytes]) -> file
     changed = file_pb2.Field()
     changed.CopyFrom(field)
     changed.ClearField("metadata")
-    for key, value in metadata.items():
-        changed.metadata[key] = value
+    changed.metadata.update(metadata)
     return changed
