@@ -27,8 +27,7 @@ from lance_spark.storage.options.base_paths import options_of_base
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
-from lance_spark.table.fragments.files import DataFile, DeletionFile, ExternalRange
-from lance_spark.table.rows.deletion_cache import DeletionCache
+from lance_spark.table.fragments.files import DataFile, DeletionCache, DeletionFile, ExternalRange
 
 DATA = "data"
 DELETIONS = "_deletions"

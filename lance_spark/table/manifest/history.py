@@ -16,9 +16,9 @@ from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFo
 from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import MESSAGE, Transaction, read_transaction
-from lance_spark.table.manifest.codec import find_manifest, read_manifest
+from lance_spark.table.manifest.codec import find_manifest, read_manifest, read_version
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.versions import ManifestLocation, find, list_manifests, not_a_table
+from lance_spark.table.manifest.versions import ManifestLocation, list_manifests, not_a_table
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -115,12 +115,7 @@ def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
         The version does not exist.
     CorruptTableError, StorageError
     """
-    try:
-        return read_transaction(store, read_manifest(store, find(store, version)))
-    except MissingFileError:
-        raise VersionNotFoundError(
-            f"{store.display}: cleanup has just removed version {version}"
-        ) from None
+    return read_transaction(store, read_version(store, version))
 
 
 def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
