@@ -34,8 +34,9 @@ from lance_spark.table.open import open_table
 from lance_spark.table.paths import BasePath
 from lance_spark.table.refs import clones
 from tests.support.interop.blobs import extended, random_values, table
+from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
-from tests.table.refs.test_branches import clean_manifest, files_below
+from tests.table.refs.test_branches import clean_manifest
 
 Clone = Callable[[str, str, Any], Any]
 
@@ -317,16 +318,10 @@ def test_a_store_that_fails_at_the_manifest(path: str, monkeypatch: pytest.Monke
 
 @BOTH
 def test_a_repeated_request_recognises_its_own_manifest(
-    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    path: str, kind: str, repeat_puts: Callable[[], None]
 ) -> None:
     """The answer was lost: the existing manifest is our own."""
-    put = ObjectStore.put_if_absent
-
-    def repeated(self: ObjectStore, *args: Any) -> bool:
-        put(self, *args)
-        return put(self, *args)
-
-    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    repeat_puts()
     made = getattr(open_dataset(path), kind)(path + "-c")
     assert read_ids(made.uri) == [0, *range(2, 9)]
     assert made.read_transaction(made.version) is not None
