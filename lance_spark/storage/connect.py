@@ -36,7 +36,6 @@ _CONNECT_SECONDS = 30.0
 #: Seconds without a byte of an answer after which a request fails.
 _SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
-
 _PROBE_FOLDER = "_transactions"
 #: Texts of stores for a request that they do not support.
 _UNSUPPORTED = ("not implemented", "notimplemented")

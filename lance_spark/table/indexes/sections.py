@@ -243,6 +243,8 @@ def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> fr
 class FragmentIds(Set[int]):
     """An immutable set of fragment ids. It is equal to a set of the same numbers.
 
+    It is held as a Roaring bitmap, as an index can cover millions of fragments.
+
     Iteration is in increasing order. The operators ``&``, ``|``, ``-`` and ``^`` return a
     `frozenset`.
 
