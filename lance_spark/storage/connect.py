@@ -61,7 +61,6 @@ def connect(
 
     Parameters
     ----------
-    location : Location
     arguments : mapping
         Arguments of the file system; those that the URI implies are added.
     secrets : mapping, optional
@@ -220,7 +219,6 @@ def check_conditional_put(
 
     Parameters
     ----------
-    scheme : str
     fs : fsspec file system
     uri : str
         The root of the files.

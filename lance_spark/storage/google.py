@@ -71,7 +71,6 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retrie
         Most names to return, up to 1,000.
     after : str
         Only names after this one, in the order of their bytes.
-    retries : Retries
     """
     bucket, key, _ = fs.split_path(folder)
     prefix = f"{key}/" if key else ""
@@ -195,9 +194,6 @@ class _Sending:
 
     Parameters
     ----------
-    output : GoogleOutput
-    session : str
-    part : memoryview
     start : int
         Offset of the part in the file.
     last : bool

@@ -91,7 +91,6 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
         URI that the paths of the files are relative to.
     folder : str
         Below `root`.
-    retries : Retries
     """
     full = f"{root}/{folder}"
     start = fs._strip_protocol(root).rstrip("/") + "/"
@@ -252,7 +251,6 @@ class Folders:
 
         Parameters
         ----------
-        folder : str
         limit : int
             Most names to return; up to 1,000.
         after : str

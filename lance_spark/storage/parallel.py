@@ -38,7 +38,6 @@ def read_all(
     ----------
     read : callable
         Called by several threads, unless `local`.
-    items : sequence
     local : bool
         Whether the files are on a local disk.
     """

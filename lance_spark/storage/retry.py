@@ -106,7 +106,6 @@ class Retries:
 
     Attributes
     ----------
-    max_retries : int
     timeout : float
         Seconds.
     below : bool
@@ -214,7 +213,6 @@ def create_once(
         Returns the content of the file, or None if it does not exist. Raises StorageError.
     data : bytes
         Content that `put` writes.
-    retries : Retries
 
     Returns
     -------

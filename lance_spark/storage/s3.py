@@ -106,7 +106,6 @@ def entries(
     fs : s3fs file system
     folder : str
         URI of the folder.
-    retries : Retries
     deep : bool
         Yield objects at any depth instead, and no folders.
 

@@ -43,7 +43,6 @@ class ObjectStore(Folders):
 
     Parameters
     ----------
-    location : Location
     storage_options : mapping, optional
         Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
         (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
@@ -201,7 +200,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         size : int, optional
             Length of the file, if known: saves a request. A local file of another length is
             refused.
@@ -226,7 +224,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         limit : int, optional
             Most bytes that the file may have. Where possible, not more is read.
 
@@ -254,8 +251,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
-        data : bytes
         durable : bool
             If False, the file may be lost in a crash: this saves two fsync calls on local disks.
 
@@ -275,7 +270,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         replace : bool
             Whether `close` replaces an existing file.
 

@@ -261,7 +261,6 @@ def filled_by(table: Schema, data: Schema, name: str) -> Schema:
 
     Parameters
     ----------
-    table : Schema
     data : Schema
         Its field ids are ignored.
     name : str

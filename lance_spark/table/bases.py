@@ -81,7 +81,6 @@ def base_path(argument: str, base: BaseLike) -> BasePath:
     ----------
     argument : str
         Name of the argument, for errors.
-    base : BaseLike
 
     Raises
     ------
@@ -132,12 +131,8 @@ def targets(
 
     Parameters
     ----------
-    bases : mapping of int to BasePath
     target_bases : sequence of str, optional
         Names or paths of base paths; the path of the table means the table itself.
-    target_all_bases : bool, optional
-    store : ObjectStore
-        The table's root.
 
     Raises
     ------

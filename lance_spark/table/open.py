@@ -54,7 +54,6 @@ class OpenTable:
     ----------
     paths : TablePaths
         Opens the table's files.
-    manifest : Manifest
     target_bases : TargetBases
         The choice of base paths for new data files; see `lance_spark.table.placement`.
     """
@@ -203,8 +202,6 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
     newest : ManifestLocation, optional
         The newest manifest, if the caller has listed the versions just before.
 
@@ -235,7 +232,6 @@ def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
     ----------
     store : ObjectStore
         Root of the branch, or of a table.
-    manifest : Manifest
 
     Raises
     ------

@@ -84,9 +84,6 @@ class TablePaths:
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    base_paths : mapping of int to BasePath
     storage_options : mapping, optional
         Settings of the store. A base path gets them only if it has the scheme of the table, and
         the same server if the URI names one. Settings of single base paths are among them; see
@@ -273,7 +270,6 @@ class TablePaths:
 
         Parameters
         ----------
-        base_id : int, optional
         folder : str
             The folder of a table for this sort of file, such as `DATA`.
         name : str

@@ -252,11 +252,9 @@ def handler_for(
 
     Parameters
     ----------
-    scheme : str
     fs : fsspec file system, or None for local disks
     secrets : mapping, optional
         Options whose values no error shows.
-    retries : Retries, optional
 
     Raises
     ------

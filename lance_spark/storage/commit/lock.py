@@ -67,7 +67,6 @@ class LockedPut:
     Parameters
     ----------
     fs : fsspec file system, or None for local disks
-    lock : callable
     inner : CommitHandler, optional
         The commit handler of the store, even if it is not reliable.
     secrets : mapping, optional

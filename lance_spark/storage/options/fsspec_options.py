@@ -116,7 +116,6 @@ def to_fsspec(
 
     Parameters
     ----------
-    scheme : str
     options : mapping
         Options of the user. Only texts are translated.
     environment : mapping, optional
@@ -295,7 +294,6 @@ def import_object(option: str, text: str, used: str) -> Any:
 
     Parameters
     ----------
-    option : str
     text : str
         ``package.module:name``.
     used : str

@@ -94,8 +94,6 @@ class PartsOutput:
         Path of the object.
     name : str
         Name of the object in errors.
-    sizes : PartSizes
-    retries : Retries
     options : mapping, optional
         Storage options whose values no error shows.
     replace : bool

@@ -204,7 +204,6 @@ def start(
 
     Parameters
     ----------
-    scheme : str
     fs : fsspec file system
     path : str
         Path of the file.
@@ -212,7 +211,6 @@ def start(
         Name of the file in errors.
     options : mapping
         Storage options.
-    retries : Retries
     secrets : mapping
         Options whose values no error shows.
     replace : bool

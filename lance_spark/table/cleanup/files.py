@@ -67,8 +67,6 @@ class Candidate:
 
     Attributes
     ----------
-    info : FileInfo
-    kind : FileKind
     owner : str
         The name by which manifests refer to it: path of the data, deletion or transaction file, or
         uuid of the index. For a temporary file the owner of its folder; empty if the folder has no

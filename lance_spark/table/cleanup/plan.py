@@ -147,7 +147,6 @@ class CleanupPlanner:
     ----------
     store : ObjectStore
         Root of the table, or of one of its branches.
-    policy : CleanupPolicy
     branch : str, optional
         The branch that `store` is the root of; None for the main branch.
     """

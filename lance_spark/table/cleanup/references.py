@@ -94,7 +94,6 @@ class SeenFragments:
 
         Parameters
         ----------
-        proto : Manifest
         bases : set of int
             Ids of base paths that are the root itself; a fragment is new if they differ.
         """
@@ -114,7 +113,6 @@ def references_of(
 
     Parameters
     ----------
-    manifest : Manifest
     root : str
         URI of the root that is cleaned up.
     is_own : bool
@@ -187,7 +185,6 @@ def restored_versions(store: ObjectStore, files: Sequence[FileInfo]) -> frozense
 
     Parameters
     ----------
-    store : ObjectStore
     files : sequence of FileInfo
         Transaction files. Missing and unreadable files are skipped.
 

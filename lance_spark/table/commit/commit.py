@@ -80,9 +80,6 @@ def commit(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    transaction : Transaction
     base : Manifest, optional
         The version that the change was planned on; None to create the table.
     max_retries : int

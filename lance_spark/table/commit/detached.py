@@ -33,9 +33,6 @@ def commit_detached(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    transaction : Transaction
     base : Manifest, optional
         The version that the change was planned on. It must not be None.
 

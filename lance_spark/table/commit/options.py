@@ -160,7 +160,6 @@ class WriteToken:
     ----------
     id_key : str
         The transaction property with the id.
-    id : str
     number_key : str
         The transaction property with the number.
     number : int
@@ -239,11 +238,8 @@ def find_committed_version(store: ObjectStore, manifest: Manifest, once: WriteTo
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
     manifest : Manifest
         The version at which the search begins.
-    once : WriteToken
 
     Raises
     ------

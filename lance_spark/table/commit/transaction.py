@@ -97,7 +97,6 @@ def decode(data: bytes, name: str) -> Transaction:
 
     Parameters
     ----------
-    data : bytes
     name : str
         The name of the file in errors.
 

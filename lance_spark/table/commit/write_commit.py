@@ -70,8 +70,6 @@ def commit_on_newest(
     ----------
     job : WriteJob
         Its `commit_retries` limit the retries after conflicts, too.
-    fragments : sequence of Fragment
-    properties : mapping of str to str, optional
     once : WriteToken, optional
         See `WriteJob.commit_manifest`.
 

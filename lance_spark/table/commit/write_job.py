@@ -83,7 +83,6 @@ class TableSettings:
     ----------
     enable_stable_row_ids : bool
         Rows keep their ids when they move. Only for a new table.
-    config, table_metadata : mapping of str to str
     """
 
     enable_stable_row_ids: bool = False
@@ -262,8 +261,6 @@ class WriteJob:
         The version that the write was planned on; 0 if the table did not exist.
     read_identity : (int, str or None) or None
         `Manifest.identity` of that version.
-    limits : WriteLimits
-    settings : TableSettings
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Random bytes at the end of the names of the job's data files, by which the files of failed

@@ -102,8 +102,6 @@ def begin_write(
     data_storage_version : str, optional
         File version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". By
         default that of the table, or "stable" for a new table.
-    limits : WriteLimits
-    settings : TableSettings
     storage_options : mapping, optional
         Credentials, endpoint and other settings of the store, by the names that other Lance
         clients use; see docs/reference/stores.md.
@@ -115,7 +113,6 @@ def begin_write(
     branch : str, optional
         The branch to write to, which must exist; ``main`` for the main branch. By default the
         branch whose root `uri` is.
-    bases : BaseTargets
     choose_schema : callable, optional
         Chooses the schema of appended data files; by default the table's fields that the data has.
 

@@ -48,7 +48,6 @@ class DataFile:
         versions of rows.
     column_indices : tuple of int
         The column of each entry of `fields`, -1 without a column; empty in version 0.1.
-    file_major_version, file_minor_version : int
     file_size_bytes : int
         0 = unknown.
     base_id : int, optional
@@ -141,7 +140,6 @@ class DeletionFile:
 
     Attributes
     ----------
-    file_type : DeletionFileType
     read_version : int
         The version that the deletion was planned on.
     id : int

@@ -56,7 +56,6 @@ class FragmentWriter:
 
     Parameters
     ----------
-    paths : TablePaths
     schema : Schema
         The columns of the batches, with their field ids.
     version : tuple of int
@@ -209,10 +208,8 @@ def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
 
     Parameters
     ----------
-    paths : TablePaths
     target : int, optional
         The base path whose files are listed; None for the table itself.
-    tag : bytes
     """
     store, folder = _folder(paths, target)
     names = written_by(store.list_names(folder), tag)
@@ -253,10 +250,8 @@ def common_dictionaries(
 
     Parameters
     ----------
-    paths : TablePaths
     fragments : iterable of Fragment
         Each has one data file of version 0.1.
-    schema : Schema
 
     Returns
     -------

@@ -153,7 +153,6 @@ def build_entry(
         Paths of the newest version.
     section : table_pb2.IndexSection
         Index section of the newest version.
-    moves : sequence of RemappedRows
     version : int
         Number of the newest version.
 

@@ -112,7 +112,6 @@ def check_names(section: table_pb2.IndexSection, name: str) -> None:
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     name : str
         Name of the manifest, for errors.
 
@@ -136,7 +135,6 @@ def check_section(section: table_pb2.IndexSection, name: str) -> None:
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     name : str
         Name of the manifest, for errors.
 

@@ -59,9 +59,6 @@ class ManifestBuilder:
     ----------
     proto : table_pb2.Manifest
         The message under construction, with the number of the next version.
-    base : Manifest or None
-    planned_on : int or None
-    paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
         Dictionary values of fields of version 0.1. They are the first bytes of the manifest file.

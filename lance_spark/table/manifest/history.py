@@ -180,7 +180,6 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
 
     Parameters
     ----------
-    store : ObjectStore
     timestamp : datetime
         Needs a time zone. It is compared with timestamps that are truncated to microseconds.
 

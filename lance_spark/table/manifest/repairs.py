@@ -155,7 +155,6 @@ def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
 
     Parameters
     ----------
-    manifest : Manifest
     fields : iterable of Field
         Top-level columns that are read or used in a filter. Their children are checked too.
 

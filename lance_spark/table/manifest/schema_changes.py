@@ -159,7 +159,6 @@ def note_change(
     ----------
     fragment : table_pb2.DataFragment
         Changed in place.
-    version : int
     rows : BitMap, optional
         Offsets of the changed rows; all rows by default.
     paths : TablePaths, optional

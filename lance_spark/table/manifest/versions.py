@@ -378,7 +378,6 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
 
     Parameters
     ----------
-    store : ObjectStore
     manifests : list of ManifestLocation
         All manifests, or those since some version.
 

@@ -123,7 +123,6 @@ class Rebase:
 
         Parameters
         ----------
-        fragment_id : int
         offsets : int64 array
             All deleted rows of the fragment, increasing.
 

@@ -59,7 +59,6 @@ def repair_branches(
     ----------
     main : ObjectStore
         The table's main root.
-    max_retries : int
 
     Returns
     -------
@@ -135,7 +134,6 @@ def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tupl
     ----------
     paths : TablePaths
         Knows the base path.
-    manifest : Manifest
     base : BasePath
         The base path, with the id that it has in the version.
 

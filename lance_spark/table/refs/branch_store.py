@@ -36,7 +36,6 @@ class Branch:
     ----------
     parent_branch : str, optional
         None for the main branch.
-    parent_version : int
     identifier : tuple of (int, str), optional
         Parent version and random id of each branch from the main one to this; None in files of
         early releases.
@@ -44,7 +43,6 @@ class Branch:
         Seconds since 1970.
     manifest_size : int
         Bytes of the manifest of the parent's version.
-    metadata : mapping of str to str
     """
 
     parent_branch: str | None
@@ -117,7 +115,6 @@ def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branc
 
     Parameters
     ----------
-    name : str
     ancestor : str, optional
         None for the main branch.
     branches : mapping of str to Branch

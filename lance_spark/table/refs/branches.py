@@ -140,7 +140,6 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     ----------
     main : ObjectStore
         The table's main root.
-    name : str
 
     Raises
     ------

@@ -66,7 +66,6 @@ def shallow_clone(
 
     Parameters
     ----------
-    source : OpenTable
     target : ObjectStore
         Root of the new table or branch.
     branch : str, optional

@@ -42,7 +42,6 @@ class Fields:
 
     Parameters
     ----------
-    data : bytes
     name : str
         Name of the file, for errors.
     label : str
@@ -142,7 +141,6 @@ class RefFiles(Generic[_Ref]):
     ----------
     label : str
         "tag" or "branch", for errors.
-    folder : str
     check_name : callable
         Returns a valid name; raises InvalidInputError for any other text.
     parse : callable

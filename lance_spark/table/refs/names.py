@@ -92,7 +92,6 @@ def branch_store(main: ObjectStore, branch: str | None) -> ObjectStore:
 
     Parameters
     ----------
-    main : ObjectStore
     branch : str, optional
         None for the main branch.
     """
@@ -107,7 +106,6 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
 
     Parameters
     ----------
-    store : ObjectStore
     branch : str, optional
         The branch that the manifests in `store` belong to; None for the main branch.
     """

@@ -108,7 +108,6 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     ----------
     store : ObjectStore
         Root of the version's table or branch.
-    manifest : Manifest
 
     Raises
     ------
@@ -150,7 +149,6 @@ def check_slot(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
 
     Parameters
     ----------
-    store : ObjectStore
     version : int
         An existing version.
     seconds : float

@@ -44,12 +44,10 @@ class Tag:
 
     Attributes
     ----------
-    version : int
     branch : str, optional
         The branch of the version; None for the main branch.
     manifest_size : int
         Bytes of the version's manifest; 0 if unknown.
-    metadata : mapping of str to str
     created, updated : str, optional
         RFC 3339 times at which the tag was created and last moved to another version.
     """
@@ -106,9 +104,6 @@ def create_tag(
 
     Parameters
     ----------
-    store : ObjectStore
-    name : str
-    version : int
     branch : str, optional
         The branch of the version; None for the main branch.
     manifest : Manifest, optional

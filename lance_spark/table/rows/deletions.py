@@ -242,9 +242,6 @@ def write_deletions(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    fragment_id : int
     read_version : int
         The version that the deletion was planned on.
     offsets : int64 array or BitMap

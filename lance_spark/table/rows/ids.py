@@ -187,11 +187,6 @@ def store_lineage(
 def row_ids_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the stable row ids of a fragment, in any form that they are stored in.
 
-    Parameters
-    ----------
-    fragment : Fragment
-    paths : TablePaths
-
     Returns
     -------
     uint64 array or None
@@ -254,7 +249,6 @@ def with_created_versions(
 
     Parameters
     ----------
-    fragment : Fragment
     created_versions : (uint64 array, uint64 array)
         Row ids, increasing, and the version of each; as `created_versions_by_id` returns them.
     version : int

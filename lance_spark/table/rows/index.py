@@ -92,7 +92,6 @@ class RowIndex:
 
         Parameters
         ----------
-        paths : TablePaths
         fragments : sequence of Fragment
             Fragments with known row counts.
 

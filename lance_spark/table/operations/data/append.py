@@ -29,7 +29,6 @@ class Append(Operation):
 
     Attributes
     ----------
-    fragments : tuple of Fragment
     planned_fields : mapping of tuple of str to int, optional
         Paths and ids of the fields of the new rows; by default the ids that their files name. Not
         part of the transaction. If another client changes the type of a column, the column gets a

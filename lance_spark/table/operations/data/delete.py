@@ -43,7 +43,6 @@ class Delete(FragmentChange):
         The fragments that lose some rows, with their new deletion files.
     deleted_fragment_ids : tuple of int
         The fragments that lose all rows.
-    predicate : str
     affected : mapping of int to int64 array, optional
         Offsets of the rows that this operation deletes, by fragment, without rows that were
         deleted before. Not part of the transaction. Without them, the operation cannot be rebased

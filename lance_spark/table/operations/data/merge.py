@@ -40,7 +40,6 @@ class Merge(Operation):
         The fragments of the table in their order, then new fragments.
     schema : tuple of file_pb2.Field
         The messages must not be modified.
-    schema_metadata : mapping of str to bytes
     preserves_nullability : bool
         If false, rows that another client writes for the old schema at the same time cause a
         conflict.

@@ -31,12 +31,8 @@ class Overwrite(Operation):
 
     Attributes
     ----------
-    fragments : tuple of Fragment
     schema : tuple of file_pb2.Field
         The messages must not be modified.
-    schema_metadata : mapping of str to bytes
-    config_upsert_values : mapping of str to str
-    initial_bases : tuple of table_pb2.BasePath
     data_storage_version : tuple of int, optional
         File version of the table; by default it stays. This and the attributes below are not part
         of the transaction.

@@ -93,8 +93,6 @@ class Rewrite(Operation):
 
     Attributes
     ----------
-    groups : tuple of RewriteGroup
-    rewritten_indices : tuple of RewrittenIndex
     reuse : ReuseEntry, optional
         Not part of the transaction.
     in_part : bool
@@ -267,7 +265,6 @@ def with_reuse(
 
     Parameters
     ----------
-    rewrite : Rewrite
     paths : TablePaths
         The paths of that version.
     newest : Manifest

@@ -62,7 +62,6 @@ def merge_deletions(
 
     Parameters
     ----------
-    rebase : Rebase
     updated : iterable of Fragment
         The changed fragments, with their new deletion files.
     affected : mapping of int to int64 array

@@ -66,11 +66,6 @@ class Update(FragmentChange):
     new_fragments : tuple of Fragment
         With the ids of moved rows and the versions that created these. The transaction has only
         the ids.
-    removed_fragment_ids : tuple of int
-    fields_modified : tuple of int
-    fields_for_preserving_frag_bitmap : tuple of int
-    mode : UpdateMode
-    inserted_rows : InsertedKeys, optional
     updated_offsets : mapping of int to BitMap
         Rows updated in place, by fragment.
     compacted_sstables : tuple of table_pb2.CompactedSsTable

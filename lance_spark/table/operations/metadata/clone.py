@@ -32,11 +32,6 @@ class Clone(Operation):
 
     Attributes
     ----------
-    is_shallow : bool
-    ref_version : int
-    ref_path : str
-    ref_name : str, optional
-    branch_name : str, optional
     renamed : mapping of (base id or None, str) to str
         New names of copied data files whose names were not unique. This and the attribute below
         are not part of the transaction.

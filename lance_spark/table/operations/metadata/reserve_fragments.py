@@ -20,12 +20,7 @@ from lance_spark.table.operations.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class ReserveFragments(Operation):
-    """Reserve fragment ids.
-
-    Attributes
-    ----------
-    num_fragments : int
-    """
+    """Reserve fragment ids."""
 
     name: ClassVar[str] = "reserve_fragments"
 

@@ -28,7 +28,6 @@ class Restore(Operation):
 
     Attributes
     ----------
-    version : int
     identity : (int, str or None) or None
         `Manifest.identity` of that version, to detect that another version has its number now.
         Not part of the transaction.

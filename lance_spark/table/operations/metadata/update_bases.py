@@ -33,7 +33,6 @@ class UpdateBases(Operation):
 
     Attributes
     ----------
-    new_bases : tuple of BasePath
     replaces : bool
         Whether they replace the base paths with the same ids. Not part of the transaction.
     """

@@ -81,7 +81,6 @@ class UpdateConfig(Operation):
 
     Attributes
     ----------
-    config, table_metadata, schema_metadata : MapUpdate, optional
     field_metadata : mapping of int to MapUpdate
         By field id.
     """
