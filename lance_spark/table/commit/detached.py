@@ -29,17 +29,12 @@ _DETACHED = 1 << 63
 def commit_detached(
     store: ObjectStore, transaction: Transaction, base: Manifest | None
 ) -> Manifest:
-    """Commit a change as a detached version.
+    """Commit a change as a detached version, and return this version.
 
     Parameters
     ----------
     base : Manifest, optional
         The version that the change was planned on. It must not be None.
-
-    Returns
-    -------
-    Manifest
-        The detached version.
 
     Raises
     ------

@@ -39,12 +39,9 @@ def commit_or_clean_up(
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> OpenTable:
-    """Commit a write; after a failure, delete its files unless a version may refer to them.
+    """Commit a write and return the new version.
 
-    Returns
-    -------
-    OpenTable
-        The new version.
+    After a failure, the files of the write are deleted unless a version may refer to them.
 
     Raises
     ------

@@ -327,7 +327,7 @@ class WriteJob:
         properties: Mapping[str, str] | None = None,
         once: WriteToken | None = None,
     ) -> Manifest:
-        """Commit the fragments.
+        """Commit the fragments, and return the new version.
 
         Parameters
         ----------
@@ -338,11 +338,6 @@ class WriteJob:
             Properties of the transaction, for example ``__lance_commit_message``.
         once : WriteToken, optional
             Identifies the write, so that it is committed at most once.
-
-        Returns
-        -------
-        Manifest
-            The new version.
 
         Raises
         ------

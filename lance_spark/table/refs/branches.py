@@ -59,7 +59,7 @@ _MAX_TRIES = 5
 
 
 def create_branch(source: OpenTable, name: str) -> Manifest:
-    """Create a branch from a version of a table.
+    """Create a branch from a version of a table, and return the first version of the branch.
 
     Parameters
     ----------
@@ -67,11 +67,6 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
         The parent version, on any branch.
     name : str
         Name of the new branch.
-
-    Returns
-    -------
-    Manifest
-        The first version of the branch.
 
     Raises
     ------
