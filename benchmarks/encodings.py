@@ -113,7 +113,7 @@ def write_ours(table: pa.Table, path: str, version: str, whole: bool) -> None:
         return
     from lance_spark.file.schema.schema import Schema
     from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.local import LocalOutput
+    from lance_spark.storage.write.output import LocalOutput
 
     major, minor = version.split(".")
     output = LocalOutput(path)

@@ -40,7 +40,7 @@ def seconds(action: Callable[[], object], rounds: int) -> float:
 def write_ours(data: pa.Table, path: Path) -> None:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.local import LocalOutput
+    from lance_spark.storage.write.output import LocalOutput
 
     path.unlink(missing_ok=True)
     output = LocalOutput(str(path))

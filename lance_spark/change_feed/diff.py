@@ -43,9 +43,9 @@ from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.update import Update
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import (
     Offsets,
+    bitmap_of,
     check_rows,
     decode_rows,
     offsets_of,

@@ -31,8 +31,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_OFFSET
 from lance_spark.scan.row_size import nulls
-from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.paths import BasePath, TablePaths
 
 CHANGE_TYPE = pa.field("_change_type", pa.string(), nullable=False)

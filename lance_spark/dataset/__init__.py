@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.manifest.history import VersionInfo
+    from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
-    from lance_spark.table.refs.resolve import Reference
 
 __all__ = [
     "BlobFile",
@@ -62,7 +62,7 @@ if not TYPE_CHECKING:
             "Fragment": "lance_spark.table.fragments.fragment",
             "IndexDescription": "lance_spark.mutations.indices",
             "IndexSegment": "lance_spark.mutations.indices",
-            "Reference": "lance_spark.table.refs.resolve",
+            "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
             "TagInfo": "lance_spark.dataset.tags",

@@ -21,9 +21,9 @@ from lance_spark.table.refs.names import branch_store
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches
     from lance_spark.dataset.tags import Tags
+    from lance_spark.table.open import Reference
     from lance_spark.table.operations.base import Operation
     from lance_spark.table.refs.branch_repair import BranchRepair
-    from lance_spark.table.refs.resolve import Reference
 
 
 class HistoryMethods:
@@ -425,7 +425,7 @@ class HistoryMethods:
         migrate_to_v2(self._table.store)
 
     def _at(self, reference: Reference | None, options: Mapping[str, Any]) -> OpenTable:
-        from lance_spark.table.refs.resolve import open_reference
+        from lance_spark.table.open import open_reference
 
         return open_reference(self._table, reference, options)
 

@@ -29,9 +29,9 @@ from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.predicates.tuples import parse_filters
 from lance_spark.scan.take import RowFinder, parse_positions, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
-from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TypedDict
 from lance_spark.dataset.error_paths import names_table
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, Reference, resolve_version
 from lance_spark.table.refs import tag_store
-from lance_spark.table.refs.resolve import Reference, resolve_version
 
 
 class TagInfo(TypedDict):

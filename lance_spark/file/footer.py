@@ -38,8 +38,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2
-from lance_spark.storage.local import outside
-from lance_spark.storage.source import ByteRange, Bytes, ByteSource
+from lance_spark.storage.source import ByteRange, Bytes, ByteSource, outside
 from lance_spark.storage.write.output import OutputFile
 
 #: Buffers start at multiples of this many bytes, and this byte fills the gaps.

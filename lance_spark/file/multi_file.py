@@ -14,8 +14,7 @@ from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.storage.local import LocalSource
-from lance_spark.storage.read.concat_source import JoinedSource
-from lance_spark.storage.source import ByteRange, Bytes
+from lance_spark.storage.source import ByteRange, Bytes, JoinedSource
 
 
 class JoinedReader(FileReader):

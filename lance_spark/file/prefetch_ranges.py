@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lance_spark.encoding.meta import ColumnMeta, total_rows
 from lance_spark.encoding.rows import split_rows
-from lance_spark.storage.read.prefetch import Part
+from lance_spark.storage.prefetch import Part
 from lance_spark.storage.remote import MAX_GAP
 
 

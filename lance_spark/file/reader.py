@@ -35,7 +35,7 @@ from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
 if TYPE_CHECKING:
-    from lance_spark.storage.read.prefetch import AheadSource
+    from lance_spark.storage.prefetch import AheadSource
 
 #: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
 _KEPT = 32
@@ -285,7 +285,7 @@ class FileReader:
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
         from lance_spark.file.prefetch_ranges import parts_of
-        from lance_spark.storage.read.prefetch import AheadSource
+        from lance_spark.storage.prefetch import AheadSource
 
         if self._prefetched is None:
             self._ranges = self._prefetched = AheadSource(self._source)

@@ -32,7 +32,7 @@ from lance_spark.inspect.report import (
     TableFacts,
     VersionFacts,
 )
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.transaction import Transaction

@@ -19,10 +19,10 @@ from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.retry import at_version
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.fragments.fragment_ids import FragmentIds
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.indexes.sections import FragmentIds
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex

@@ -23,7 +23,7 @@ from lance_spark.table.fragments.writer import TAG_BYTES, delete_fragments, writ
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import DATA, DELETIONS
-from lance_spark.table.rows.deletion_writer import has_tag
+from lance_spark.table.rows.deletions import has_tag
 
 
 def new_tag() -> bytes:

@@ -31,7 +31,7 @@ from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.append_schema import filled_by
+from lance_spark.table.align import filled_by
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
 from lance_spark.table.commit.write_plan import begin_write

@@ -10,7 +10,6 @@ from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
 from lance_spark.mutations.retry import at_version
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.base_files import missing_files
 from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, read_latest
@@ -18,6 +17,7 @@ from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
 from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig, map_update
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.refs.branch_repair import missing_files
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 Values = Mapping[str, str | None]

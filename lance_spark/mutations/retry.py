@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import CommitConflictError, naming
-from lance_spark.table.commit.retry import Backoff, replan_on_conflict
+from lance_spark.table.commit.options import Backoff, replan_on_conflict
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.paths import TablePaths

@@ -24,11 +24,11 @@ from lance_spark.scan.take import (
     parse_row_ids,
 )
 from lance_spark.storage.source import ByteRange, ByteSource
-from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.index import OFFSET_BITS
 
 #: Bytes that sequential reads ask for at once.
 DEFAULT_BUFFER_SIZE = 512 * 1024

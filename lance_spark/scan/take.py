@@ -18,7 +18,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
@@ -184,7 +184,7 @@ def take_addresses(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    from lance_spark.table.rows.addresses import offsets_by_fragment
+    from lance_spark.table.rows.index import offsets_by_fragment
 
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}

@@ -32,7 +32,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
 from lance_spark.scan.fragment.overlays import Overlays
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.table.fragments.files import DataFile, Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import check_row_count, counted_fragments

@@ -1,15 +1,28 @@
-"""Connects to a store: from a URI and options to an fsspec file system."""
+"""Connects to a store: from a URI and options to an fsspec file system.
+
+And tests whether a store honours conditional puts, on which commits rely. Some servers with the
+protocol of a cloud accept the condition of a put and replace an existing object anyway. So before a
+process writes to an unknown server, it creates a small object twice: the second put must be
+refused. That costs three requests, once for each process, server and bucket. The servers of AWS,
+Google and Microsoft are known and not probed.
+
+The object has the name of a transaction file that no version refers to. Lance clients do not read
+it, and cleanup removes it if a crash leaves it behind.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from lance_spark.errors import StorageError
-from lance_spark.storage.errors import translated
+from lance_spark.storage.errors import is_refusal, translated
 from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.uri import AZURE_DOMAINS, Location
 
@@ -23,6 +36,11 @@ _CONNECT_SECONDS = 30.0
 #: Seconds without a byte of an answer after which a request fails.
 _SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
+_PROBE_FOLDER = "_transactions"
+#: Texts of stores for a request that they do not support.
+_UNSUPPORTED = ("not implemented", "notimplemented")
+_probe_lock = threading.Lock()
+_honours_by_bucket: dict[tuple[str, str, str], bool] = {}
 
 
 def of_uri(location: Location) -> dict[str, Any]:
@@ -43,7 +61,6 @@ def connect(
 
     Parameters
     ----------
-    location : Location
     arguments : mapping
         Arguments of the file system; those that the URI implies are added.
     secrets : mapping, optional
@@ -180,3 +197,98 @@ def _package_hint(scheme: str, reason: str) -> str:
     if package is not None:
         return f"tables on {scheme}:// need the package {package}: pip install {package}"
     return f"tables on {scheme}:// need another package: {reason}"
+
+
+def is_probed(scheme: str, fs: Any) -> bool:
+    """Tell whether a store must be probed."""
+    if fs is None or scheme == "memory":
+        return False
+    return not is_own_endpoint(scheme, endpoint_of(scheme, fs))
+
+
+def check_conditional_put(
+    scheme: str,
+    fs: Any,
+    uri: str,
+    name: str,
+    put: Callable[[str, bytes], bool],
+    put_bare: Callable[[str, bytes], bool],
+    delete: Callable[[str], None],
+) -> None:
+    """Refuse a store that replaces an existing file in spite of the condition.
+
+    Parameters
+    ----------
+    fs : fsspec file system
+    uri : str
+        The root of the files.
+    name : str
+        Name of the root in errors.
+    put : callable
+        Creates a file below the root if it is absent, even if answers are lost; returns whether it
+        did. Raises StorageError.
+    put_bare : callable
+        Does the same, but returns the plain answer of the store. Raises StorageError.
+    delete : callable
+        Deletes a file. Raises StorageError.
+
+    Raises
+    ------
+    StorageError
+        The store replaces files; or the probe failed. Nothing else was written.
+    """
+    if not is_probed(scheme, fs):
+        return
+    server = endpoint_of(scheme, fs)
+    bucket = (scheme, server or "", uri.partition("://")[2].partition("/")[0])
+    with _probe_lock:
+        honours = _honours_by_bucket.get(bucket)
+        if honours is None:
+            honours = _honours_by_bucket[bucket] = _honours_condition(name, put, put_bare, delete)
+    if not honours:
+        where = f"the server {server}" if server else f"{scheme}://"
+        raise StorageError(
+            f"{name}: {where} does not refuse to replace a file that is to be created only if it "
+            "is absent, so that two "
+            "writers could overwrite each other's version, and commits on it would not be safe. "
+            "Name a lock that all writers "
+            "use by the storage option commit_lock, or keep the manifests in a database "
+            "(s3+ddb://, or the storage option manifest_store), "
+            "or keep the table elsewhere; it can be read as it is"
+        )
+
+
+def forget_probes() -> None:
+    """Forget the results of all probes."""
+    with _probe_lock:
+        _honours_by_bucket.clear()
+
+
+def _honours_condition(
+    name: str,
+    put: Callable[[str, bytes], bool],
+    put_bare: Callable[[str, bytes], bool],
+    delete: Callable[[str], None],
+) -> bool:
+    path = f"{_PROBE_FOLDER}/{uuid.uuid4()}.probe.txn"
+    try:
+        try:
+            if not put(path, b"first"):
+                # No other client uses that name, so this answer is wrong.
+                return False
+            # Only the plain answer counts: a repeated request could meet its own file.
+            return not put_bare(path, b"second")
+        except StorageError as error:
+            if any(text in str(error).lower() for text in _UNSUPPORTED):
+                return False
+            if is_refusal(error):
+                raise
+            # Without a cause: the table is unchanged.
+            raise StorageError(
+                f"{error}; this was the test whether commits on the store are safe; nothing was "
+                "written"
+            ) from None
+    finally:
+        # Otherwise cleanup finds it.
+        with suppress(StorageError):
+            delete(path)

@@ -1,4 +1,4 @@
-"""Lists all files below a folder with sizes and times, for cleanup.
+"""Lists files and folders below the root of a store, on local disks and behind fsspec.
 
 Stores name the time of the last change differently. The first of these keys in a listing is used:
 
@@ -22,9 +22,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lance_spark.errors import MissingFileError
+from lance_spark.storage import google, local, s3
+from lance_spark.storage.errors import translated
 from lance_spark.storage.retry import Retries
-from lance_spark.storage.s3 import entries as s3_entries
-from lance_spark.storage.s3 import is_s3
+from lance_spark.storage.uri import Location, check_relative, join
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
@@ -89,7 +91,6 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
         URI that the paths of the files are relative to.
     folder : str
         Below `root`.
-    retries : Retries
     """
     full = f"{root}/{folder}"
     start = fs._strip_protocol(root).rstrip("/") + "/"
@@ -106,8 +107,8 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
 
 
 def _list_deep(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    if is_s3(fs):
-        return list(s3_entries(fs, folder, retries, deep=True))
+    if s3.is_s3(fs):
+        return list(s3.entries(fs, folder, retries, deep=True))
     fs.invalidate_cache(folder)
     if not _has_own_find(fs):
         return _walk(fs, folder, retries)
@@ -118,12 +119,10 @@ def _list_deep(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
 def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
     """Return the listing of a folder. It can contain entries that are not in the folder.
 
-    Raises
-    ------
-    FileNotFoundError
+    Raises FileNotFoundError.
     """
-    if is_s3(fs):
-        return list(s3_entries(fs, folder, retries))
+    if s3.is_s3(fs):
+        return list(s3.entries(fs, folder, retries))
     # File systems cache listings, but commits of other clients must be visible.
     fs.invalidate_cache(folder)
     listed: list[dict[str, Any]] = retries.call(fs.ls, folder, detail=True)
@@ -178,29 +177,145 @@ def modified(entry: Mapping[str, Any]) -> float | None:
     return None
 
 
-def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
-    """Return the names of the first objects in a folder of S3, usually by one request.
+# Named here because `Folders.list` hides the built-in inside the class.
+_Names = list[str]
+_Files = list[tuple[str, int]]
+_Infos = list[FileInfo]
+_Entries = list[dict[str, Any]]
 
-    Parameters
-    ----------
-    fs : s3fs file system
-    folder : str
-        URI of the folder.
-    limit : int
-        Most names to return, up to 1,000.
-    after : str
-        Only names after this one, in the order of their bytes.
-    retries : Retries
-    """
-    bucket, key, _ = fs.split_path(folder)
-    prefix = f"{key}/" if key else ""
-    start = {"StartAfter": prefix + after} if after else {}
-    names: list[str] = []
-    while True:
-        parameters = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": limit - len(names), **start}
-        answer = retries.call(fs.call_s3, "list_objects_v2", **parameters)
-        names += [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
-        # A page can have fewer names than the limit, even none, although more names follow.
-        if len(names) >= limit or not answer.get("IsTruncated"):
-            return names
-        start = {"ContinuationToken": answer["NextContinuationToken"]}
+
+class Folders:
+    """The listing methods of `ObjectStore`."""
+
+    _location: Location
+    _objects: Location
+    _fs: Any
+    _secrets: Mapping[str, Any]
+    _retries: Retries
+
+    @property
+    def uri(self) -> str:
+        """The root: an absolute path on local disks, else a URI."""
+        return self._location.uri
+
+    @property
+    def object_uri(self) -> str:
+        """The root of the files: `uri` without escapes, and without the manifest store."""
+        return self._objects.uri
+
+    @property
+    def display(self) -> str:
+        """The root as errors show it."""
+        return self._location.display
+
+    def name(self, path: str) -> str:
+        """Return the name that errors give the file at `path`."""
+        return f"{self.display}/{path}"
+
+    def list(self, folder: str) -> _Files:
+        """Return name and size of the files in `folder`, unordered; empty if it does not exist.
+
+        Files in its sub-folders are not listed. "" is the root. Raises StorageError.
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_files(self._folder(folder))
+        return [
+            (_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder, "file")
+        ]
+
+    def list_names(self, folder: str) -> _Names:
+        """Return the names of the files in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "file")
+
+    def list_folders(self, folder: str) -> _Names:
+        """Return the names of the folders in `folder`, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        return self._names(folder, "directory")
+
+    def _names(self, folder: str, entry_type: str) -> _Names:
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_names(self._folder(folder), folders=entry_type == "directory")
+        return [_base(entry["name"]) for entry in self._entries(folder, entry_type)]
+
+    def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
+        """Return the names of the first files in `folder`, ordered by their bytes, in one request.
+
+        Only for stores that list in this order.
+
+        Parameters
+        ----------
+        limit : int
+            Most names to return; up to 1,000.
+        after : str
+            Only names after this one.
+
+        Raises
+        ------
+        StorageError
+        """
+        names = google.names_in_order if google.is_google(self._fs) else s3.names_in_order
+        with translated(self.name(folder), self._secrets):
+            return names(self._fs, self._folder(folder), limit, after, self._retries)
+
+    def list_tree(self, folder: str) -> _Infos:
+        """Return the files below `folder` at any depth, unordered; empty if it does not exist.
+
+        Raises StorageError.
+        """
+        check_relative(folder)
+        with translated(self.name(folder), self._secrets):
+            if self._fs is None:
+                return list(local_tree(self.uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, in seconds since 1970 by the clock of the store.
+
+        None if the store does not report it. Raises MissingFileError, StorageError.
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._secrets):
+            if self._fs is None:
+                return os.stat(full).st_mtime
+            if s3.is_s3(self._fs):
+                return modified(self._retries.call(s3.head, self._fs, full))
+            self._fs.invalidate_cache(full)
+            return modified(self._retries.call(self._fs.info, full))
+
+    def _full(self, path: str) -> str:
+        check_relative(path)
+        if self._fs is None:
+            return os.path.join(self.uri, *path.split("/"))
+        return join(self.object_uri, path)
+
+    def _folder(self, folder: str) -> str:
+        return self._full(folder) if folder else self.object_uri
+
+    def _entries(self, folder: str, entry_type: str) -> _Entries:
+        full = self._folder(folder)
+        fs: Any = self._fs
+        try:
+            with translated(self.name(folder), self._secrets):
+                listed = entries(fs, full, self._retries)
+        except MissingFileError:
+            return []
+        # Some object stores list the marker of the folder itself, or a file of the same name.
+        prefix = _base(full)
+        return [
+            entry
+            for entry in listed
+            if entry["type"] == entry_type
+            and _base(entry["name"])
+            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
+        ]
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]

@@ -13,15 +13,14 @@ import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
+from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
-_WRITE_BUFFER = 1024 * 1024
 #: Bytes read of a map before the process releases their pages. Where memory is limited, the pages
 #: count as memory of the process.
 _RESIDENT_BYTES = 128 * 1024 * 1024
@@ -106,9 +105,7 @@ class LocalSource:
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading. A pipe would block and a device has no end, so both are refused.
 
-    Raises
-    ------
-    OSError
+    Raises OSError.
     """
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
     try:
@@ -144,77 +141,6 @@ def check_size(name: str, actual: int, expected: int | None) -> None:
         raise CorruptFileError(
             f"{name}: the file is {damage}: {actual} bytes instead of {expected}; restore it"
         )
-
-
-def outside(name: str, size: int, offset: int, length: int) -> CorruptFileError:
-    """Return the error for a range outside of a file."""
-    return CorruptFileError(
-        f"{name}: bytes {offset} to {offset + length} lie outside the file of {size} bytes; "
-        "it is truncated or corrupt"
-    )
-
-
-class LocalOutput:
-    """A new local file; see `OutputFile`.
-
-    Parameters
-    ----------
-    path : str
-        Absolute path.
-    replace : bool
-        If True, `close` replaces an existing file. If False, an existing file is an error at once.
-    """
-
-    def __init__(self, path: str, *, replace: bool = False) -> None:
-        self.name = path
-        self._written = 0
-        self._open_path = temporary_path(path) if replace else path
-        with translated(path):
-            make_folder(os.path.dirname(path))
-            # "x": names of data files are unique, so an existing file must not be overwritten.
-            self._file: BinaryIO | None = open(  # noqa: SIM115
-                self._open_path, "xb", buffering=_WRITE_BUFFER
-            )
-
-    def write(self, buffer: Any) -> None:
-        """Append the bytes of a buffer."""
-        assert self._file is not None, f"{self.name} is closed"
-        view = memoryview(buffer).cast("B")
-        with translated(self.name):
-            self._file.write(view)
-        self._written += len(view)
-
-    def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self._written
-
-    def close(self) -> None:
-        """Make the file and its name durable."""
-        if self._file is None:
-            return
-        try:
-            with translated(self.name):
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                if self._open_path != self.name:
-                    os.replace(self._open_path, self.name)
-                sync_folder(os.path.dirname(self.name))
-        except BaseException:
-            self.abort()
-            raise
-        self._file = None
-
-    def abort(self) -> None:
-        """Delete the file unless it is closed."""
-        if self._file is None:
-            return
-        file, self._file = self._file, None
-        # Closing flushes, which fails a second time on a full disk.
-        with suppress(OSError):
-            file.close()
-        with suppress(OSError):
-            os.unlink(self._open_path)
 
 
 def write_whole(path: str, data: bytes, *, durable: bool) -> None:
@@ -288,20 +214,11 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def list_names(folder: str) -> list[str]:
-    """Return the names of the files in a folder; empty if it does not exist."""
+def list_names(folder: str, *, folders: bool = False) -> list[str]:
+    """Return the names of the files, or of the folders, in a folder; empty if it does not exist."""
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if not entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def list_folders(folder: str) -> list[str]:
-    """Return the names of the folders in a folder; empty if it does not exist."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if entry.is_dir()]
+            return [entry.name for entry in entries if entry.is_dir() is folders]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

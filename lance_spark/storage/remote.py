@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,10 +14,9 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.local import outside
 from lance_spark.storage.retry import Retries, Tries, is_beyond_end, is_transient, protocols
 from lance_spark.storage.s3 import is_s3, size_of
-from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
+from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
 #: Reading this many unneeded bytes costs less than another request.
 MAX_GAP = 64 * 1024
@@ -156,9 +154,7 @@ class RemoteSource:
 def parse_io_threads(options: Mapping[str, Any]) -> int:
     """Return the number of parallel reads that the storage options ask for.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     value = options.get(IO_THREADS, DEFAULT_IO_THREADS)
     try:
@@ -248,22 +244,14 @@ def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
 
 
 def file_size(fs: Any, path: str) -> Any:
-    """Return the length of a file, if the store reports it.
-
-    Raises
-    ------
-    FileNotFoundError
-    """
+    """Return the length of a file, if the store reports it. Raises FileNotFoundError."""
     return size_of(fs, path) if is_s3(fs) else fs.info(path)["size"]
 
 
 def reads_at_once(fs: Any, io_threads: int) -> int:
     """Return how many reads a file system answers in parallel, at most `io_threads`; 1 if local."""
-    return 1 if fs is None or _has_one_connection(fs) else io_threads
-
-
-def _has_one_connection(fs: Any) -> bool:
-    return not _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
+    is_parallel = fs is not None and _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
+    return io_threads if is_parallel else 1
 
 
 @lru_cache(maxsize=4)
@@ -287,69 +275,3 @@ def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
         # S3 refuses every range of an empty object.
         return b""
     return data
-
-
-class RemoteOutput:
-    """A new file behind fsspec, written by its package; see `OutputFile`.
-
-    With `replace`, a file can exist already, and `abort` leaves it.
-    """
-
-    def __init__(
-        self,
-        fs: Any,
-        path: str,
-        name: str,
-        options: Mapping[str, object] | None = None,
-        *,
-        replace: bool = False,
-    ) -> None:
-        self._fs = fs
-        self._path = path
-        self._options = options
-        self._written = 0
-        self._replace = replace
-        self.name = name
-        with translated(name, options):
-            self._file = fs.open(path, "wb")
-
-    def write(self, buffer: Any) -> None:
-        """Append the bytes of a buffer."""
-        assert self._file is not None, f"{self.name} is closed"
-        view = memoryview(buffer).cast("B")
-        with translated(self.name, self._options):
-            self._file.write(view)
-        self._written += len(view)
-
-    def tell(self) -> int:
-        """Return the bytes written so far."""
-        return self._written
-
-    def close(self) -> None:
-        """Finish the upload."""
-        if self._file is None:
-            return
-        try:
-            with translated(self.name, self._options):
-                self._file.close()
-        except BaseException:
-            self.abort()
-            raise
-        self._file = None
-
-    def abort(self) -> None:
-        """Delete the file unless it is closed."""
-        if self._file is None:
-            return
-        file, self._file = self._file, None
-        # No version refers to what cannot be deleted now, so cleanup removes it.
-        # Closing the file would replace an existing file with an incomplete one.
-        with suppress(Exception):
-            file.discard()
-            file.closed = True
-        if not file.closed:
-            with suppress(Exception):
-                file.close()
-        if not self._replace:
-            with suppress(Exception):
-                self._fs.rm_file(self._path)

@@ -106,7 +106,6 @@ class Retries:
 
     Attributes
     ----------
-    max_retries : int
     timeout : float
         Seconds.
     below : bool
@@ -122,9 +121,7 @@ class Retries:
     def of(cls, options: Mapping[str, Any], fs: Any = None) -> Retries:
         """Return the retries that storage options ask for, for a file system of fsspec.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         lower_options = {name.lower(): value for name, value in options.items()}
         return cls(
@@ -216,7 +213,6 @@ def create_once(
         Returns the content of the file, or None if it does not exist. Raises StorageError.
     data : bytes
         Content that `put` writes.
-    retries : Retries
 
     Returns
     -------
@@ -264,10 +260,7 @@ def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
     """Read the file until the content is not a mere beginning of `data`.
 
     Otherwise a truncated answer would make the own file look like another client's.
-
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     for _ in range(_LOOKS):
         present = look()

@@ -7,18 +7,25 @@ columns in one round are merged into few reads.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.errors import CorruptFileError
+
 T = TypeVar("T")
 
 #: Bytes for decoders: a one-dimensional, C-contiguous uint8 array, read-only, often a view of a
 #: memory map.
 Bytes = npt.NDArray[np.uint8]
+
+_ALIGNMENT = 64
+_GAP = bytes(_ALIGNMENT)
 
 
 class ByteRange(NamedTuple):
@@ -84,6 +91,14 @@ class ByteSource(Protocol):
         ...
 
 
+def outside(name: str, size: int, offset: int, length: int) -> CorruptFileError:
+    """Return the error for a range outside of a file."""
+    return CorruptFileError(
+        f"{name}: bytes {offset} to {offset + length} lie outside the file of {size} bytes; "
+        "it is truncated or corrupt"
+    )
+
+
 def gather_plans(plans: Sequence[ReadPlan[T]]) -> ReadPlan[list[T]]:
     """Return one plan that runs `plans` in step and returns their results in order."""
     results: list[T | None] = [None] * len(plans)
@@ -121,3 +136,95 @@ def run_plans(source: Ranges, plans: Sequence[ReadPlan[T]]) -> list[T]:
     except StopIteration as stop:
         results: list[T] = stop.value
         return results
+
+
+class JoinedSource:
+    """A `ByteSource` over others.
+
+    Parameters
+    ----------
+    sources : sequence of ByteSource
+        At least one; closed with this one.
+    contents : sequence of uint8 array or None
+        All bytes of each source, if they are in memory. If all are, they are copied together.
+    at_once : int
+        Number of sources that are read in parallel.
+
+    Attributes
+    ----------
+    starts : list of int
+        First byte of each source.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[ByteSource],
+        contents: Sequence[Bytes | None],
+        at_once: int = 1,
+    ) -> None:
+        self._sources = sources
+        self._at_once = at_once
+        self._counts = ReadCounts()
+        self.name = sources[0].name
+        if len(sources) > 1:
+            self.name += f" (and {len(sources) - 1} more)"
+        self.starts: list[int] = []
+        end = 0
+        for source in sources:
+            self.starts.append(end)
+            end += source.size + -source.size % _ALIGNMENT
+        self.size = end
+        self._memory: Bytes | None = None
+        in_memory = [content for content in contents if content is not None]
+        if len(in_memory) == len(sources):
+            parts = [
+                part for data in in_memory for part in (data.data, _GAP[: -len(data) % _ALIGNMENT])
+            ]
+            self._memory = np.frombuffer(b"".join(parts), np.uint8)
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The counts of all sources together."""
+        for source in self._sources:
+            counts = getattr(source, "counts", None)
+            if counts is not None:
+                self._counts.requests += counts.requests
+                self._counts.reads += counts.reads
+                self._counts.bytes += counts.bytes
+                counts.clear()
+        return self._counts
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        memory = self._memory
+        if memory is not None:
+            for offset, length in ranges:
+                if offset < 0 or length < 0 or offset + length > self.size:
+                    raise outside(self.name, self.size, offset, length)
+            return [memory[offset : offset + length] for offset, length in ranges]
+        indices_by_source: dict[int, list[int]] = {}
+        for index, (offset, _) in enumerate(ranges):
+            indices_by_source.setdefault(bisect_right(self.starts, offset) - 1, []).append(index)
+
+        def answers(number: int) -> list[Bytes]:
+            start = self.starts[number]
+            local = [ranges[index] for index in indices_by_source[number]]
+            return self._sources[number].read(
+                [ByteRange(offset - start, size) for offset, size in local]
+            )
+
+        if self._at_once > 1 and len(indices_by_source) > 1:
+            with ThreadPoolExecutor(min(self._at_once, len(indices_by_source))) as pool:
+                answered = list(pool.map(answers, indices_by_source))
+        else:
+            answered = [answers(number) for number in indices_by_source]
+        result: list[Bytes] = [np.empty(0, np.uint8)] * len(ranges)
+        for indices, arrays in zip(indices_by_source.values(), answered, strict=True):
+            for index, data in zip(indices, arrays, strict=True):
+                result[index] = data
+        return result
+
+    def close(self) -> None:
+        """Close the sources; arrays returned earlier stay valid."""
+        self._memory = None
+        for source in self._sources:
+            source.close()

@@ -10,14 +10,13 @@ from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import local
-from lance_spark.storage.commit import conditional_put_probe
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
-from lance_spark.storage.connect import connect, of_uri
+from lance_spark.storage.connect import check_conditional_put, connect, of_uri
 from lance_spark.storage.errors import translated
-from lance_spark.storage.folders import Folders
 from lance_spark.storage.google import is_google, is_zonal
+from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.remote import (
     RemoteSource,
@@ -30,8 +29,8 @@ from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
-from lance_spark.storage.write import start as outputs
-from lance_spark.storage.write.output import OutputFile
+from lance_spark.storage.write import output as outputs
+from lance_spark.storage.write.output import LocalOutput, OutputFile
 
 __all__ = ["ObjectStore", "OutputFile"]
 
@@ -44,7 +43,6 @@ class ObjectStore(Folders):
 
     Parameters
     ----------
-    location : Location
     storage_options : mapping, optional
         Credentials and endpoint, by the names of other Lance clients or of the fsspec file system
         (`options`). Never shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint`
@@ -202,7 +200,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         size : int, optional
             Length of the file, if known: saves a request. A local file of another length is
             refused.
@@ -227,7 +224,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         limit : int, optional
             Most bytes that the file may have. Where possible, not more is read.
 
@@ -255,8 +251,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
-        data : bytes
         durable : bool
             If False, the file may be lost in a crash: this saves two fsync calls on local disks.
 
@@ -276,7 +270,6 @@ class ObjectStore(Folders):
 
         Parameters
         ----------
-        path : str
         replace : bool
             Whether `close` replaces an existing file.
 
@@ -287,7 +280,7 @@ class ObjectStore(Folders):
         """
         full = self._full(path)
         if self._fs is None:
-            return local.LocalOutput(full, replace=replace)
+            return LocalOutput(full, replace=replace)
         with translated(self.name(path), self._secrets):
             return outputs.start(
                 self.scheme,
@@ -307,12 +300,7 @@ class ObjectStore(Folders):
                 os.rmdir(self._full(folder))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file exists.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Tell whether a file exists. Raises StorageError."""
         full = self._full(path)
         with translated(self.name(path), self._secrets):
             if self._fs is None:
@@ -405,9 +393,7 @@ class ObjectStore(Folders):
     def check_put_if_absent(self) -> None:
         """Refuse a store without atomic creation, before anything is written to it.
 
-        Raises
-        ------
-        StorageError
+        Raises StorageError.
         """
         if self.manifest_store is None:
             self._commit_handler()
@@ -425,7 +411,7 @@ class ObjectStore(Folders):
                 place = (self.scheme, self._fs, self.object_uri)
                 # Packages of stores validate some options only when they connect.
                 with translated(self.display, self._secrets):
-                    conditional_put_probe.check(*place, self.display, put, bare, self._delete_one)
+                    check_conditional_put(*place, self.display, put, bare, self._delete_one)
             self._handler = handler
         return self._handler
 

@@ -81,7 +81,6 @@ def base_path(argument: str, base: BaseLike) -> BasePath:
     ----------
     argument : str
         Name of the argument, for errors.
-    base : BaseLike
 
     Raises
     ------
@@ -132,12 +131,8 @@ def targets(
 
     Parameters
     ----------
-    bases : mapping of int to BasePath
     target_bases : sequence of str, optional
         Names or paths of base paths; the path of the table means the table itself.
-    target_all_bases : bool, optional
-    store : ObjectStore
-        The table's root.
 
     Raises
     ------
@@ -160,9 +155,7 @@ def targets(
 def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | None) -> None:
     """Refuse target bases that are a string, or that are given by both arguments.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     if isinstance(target_bases, str):
         raise InvalidOptionError(

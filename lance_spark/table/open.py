@@ -1,4 +1,13 @@
-"""An open table: one version, and the function that opens it by number, tag, branch or time."""
+"""An open table: one version, opened by number, tag, branch or time, or by a reference of a user.
+
+| reference | version |
+| --- | --- |
+| `None` | the open version |
+| number | that version of the open branch; may be a detached version |
+| string | the version with the tag of that name |
+| `(branch, number)` | that version of that branch; branch None or "main" is the main branch |
+| `(branch, None)` | the newest version of that branch |
+"""
 
 from __future__ import annotations
 
@@ -6,18 +15,26 @@ import datetime
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lance_spark.errors import InvalidOptionError, MissingFileError
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    InvalidOptionError,
+    MissingFileError,
+)
+from lance_spark.storage.options.fsspec_options import FOREIGN_BRANCH_BASES, family_of, parse_flag
 from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_manifest, read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.paths import TablePaths
+from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.refs import names as ref_names
-from lance_spark.table.refs.foreign_branches import check_branch_bases
+from lance_spark.table.refs.branch_store import check_exists
+from lance_spark.table.refs.tag_store import read_tag
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
@@ -25,6 +42,8 @@ if TYPE_CHECKING:
 #: Attempts to read the newest version: cleanup can remove it between the listing and the read.
 _ATTEMPTS = 3
 _NO_TARGETS = TargetBases()
+
+Reference: TypeAlias = int | str | tuple[str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +54,6 @@ class OpenTable:
     ----------
     paths : TablePaths
         Opens the table's files.
-    manifest : Manifest
     target_bases : TargetBases
         The choice of base paths for new data files; see `lance_spark.table.placement`.
     """
@@ -129,8 +147,6 @@ def open_table(
         main = _main_store(store)
         branch_name = None if branch == ref_names.MAIN else branch
         if tag is not None:
-            from lance_spark.table.refs.tag_store import read_tag
-
             target = read_tag(main, tag)
             if branch is not None and branch_name != target.branch:
                 raise InvalidOptionError(
@@ -139,8 +155,6 @@ def open_table(
                 )
             branch_name, version = target.branch, target.version
         elif branch_name is not None:
-            from lance_spark.table.refs.branch_store import check_exists
-
             check_exists(main, branch_name)
         store = ref_names.branch_store(main, branch_name)
     if timestamp is not None:
@@ -169,8 +183,6 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     main = _main_store(store)
     if branch == ref_names.MAIN:
         return main
-    from lance_spark.table.refs.branch_store import check_exists
-
     check_exists(main, branch)
     return ref_names.branch_store(main, branch)
 
@@ -190,8 +202,6 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
     newest : ManifestLocation, optional
         The newest manifest, if the caller has listed the versions just before.
 
@@ -206,3 +216,133 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
             # Another client committed, and cleanup removed this version, since the listing.
             newest = None
     return read_manifest(store, versions.latest(store))
+
+
+def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
+    """Raise an error if a version of a branch reads files of the table's old location.
+
+    A branch is a shallow clone in a folder of its table. It refers to the files that it shares with
+    other branches by a base path, which is absolute. In a copy of the table, the base path of the
+    branch still points to the original. Reading such a branch would return rows of the original's
+    files, or fail once the original is gone. Readers therefore refuse the branch until its base
+    paths point to the copy (`lance_spark.table.refs.branch_repair`). pylance reads the original's
+    files.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch, or of a table.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    branch = manifest.branch
+    main = ref_names.main_store(store, branch)
+    if branch is None or main is store or _is_allowed(store.options):
+        return
+    bases = manifest.base_paths
+    foreign = foreign_roots(main, bases)
+    if len(foreign) == sum(base.is_dataset_root for base in bases.values()):
+        used_ids = {file.base_id for fragment in manifest.fragments for file in fragment.files}
+        used = [base for number, base in foreign.items() if number in used_ids]
+        if used:
+            raise CorruptTableError(
+                f"{store.display}: version {manifest.version} of branch {branch!r} reads files "
+                f"below {parse_uri(used[0].path).display} and no files below its own table's "
+                "root: the table was copied or moved. Repair its branches by "
+                "Dataset.repair_branches or LanceTable.repairBranches; if both paths lead to the "
+                f"same table, read it with the storage option {FOREIGN_BRANCH_BASES}=true"
+            )
+
+
+def foreign_roots(main: ObjectStore, bases: Mapping[int, BasePath]) -> dict[int, BasePath]:
+    """Return the base paths, by id, that are roots of other tables and of their branches."""
+    root = canonical(main.base_uri)
+    return {
+        number: base
+        for number, base in bases.items()
+        if base.is_dataset_root
+        and not f"{canonical(base.path)}/".startswith(f"{root}/{ref_names.TREE}/")
+        and canonical(base.path) != root
+    }
+
+
+def canonical(path: str) -> str:
+    """Return a form of a path or URI that is equal for different spellings of the same location."""
+    location = parse_uri(path).objects
+    if location.is_local:
+        return os.path.realpath(location.uri)
+    remainder = location.uri.partition("://")[2].partition("?")[0].rstrip("/")
+    host, slash, folder = remainder.partition("/")
+    family = family_of(location.scheme)
+    if family == "azure":
+        host = host.partition("@")[0]
+    return f"{family or location.scheme}://{host}{slash}{folder}"
+
+
+def _is_allowed(options: Mapping[str, Any]) -> bool:
+    for name, value in options.items():
+        if name.lower() == FOREIGN_BRANCH_BASES:
+            return parse_flag(FOREIGN_BRANCH_BASES, str(value))
+    return False
+
+
+def resolve(table: OpenTable, reference: Reference | None) -> tuple[str | None, int | None]:
+    """Return the branch and version number of a reference; version None stands for the newest.
+
+    Raises
+    ------
+    VersionNotFoundError
+        The tag or branch does not exist.
+    InvalidInputError
+        The reference has another form, or is not a valid name.
+    CorruptTableError, StorageError
+    """
+    if reference is None:
+        return table.branch, table.version
+    if isinstance(reference, str):
+        tag = read_tag(table.main, reference)
+        return tag.branch, tag.version
+    if _is_number(reference):
+        return table.branch, reference  # type: ignore[return-value]
+    if isinstance(reference, tuple) and len(reference) == 2:
+        branch, version = reference
+        if (branch is None or isinstance(branch, str)) and (version is None or _is_number(version)):
+            if branch is None or branch == ref_names.MAIN:
+                return None, version
+            check_exists(table.main, branch)
+            return branch, version
+    raise InvalidInputError(
+        "reference must be a version number, the name of a tag, or (branch, number), not "
+        f"{reference!r}"
+    )
+
+
+def resolve_version(table: OpenTable, reference: Reference | None) -> tuple[str | None, int]:
+    """Return the branch and version number of a reference; looks up the number of the newest."""
+    branch, version = resolve(table, reference)
+    if version is None:
+        version = versions.latest(ref_names.branch_store(table.main, branch)).version
+    return branch, version
+
+
+def open_reference(
+    table: OpenTable,
+    reference: Reference | None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OpenTable:
+    """Open the version of a reference.
+
+    Raises VersionNotFoundError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
+    StorageError.
+    """
+    if reference is None:
+        return table
+    branch, version = resolve(table, reference)
+    store = table.store if branch == table.branch else ref_names.branch_store(table.main, branch)
+    return open_table(store.uri, version=version, storage_options=storage_options)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -27,8 +27,7 @@ from lance_spark.storage.options.base_paths import options_of_base
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
-from lance_spark.table.fragments.files import DataFile, DeletionFile, ExternalRange
-from lance_spark.table.rows.deletion_cache import DeletionCache
+from lance_spark.table.fragments.files import DataFile, DeletionCache, DeletionFile, ExternalRange
 
 DATA = "data"
 DELETIONS = "_deletions"
@@ -85,9 +84,6 @@ class TablePaths:
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    base_paths : mapping of int to BasePath
     storage_options : mapping, optional
         Settings of the store. A base path gets them only if it has the scheme of the table, and
         the same server if the URI names one. Settings of single base paths are among them; see
@@ -124,9 +120,7 @@ class TablePaths:
     ) -> TablePaths:
         """Open the root at `uri`. A base path is opened with its first file.
 
-        Raises
-        ------
-        InvalidInputError, StorageError
+        Raises InvalidInputError, StorageError.
         """
         return cls(ObjectStore.from_uri(uri, storage_options), base_paths, storage_options)
 
@@ -159,9 +153,7 @@ class TablePaths:
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
         """Read the deletion file of a fragment in one request; return its content and full name.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
         return store.read_bytes(path), store.name(path)
@@ -215,9 +207,7 @@ class TablePaths:
     def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
         """Open a file of an index; see `read_index_file`.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(base_id, INDICES, name)
         return store.open(path)
@@ -225,9 +215,7 @@ class TablePaths:
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a blob file of a data file.
 
-        Raises
-        ------
-        MissingFileError, CorruptTableError, StorageError
+        Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(file.base_id, DATA, sidecar_path(file.path, blob_id))
         return store.open(path)
@@ -259,9 +247,7 @@ class TablePaths:
     def open_uri(self, uri: str) -> ByteSource:
         """Open any object by its path or URI, with the storage options of the table if allowed.
 
-        Raises
-        ------
-        MissingFileError, StorageError, InvalidInputError
+        Raises MissingFileError, StorageError, InvalidInputError.
         """
         location = parse_uri(uri)
         folder, _, name = location.uri.rpartition("/")
@@ -284,7 +270,6 @@ class TablePaths:
 
         Parameters
         ----------
-        base_id : int, optional
         folder : str
             The folder of a table for this sort of file, such as `DATA`.
         name : str
@@ -309,9 +294,7 @@ class TablePaths:
     def store_of(self, base: BasePath) -> ObjectStore:
         """Return the store of a base path of the table, opened with the settings of the base path.
 
-        Raises
-        ------
-        InvalidOptionError, StorageError
+        Raises InvalidOptionError, StorageError.
         """
         store = self._stores.get(base.id)
         if store is None:

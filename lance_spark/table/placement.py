@@ -25,9 +25,8 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import Target, targets
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import versions
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, canonical, foreign_roots
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.refs.foreign_branches import canonical, foreign_roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +124,7 @@ def check_targets(
 ) -> None:
     """Refuse target bases that are roots of other tables.
 
-    Raises
-    ------
-    InvalidOptionError, StorageError
+    Raises InvalidOptionError, StorageError.
     """
     for base_id in dict.fromkeys(chosen):
         if base_id is not None and _is_foreign(paths, bases[base_id]):

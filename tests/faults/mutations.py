@@ -9,12 +9,12 @@ from unittest import mock
 
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage.commit import handlers as put
-from lance_spark.storage.write.s3 import S3Output
+from lance_spark.storage.s3 import S3Output
 from lance_spark.table.cleanup import plan as cleanup_plan
 from lance_spark.table.cleanup.references import References
 from lance_spark.table.commit import commit
 from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.update import Update
 from lance_spark.table.refs import branches, clones, removal_guard, tag_store

@@ -367,9 +367,15 @@ _EVERY = (
         worse_message(rowids_pb2.RowDatasetVersionSequence),
         2,
     ),
-    Target("tag", lambda data: tag_store.decode(data, "t"), texts.references, texts.worse_json, 2),
     Target(
-        "branch", lambda data: branch_store.decode(data, "b"), texts.references, texts.worse_json, 2
+        "tag", lambda data: tag_store.TAGS.decode(data, "t"), texts.references, texts.worse_json, 2
+    ),
+    Target(
+        "branch",
+        lambda data: branch_store.BRANCHES.decode(data, "b"),
+        texts.references,
+        texts.worse_json,
+        2,
     ),
     Target("jsonb", jsonb.decode, corpus.json_values, worse_bytes, 3),
     Target("json", lambda data: jsonb.encode(text_of(data)), texts.json_texts, texts.worse_json, 2),

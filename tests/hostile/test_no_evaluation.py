@@ -62,7 +62,7 @@ ALLOWED = {
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
     (
-        "storage/options/user_objects.py",
+        "storage/options/fsspec_options.py",
         "import_module",
     ): "options that the user gives, never a table",
     ("storage/commit/handlers.py", "CDLL"): "the process itself, for a system call",

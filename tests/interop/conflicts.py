@@ -25,7 +25,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.conflicts import MATRIX, OPERATION_NAMES, Conflict
+from lance_spark.table.operations.base import MATRIX, OPERATION_NAMES, Conflict
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
 #: Answers of the conflict matrix, as the page writes them.
@@ -178,7 +178,7 @@ def by_kind() -> list[str]:
     lines = [
         "## Operations by kind",
         "",
-        "The matrix of `lance_spark/table/operations/conflicts.py`, by the kinds of the "
+        "The matrix of `lance_spark/table/operations/base.py`, by the kinds of the "
         "operations. A row",
         "is the operation to be committed, a column the one that was committed before it, by its "
         "number.",

@@ -27,7 +27,7 @@ from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
-from lance_spark.table.rows.deletion_writer import write_deletions
+from lance_spark.table.rows.deletions import write_deletions
 
 
 @pytest.fixture

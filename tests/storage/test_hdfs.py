@@ -15,7 +15,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.storage.commit import conditional_put_probe
+from lance_spark.storage import connect
 from lance_spark.storage.commit.handlers import FolderRename
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.hadoop import StandIn, StandInFileSystem
@@ -30,7 +30,7 @@ def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that the stand-in keeps its files in."""
     monkeypatch.setattr(StandInFileSystem, "root", tmp_path, raising=False)
     fsspec.register_implementation("hdfs", StandInFileSystem, clobber=True)
-    conditional_put_probe.forget()
+    connect.forget_probes()
     yield tmp_path
     REGISTERED.pop("hdfs", None)
 

@@ -15,8 +15,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import CommitConflictError, LanceError, StorageError
 from lance_spark.file.blobs.writer import BlobOptions
-from lance_spark.storage.local import LocalOutput
-from lance_spark.storage.remote import RemoteOutput
+from lance_spark.storage.write.output import LocalOutput, RemoteOutput
 from lance_spark.table.commit import write_job
 from lance_spark.table.commit.write_job import WriteJob, WriteLimits
 from lance_spark.table.commit.write_plan import begin_write

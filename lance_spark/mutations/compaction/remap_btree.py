@@ -35,8 +35,8 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
-from lance_spark.table.rows.addresses import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: File versions of indexes that can be rewritten.

@@ -55,8 +55,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.placement import placement_of
-from lance_spark.table.rows.deletion_writer import bitmap_of
-from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.deletions import bitmap_of, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

@@ -61,13 +61,13 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, wit
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import placement_of
-from lance_spark.table.rows.addresses import first_address
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.ids import (
     created_versions_of,
     row_ids_of,
     updated_versions_of,
 )
+from lance_spark.table.rows.index import first_address
 from lance_spark.table.rows.sequences import concatenate, without_deleted
 from lance_spark.table.rows.u64_segments import UInt64Array
 

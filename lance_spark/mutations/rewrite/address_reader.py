@@ -20,9 +20,8 @@ from lance_spark.mutations.rewrite.row_reader import RowBatch, RowReader, splice
 from lance_spark.table.align import align
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
-from lance_spark.table.rows.deletion_writer import bitmap_of
-from lance_spark.table.rows.deletions import Offsets
+from lance_spark.table.rows.deletions import Offsets, bitmap_of
+from lance_spark.table.rows.index import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of fragments whose files stay open.

@@ -41,9 +41,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import Placement, placement_of
-from lance_spark.table.rows.addresses import OFFSET_BITS, fragment_runs
-from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
-from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.deletions import Offsets, bitmap_of, encode_bitmap, read_deletions
+from lance_spark.table.rows.index import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _WINDOW_ROWS = 65_536

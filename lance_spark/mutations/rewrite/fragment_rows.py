@@ -25,8 +25,8 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.rows.addresses import first_address, offsets_by_fragment
-from lance_spark.table.rows.deletion_writer import bitmap_of
+from lance_spark.table.rows.deletions import bitmap_of
+from lance_spark.table.rows.index import first_address, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

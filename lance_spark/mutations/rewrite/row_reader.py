@@ -31,10 +31,9 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.schema_changes import loses_first
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.rows.addresses import split_addresses
-from lance_spark.table.rows.deletion_writer import bitmap_of
-from lance_spark.table.rows.deletions import Offsets
+from lance_spark.table.rows.deletions import Offsets, bitmap_of
 from lance_spark.table.rows.ids import store_lineage, updated_versions_of
+from lance_spark.table.rows.index import split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of rows of a batch.

@@ -28,8 +28,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
-from lance_spark.table.rows.addresses import split_addresses
-from lance_spark.table.rows.deletion_writer import encode_bitmap
+from lance_spark.table.rows.deletions import encode_bitmap
+from lance_spark.table.rows.index import split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of rows that are moved at once.

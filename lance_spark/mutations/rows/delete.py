@@ -44,9 +44,15 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
 from lance_spark.table.paths import BasePath, TablePaths, deletion_path
-from lance_spark.table.rows.addresses import OFFSET_BITS
-from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap, write_deletions
-from lance_spark.table.rows.deletions import Offsets, offsets_of, read_deletions
+from lance_spark.table.rows.deletions import (
+    Offsets,
+    bitmap_of,
+    encode_bitmap,
+    offsets_of,
+    read_deletions,
+    write_deletions,
+)
+from lance_spark.table.rows.index import OFFSET_BITS
 
 #: Limits of one task: rows, unless it is a single large fragment, and fragments.
 _TASK_ROWS = 1 << 18

@@ -30,8 +30,8 @@ from lance_spark.scan.take import (
 )
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.deletions import Offsets, read_deletions
+from lance_spark.table.rows.index import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 

@@ -41,8 +41,7 @@ from lance_spark.table.fragments.writer import (
 )
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement
-from lance_spark.table.rows.deletion_writer import encode_bitmap
-from lance_spark.table.rows.deletions import Offsets, offsets_of
+from lance_spark.table.rows.deletions import Offsets, encode_bitmap, offsets_of
 
 Mode = Literal["rows", "columns"]
 

@@ -43,9 +43,9 @@ from lance_spark.scan.pruning.btree_bounds import (
     read_bounds,
 )
 from lance_spark.scan.pruning.zone_maps import Zones
-from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 #: Most zones and rows that are decoded for the minimum, and for the maximum.

@@ -4,7 +4,7 @@
 
 Spark repeats a batch if it stopped after the commit and before the checkpoint. So the transaction
 records query and batch, and a commit looks for them in the history and in concurrent commits
-(`table/commit/idempotency`): a batch that was committed before is dropped.
+(`table/commit/options`): a batch that was committed before is dropped.
 
 | property of the transaction | value |
 | --- | --- |
@@ -40,7 +40,7 @@ from lance_spark.errors import (
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
+from lance_spark.table.commit.options import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob

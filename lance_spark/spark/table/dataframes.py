@@ -22,7 +22,7 @@ from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_byt
 from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
-from lance_spark.table.rows.addresses import OFFSET_BITS
+from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

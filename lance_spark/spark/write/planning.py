@@ -147,7 +147,7 @@ class _Columns:
     def choose_schema(self, base: Manifest, data: Schema, name: str) -> Schema:
         """Return the fields of the data files of an append; see `begin_write`."""
         from lance_spark.file.schema.schema import Schema
-        from lance_spark.table.append_schema import filled_by
+        from lance_spark.table.align import filled_by
 
         self.table = base.schema
         target = self.target(base.schema.to_arrow())

@@ -83,7 +83,6 @@ class DynamoDbManifestStore(ManifestStore):
         return f"DynamoDbManifestStore({self._table!r})"
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
-        """Return the entry of a version."""
         base = _base(root)
         with self._request("get_item") as get_item:
             answer = get_item(TableName=self._table, ConsistentRead=True, Key=_key(base, version))
@@ -97,18 +96,15 @@ class DynamoDbManifestStore(ManifestStore):
         return entry
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry of the newest version."""
         base = _base(root)
         items = self._query(base, 0, newest_first=True, limit=1)
         return next((self._parse(base, item) for item in items), None)
 
     def since(self, root: str, version: int) -> list[ManifestEntry]:
-        """Return the entries of `version` and of all after it, oldest first."""
         base = _base(root)
         return [self._parse(base, item) for item in self._query(base, version)]
 
     def forget(self, root: str) -> None:
-        """Remove all entries of a table."""
         base = _base(root)
         for item in list(self._query(base, 0, last=_LAST_DETACHED)):
             with self._request("delete_item") as delete_item:
@@ -118,13 +114,11 @@ class DynamoDbManifestStore(ManifestStore):
                 )
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add the entry of a version, if it is absent."""
         return self._put(
             root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
         )
 
     def put_final(self, root: str, entry: ManifestEntry) -> None:
-        """Replace the entry of a version."""
         if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
             raise StorageError(
                 f"DynamoDB table {self._table}: the entry of version {entry.version} of {root} was "
@@ -250,12 +244,7 @@ class _Connection:
         return str(self.client.meta.region_name)
 
     def check_layout(self) -> None:
-        """Refuse a table with a key schema that other clients cannot use.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Refuse a table with a key schema that other clients cannot use. Raises StorageError."""
         if self._checked:
             return
         description = self.client.describe_table(TableName=self._table)["Table"]

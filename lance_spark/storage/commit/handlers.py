@@ -4,7 +4,7 @@
 | --- | --- |
 | local disks | temporary file, fsync, hard link (or rename without replace), fsync of the folder |
 | `memory://` | a lock of the process |
-| S3, Google, Azure | conditional put; unknown servers are probed (`conditional_put_probe`) |
+| S3, Google, Azure | conditional put; unknown servers are probed (`storage/connect`) |
 | HDFS | temporary file, rename into the folder |
 | any other store | a lock of the user (`lock`), else refused: writers could overwrite each other |
 
@@ -66,7 +66,6 @@ class LocalCommit:
     """Hard link, or rename without replace, of a complete and durable temporary file."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a local file."""
         with translated(path):
             folder = os.path.dirname(path)
             local.make_folder(folder)
@@ -128,7 +127,6 @@ class MemoryCommit:
         self._fs = fs
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file in memory."""
         with self._lock:
             if self._fs.exists(path):
                 return False
@@ -163,7 +161,6 @@ class ConditionalPut:
         self._retries = Retries.of({}, fs) if retries is None else retries
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create an object."""
         try:
             with translated(path, self._secrets):
                 self._fs.pipe_file(path, data, **self._condition)
@@ -204,7 +201,6 @@ class FolderRename:
         self._secrets = secrets
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file."""
         fs = self._fs
         folder, name = posixpath.split(fs._strip_protocol(path))
         target = f"{folder}/{name}"
@@ -256,11 +252,9 @@ def handler_for(
 
     Parameters
     ----------
-    scheme : str
     fs : fsspec file system, or None for local disks
     secrets : mapping, optional
         Options whose values no error shows.
-    retries : Retries, optional
 
     Raises
     ------

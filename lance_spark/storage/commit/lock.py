@@ -30,8 +30,7 @@ from typing import Any
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.storage.commit.handlers import CommitHandler
 from lance_spark.storage.errors import scrub, translated
-from lance_spark.storage.options.fsspec_options import COMMIT_LOCK
-from lance_spark.storage.options.user_objects import import_object
+from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, import_object
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
 _MANIFEST = re.compile(r"_versions/(?P<number>[0-9]{1,20})\.manifest")
@@ -68,7 +67,6 @@ class LockedPut:
     Parameters
     ----------
     fs : fsspec file system, or None for local disks
-    lock : callable
     inner : CommitHandler, optional
         The commit handler of the store, even if it is not reliable.
     secrets : mapping, optional
@@ -88,7 +86,6 @@ class LockedPut:
         self._secrets = secrets
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file."""
         name = "/".join(path.split("/")[-2:])
         try:
             lease = self._lock(version_of(path))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.storage.options.user_objects import import_object
+from lance_spark.storage.options.fsspec_options import import_object
 
 #: The storage option that names a manifest store.
 OPTION = "manifest_store"

@@ -17,6 +17,7 @@ where no option is given. The translation is idempotent.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -115,7 +116,6 @@ def to_fsspec(
 
     Parameters
     ----------
-    scheme : str
     options : mapping
         Options of the user. Only texts are translated.
     environment : mapping, optional
@@ -287,3 +287,30 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
     arguments["connection_string"] = (
         f"DefaultEndpointsProtocol={parts.scheme};{credentials};BlobEndpoint={base};"
     )
+
+
+def import_object(option: str, text: str, used: str) -> Any:
+    """Return the object that an option names.
+
+    Parameters
+    ----------
+    text : str
+        ``package.module:name``.
+    used : str
+        Completes "wherever tables are ..." in the error.
+
+    Raises
+    ------
+    InvalidOptionError
+        The text is malformed, or the object cannot be imported.
+    """
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise InvalidOptionError(f"{option} {text!r}: must be package.module:name")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOptionError(
+            f"{option} {text!r} cannot be imported: {error}; it must be installed wherever "
+            f"tables are {used}"
+        ) from error

@@ -223,22 +223,19 @@ S3: dict[str, OptionSetter] = {
     "sse_customer_key_base64": refused(
         "sse_customer_key_base64", "use AES256 or a key of KMS: server_side_encryption"
     ),
-    "metadata_endpoint": from_environment("metadata_endpoint", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
-    "container_credentials_relative_uri": from_environment(
-        "container_credentials_relative_uri", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
-    ),
-    "container_credentials_full_uri": from_environment(
-        "container_credentials_full_uri", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
-    ),
-    "container_authorization_token_file": from_environment(
-        "container_authorization_token_file", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
-    ),
-    "web_identity_token_file": from_environment(
-        "web_identity_token_file", "AWS_WEB_IDENTITY_TOKEN_FILE"
-    ),
-    "role_arn": from_environment("role_arn", "AWS_ROLE_ARN"),
-    "role_session_name": from_environment("role_session_name", "AWS_ROLE_SESSION_NAME"),
-    "endpoint_url_sts": from_environment("endpoint_url_sts", "AWS_ENDPOINT_URL_STS"),
+    **{
+        name: from_environment(name, variable)
+        for name, variable in {
+            "metadata_endpoint": "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+            "container_credentials_relative_uri": "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "container_credentials_full_uri": "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "container_authorization_token_file": "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+            "web_identity_token_file": "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "role_arn": "AWS_ROLE_ARN",
+            "role_session_name": "AWS_ROLE_SESSION_NAME",
+            "endpoint_url_sts": "AWS_ENDPOINT_URL_STS",
+        }.items()
+    },
     "allow_invalid_certificates": _any_certificate,
     "proxy_url": _proxy,
     "connect_timeout": seconds("connect_timeout", "config_kwargs", "connect_timeout"),

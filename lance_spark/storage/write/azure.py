@@ -26,12 +26,7 @@ _MOST_BLOCKS = 50_000
 
 
 def sizes_of(options: Mapping[str, Any]) -> PartSizes:
-    """Return the sizes of blocks.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the sizes of blocks. Raises InvalidOptionError."""
     return replace(PartSizes.of(options, None), max_parts=_MOST_BLOCKS)
 
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError, StorageError
@@ -60,9 +60,7 @@ class PartSizes:
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
         """Return the sizes of storage options and the environment, limited to those of the stores.
 
-        Raises
-        ------
-        InvalidOptionError
+        Raises InvalidOptionError.
         """
         lower_options = {name.lower(): value for name, value in options.items()}
         size = whole_number(lower_options, INITIAL_UPLOAD_SIZE, STEP)
@@ -96,8 +94,6 @@ class PartsOutput:
         Path of the object.
     name : str
         Name of the object in errors.
-    sizes : PartSizes
-    retries : Retries
     options : mapping, optional
         Storage options whose values no error shows.
     replace : bool
@@ -120,7 +116,7 @@ class PartsOutput:
         self._sizes = sizes
         self._retries = retries
         #: Retries of requests that the package below sends once.
-        self._upload_retries = _without_lower_retries(retries)
+        self._upload_retries = Retries(retries.max_retries, retries.timeout)
         self._options = options
         self._replace = replace
         self._written = 0
@@ -135,7 +131,6 @@ class PartsOutput:
         self.name = name
 
     def write(self, buffer: Any) -> None:
-        """Append the bytes of a buffer."""
         assert self._open, f"{self.name} is closed"
         view = memoryview(buffer).cast("B")
         start = 0
@@ -156,11 +151,9 @@ class PartsOutput:
         self._written += len(view)
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
         return self._written
 
     def close(self) -> None:
-        """Finish the upload."""
         if not self._open:
             return
         try:
@@ -180,7 +173,6 @@ class PartsOutput:
         self._buffer = bytearray()
 
     def abort(self) -> None:
-        """Delete the object and its parts, unless it is closed."""
         if not self._open:
             return
         self._open, self._cancelled = False, True
@@ -246,16 +238,10 @@ class PartsOutput:
         return self._cancelled
 
 
-def _without_lower_retries(retries: Retries) -> Retries:
-    return replace(retries, below=False)
-
-
 def whole_number(options: Mapping[str, Any], name: str, default: int) -> int:
     """Return a positive number from a storage option, the environment, or the default.
 
-    Raises
-    ------
-    InvalidOptionError
+    Raises InvalidOptionError.
     """
     setting = options.get(name, os.environ.get(name.upper()))
     if setting is None:

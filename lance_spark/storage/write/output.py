@@ -1,8 +1,23 @@
-"""The contract of a file that is being written."""
+"""Files that are being written: their contract, and the choice of how a store writes them."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO, Protocol
+
+from lance_spark.storage import google
+from lance_spark.storage.errors import translated
+from lance_spark.storage.google import is_google, is_zonal
+from lance_spark.storage.local import make_folder, sync_folder, temporary_path
+from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.retry import Retries
+from lance_spark.storage.s3 import S3Output, is_s3
+from lance_spark.storage.write import azure
+from lance_spark.storage.write.multipart import PartSizes
+
+_WRITE_BUFFER = 1024 * 1024
 
 
 class OutputFile(Protocol):
@@ -41,3 +56,177 @@ class OutputFile(Protocol):
     def abort(self) -> None:
         """Delete the file, unless it is closed."""
         ...
+
+
+class _FileOutput:
+    """A new file that is written through a file object of Python; see `OutputFile`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file in errors.
+    _file : file object or None
+        None after `close` and `abort`.
+    _options : mapping, optional
+        Storage options whose values no error shows.
+    """
+
+    name: str
+    _file: Any
+    _options: Mapping[str, object] | None = None
+    _written = 0
+
+    def write(self, buffer: Any) -> None:
+        assert self._file is not None, f"{self.name} is closed"
+        view = memoryview(buffer).cast("B")
+        with translated(self.name, self._options):
+            self._file.write(view)
+        self._written += len(view)
+
+    def tell(self) -> int:
+        return self._written
+
+    def close(self) -> None:
+        if self._file is None:
+            return
+        try:
+            with translated(self.name, self._options):
+                self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        self._file = None
+
+    def abort(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            self._discard(file)
+
+    def _finish(self) -> None:
+        """Make the file and its name durable."""
+        raise NotImplementedError
+
+    def _discard(self, file: Any) -> None:
+        """Close and delete the file. Raises nothing."""
+        raise NotImplementedError
+
+
+class LocalOutput(_FileOutput):
+    """A new local file; see `OutputFile`.
+
+    Parameters
+    ----------
+    path : str
+        Absolute path.
+    replace : bool
+        If True, `close` replaces an existing file. If False, an existing file is an error at once.
+    """
+
+    def __init__(self, path: str, *, replace: bool = False) -> None:
+        self.name = path
+        self._open_path = temporary_path(path) if replace else path
+        with translated(path):
+            make_folder(os.path.dirname(path))
+            # "x": names of data files are unique, so an existing file must not be overwritten.
+            self._file: BinaryIO | None = open(  # noqa: SIM115
+                self._open_path, "xb", buffering=_WRITE_BUFFER
+            )
+
+    def _finish(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if self._open_path != self.name:
+            os.replace(self._open_path, self.name)
+        sync_folder(os.path.dirname(self.name))
+
+    def _discard(self, file: Any) -> None:
+        # Closing flushes, which fails a second time on a full disk.
+        with suppress(OSError):
+            file.close()
+        with suppress(OSError):
+            os.unlink(self._open_path)
+
+
+class RemoteOutput(_FileOutput):
+    """A new file behind fsspec, written by its package; see `OutputFile`.
+
+    With `replace`, a file can exist already, and `abort` leaves it.
+    """
+
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        name: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._options = options
+        self._replace = replace
+        self.name = name
+        with translated(name, options):
+            self._file = fs.open(path, "wb")
+
+    def _finish(self) -> None:
+        self._file.close()
+
+    def _discard(self, file: Any) -> None:
+        # No version refers to what cannot be deleted now, so cleanup removes it.
+        # Closing the file would replace an existing file with an incomplete one.
+        with suppress(Exception):
+            file.discard()
+            file.closed = True
+        if not file.closed:
+            with suppress(Exception):
+                file.close()
+        if not self._replace:
+            with suppress(Exception):
+                self._fs.rm_file(self._path)
+
+
+def start(
+    scheme: str,
+    fs: Any,
+    path: str,
+    name: str,
+    options: Mapping[str, Any],
+    retries: Retries,
+    secrets: Mapping[str, object],
+    *,
+    replace: bool,
+) -> OutputFile:
+    """Open a new file.
+
+    Parameters
+    ----------
+    fs : fsspec file system
+    path : str
+        Path of the file.
+    name : str
+        Name of the file in errors.
+    options : mapping
+        Storage options.
+    secrets : mapping
+        Options whose values no error shows.
+    replace : bool
+        Whether `close` replaces an existing file.
+
+    Raises
+    ------
+    InvalidOptionError, StorageError
+    """
+    if is_s3(fs):
+        sizes = PartSizes.of(options, fs)
+        return S3Output(fs, path, name, sizes, retries, secrets, replace=replace)
+    if family_of(scheme) == "azure" and hasattr(fs, "service_client"):
+        sizes = azure.sizes_of(options)
+        return azure.AzureOutput(fs, path, name, sizes, retries, secrets, replace=replace)
+    if is_google(fs) and not is_zonal(fs, path):
+        sizes = google.sizes_of(options)
+        return google.GoogleOutput(fs, path, name, sizes, retries, secrets, replace=replace)
+    return RemoteOutput(fs, path, name, secrets, replace=replace)

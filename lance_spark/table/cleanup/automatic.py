@@ -67,7 +67,6 @@ class AutoCleanup:
 
     Attributes
     ----------
-    policy : CleanupPolicy
     branches : bool
         Whether branches are cleaned up first.
     delete_rate_limit, delete_concurrency : int, optional

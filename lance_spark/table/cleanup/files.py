@@ -67,8 +67,6 @@ class Candidate:
 
     Attributes
     ----------
-    info : FileInfo
-    kind : FileKind
     owner : str
         The name by which manifests refer to it: path of the data, deletion or transaction file, or
         uuid of the index. For a temporary file the owner of its folder; empty if the folder has no
@@ -111,12 +109,7 @@ class Listing:
 
 
 def list_files(store: ObjectStore) -> Listing:
-    """List the files below the root of a table that cleanup may remove.
-
-    Raises
-    ------
-    StorageError
-    """
+    """List the files below the root of a table that cleanup may remove. Raises StorageError."""
     listing = Listing([], {})
     trees = {folder: store.list_tree(folder) for folder in _FOLDERS}
     inner = _inner_tables(info.path for infos in trees.values() for info in infos)

@@ -38,7 +38,7 @@ from functools import partial
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup.references import (
@@ -54,9 +54,9 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme, list_manifests
 from lance_spark.table.paths import DATA
 from lance_spark.table.refs.branch_store import (
+    BRANCHES,
     Branch,
     branch_folders,
-    branch_path,
     origin_version,
     read_branches,
 )
@@ -147,7 +147,6 @@ class CleanupPlanner:
     ----------
     store : ObjectStore
         Root of the table, or of one of its branches.
-    policy : CleanupPolicy
     branch : str, optional
         The branch that `store` is the root of; None for the main branch.
     """
@@ -195,7 +194,7 @@ class CleanupPlanner:
             A version cannot be read, so its references are unknown.
         StorageError
         """
-        if self._branch is not None and not self._main.exists(branch_path(self._branch)):
+        if self._branch is not None and not self._main.exists(BRANCHES.path(self._branch)):
             raise InvalidInputError(
                 f"{self._store.display}: its versions belong to branch {self._branch!r}, which "
                 f"was not found in {self._main.display}, so the tags of these versions are "

@@ -29,17 +29,17 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, MissingFile
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.local import check_size
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.cleanup.files import Candidate, FileKind, owner_of
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.fragments.files import Lineage
+from lance_spark.table.indexes.sections import parse_section, uuid_of
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import DATA, DELETIONS
 
 _SUFFIXES = {table_pb2.DeletionFile.ARROW_ARRAY: "arrow", table_pb2.DeletionFile.BITMAP: "bin"}
-_UUID_BYTES = 16
 #: Longer serialised fragments are compared by a digest.
 _MAX_KEY_BYTES = 512
 #: Larger transaction files are not restores: those have a few hundred bytes, and the user's
@@ -94,7 +94,6 @@ class SeenFragments:
 
         Parameters
         ----------
-        proto : Manifest
         bases : set of int
             Ids of base paths that are the root itself; a fragment is new if they differ.
         """
@@ -114,7 +113,6 @@ def references_of(
 
     Parameters
     ----------
-    manifest : Manifest
     root : str
         URI of the root that is cleaned up.
     is_own : bool
@@ -187,7 +185,6 @@ def restored_versions(store: ObjectStore, files: Sequence[FileInfo]) -> frozense
 
     Parameters
     ----------
-    store : ObjectStore
     files : sequence of FileInfo
         Transaction files. Missing and unreadable files are skipped.
 
@@ -229,21 +226,11 @@ def _key(fragment: bytes) -> bytes:
 
 
 def _uuids(manifest: Manifest) -> Iterable[str]:
-    section = table_pb2.IndexSection()
-    try:
-        section.ParseFromString(manifest.index_section or b"")
-    except DecodeError as error:
-        raise CorruptTableError(
-            f"{manifest.name}: the index section cannot be parsed: {error}"
-        ) from None
-    for index in section.indices:
-        digits = index.uuid.uuid.hex()
-        if len(digits) != 2 * _UUID_BYTES:
-            raise CorruptTableError(
-                f"{manifest.name}: the uuid of index {index.name!r} has {len(digits) // 2} bytes, "
-                f"not {_UUID_BYTES}"
-            )
-        yield "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    for index in parse_section(manifest.index_section, manifest.name).indices:
+        try:
+            yield uuid_of(index)
+        except CorruptTableError as error:
+            raise CorruptTableError(f"{manifest.name}: {error}") from None
 
 
 def _is_root(base: table_pb2.BasePath, root: str) -> bool:

@@ -167,7 +167,6 @@ def cleanup(
     ----------
     store : ObjectStore
         Root of the table, or of one of its branches.
-    policy : CleanupPolicy
     read_version : int, optional
         This version and newer versions stay. The newest version always stays.
     branch : str, optional

@@ -13,7 +13,7 @@ own one will never exist. The same holds if a store answers "exists already", as
 own repeated request.
 
 The store cannot refuse a version number that another client committed and cleanup removed. So a
-slow commit checks its version after step 3 (`version_check`).
+slow commit checks its version after step 3 (`removal_guard`).
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from lance_spark.errors import (
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
-from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
-from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
-from lance_spark.table.commit.retry import Backoff
+from lance_spark.table.commit.options import (
+    DEFAULT_MAX_RETRIES,
+    Backoff,
+    WriteToken,
+    find_committed_version,
+)
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
-from lance_spark.table.commit.version_check import VersionSlot, check_slot
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
     check_identity,
-    encode,
     find_manifest,
     read_manifest,
     read_version,
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.refs.removal_guard import check_stays
+from lance_spark.table.refs.removal_guard import VersionSlot, check_slot, check_stays
 
 _MAX_STORE_FAILURES = 3
 #: In remote stores, a version that was read in the last so many seconds is not read again.
@@ -80,9 +80,6 @@ def commit(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    transaction : Transaction
     base : Manifest, optional
         The version that the change was planned on; None to create the table.
     max_retries : int
@@ -425,15 +422,15 @@ class _Attempts:
         operation.apply(builder)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
-        proto = builder.finish(self._transaction.file_name if writes_file else "")
-        data = encode(proto, builder.index_section, message, builder.dictionaries)
-        location = scheme.locate(proto.version)
+        location = scheme.locate(builder.version)
+        file_name = self._transaction.file_name if writes_file else ""
+        manifest, data = builder.encode(store.name(location.path), message, file_name)
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
-        for manifest in older_versions:
+        for older in older_versions:
             # Cleanup either sees the transaction file written above, and keeps this version, or has
             # removed the transaction file of this version, which is checked here.
-            check_stays(store, manifest)
+            check_stays(store, older)
         self.tried = location.version
         try:
             created = versions.create_manifest(store, location, data)
@@ -448,14 +445,7 @@ class _Attempts:
                 self.uncertain = StorageError(f"{store.name(location.path)} exists already")
             return None
         self.uncertain = None
-        return Manifest(
-            proto,
-            store.name(location.path),
-            index_section=builder.index_section,
-            transaction_section=message,
-            dictionaries=builder.dictionaries,
-            size_bytes=len(data),
-        )
+        return manifest
 
     def _rebase(self) -> None:
         base, newest = self._base, self._newest

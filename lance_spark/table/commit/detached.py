@@ -17,7 +17,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER, Transaction
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.manifest.codec import encode, read_manifest
+from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import NamingScheme
 from lance_spark.table.paths import TablePaths
@@ -29,20 +29,12 @@ _DETACHED = 1 << 63
 def commit_detached(
     store: ObjectStore, transaction: Transaction, base: Manifest | None
 ) -> Manifest:
-    """Commit a change as a detached version.
+    """Commit a change as a detached version, and return this version.
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    transaction : Transaction
     base : Manifest, optional
         The version that the change was planned on. It must not be None.
-
-    Returns
-    -------
-    Manifest
-        The detached version.
 
     Raises
     ------
@@ -85,9 +77,9 @@ def commit_detached(
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = base.flags.writes_transaction_files
-    proto = builder.finish(transaction.file_name if writes_file else "")
-    data = encode(proto, builder.index_section, message, builder.dictionaries)
-    location = versions.detached_location(proto.version)
+    location = versions.detached_location(builder.version)
+    file_name = transaction.file_name if writes_file else ""
+    manifest, data = builder.encode(store.name(location.path), message, file_name)
     if writes_file:
         store.write_bytes(path, message, durable=False)
     try:
@@ -97,29 +89,24 @@ def commit_detached(
             with suppress(StorageError):
                 store.delete([path])
             raise
-        raise _uncertain(store, proto.version, error) from error
+        raise _uncertain(store, manifest.version, error) from error
     try:
         # Numbers are random, so an existing file with this content is the own one: the answer to
         # the first request was lost, and the request was repeated.
         created = created or store.read_bytes(location.path) == data
     except LanceError as error:
-        raise _uncertain(store, proto.version, error) from error
+        raise _uncertain(store, manifest.version, error) from error
     if not created:
         with suppress(StorageError):
             store.delete([path])
-        raise StorageError(f"{store.display}: the detached version {proto.version} exists already")
-    for manifest in [base, *older_versions]:
+        raise StorageError(
+            f"{store.display}: the detached version {manifest.version} exists already"
+        )
+    for earlier in [base, *older_versions]:
         # Cleanup keeps the files of detached versions that it sees. If it started earlier and is
         # removing this manifest, the detached version is deleted again.
-        check_named(store, manifest, lambda: store.delete([location.path, path]))
-    return Manifest(
-        proto,
-        store.name(location.path),
-        index_section=builder.index_section,
-        transaction_section=message,
-        dictionaries=builder.dictionaries,
-        size_bytes=len(data),
-    )
+        check_named(store, earlier, lambda: store.delete([location.path, path]))
+    return manifest
 
 
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:

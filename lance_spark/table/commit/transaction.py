@@ -97,7 +97,6 @@ def decode(data: bytes, name: str) -> Transaction:
 
     Parameters
     ----------
-    data : bytes
     name : str
         The name of the file in errors.
 
@@ -125,9 +124,7 @@ def decode(data: bytes, name: str) -> Transaction:
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
     """Return the transaction that created a version; None if it is not recorded.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     if manifest.transaction_section is not None:
         return decode(manifest.transaction_section, manifest.name)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from lance_spark.errors import (
     AlreadyCommittedError,
@@ -25,13 +24,12 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
 )
-from lance_spark.table.commit.idempotency import WriteToken
-from lance_spark.table.commit.retry import replan_on_conflict
+from lance_spark.table.commit.options import WriteToken, replan_on_conflict
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 
 
@@ -41,12 +39,9 @@ def commit_or_clean_up(
     properties: Mapping[str, str] | None = None,
     once: WriteToken | None = None,
 ) -> OpenTable:
-    """Commit a write; after a failure, delete its files unless a version may refer to them.
+    """Commit a write and return the new version.
 
-    Returns
-    -------
-    OpenTable
-        The new version.
+    After a failure, the files of the write are deleted unless a version may refer to them.
 
     Raises
     ------
@@ -72,8 +67,6 @@ def commit_on_newest(
     ----------
     job : WriteJob
         Its `commit_retries` limit the retries after conflicts, too.
-    fragments : sequence of Fragment
-    properties : mapping of str to str, optional
     once : WriteToken, optional
         See `WriteJob.commit_manifest`.
 
@@ -88,24 +81,11 @@ def commit_on_newest(
 
     def replan(current: WriteJob, _: CommitConflictError) -> WriteJob | None:
         with suppress(LanceError):
-            return rebased_onto_newest(current)
+            return current.strategy.rebased(current)
         return None
 
     with _clean_up_on_failure(job, fragments):
         return replan_on_conflict(attempt, job, replan, job.commit_retries)
-
-
-def rebased_onto_newest(job: WriteJob) -> WriteJob | None:
-    """Return the write rebased onto the newest version; None if it cannot be rebased.
-
-    Raises
-    ------
-    StorageError, CorruptTableError
-    """
-    newest = read_latest(job.store())
-    if not job.strategy.can_rebase_onto(job, newest):
-        return None
-    return replace(job, read_version=newest.version, read_identity=newest.identity)
 
 
 @contextmanager

@@ -34,19 +34,18 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.append_schema import filled_by
+from lance_spark.table.align import filled_by
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken
-from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions, WriteToken
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.fragments.dictionaries import common_dictionaries
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
     TAG_BYTES,
     FragmentWriter,
+    common_dictionaries,
     delete_fragments,
     delete_written,
 )
@@ -84,7 +83,6 @@ class TableSettings:
     ----------
     enable_stable_row_ids : bool
         Rows keep their ids when they move. Only for a new table.
-    config, table_metadata : mapping of str to str
     """
 
     enable_stable_row_ids: bool = False
@@ -110,10 +108,13 @@ class WriteStrategy(ABC):
     ) -> Manifest:
         """Commit the fragments; see `WriteJob.commit_manifest`."""
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
-        """Return whether the write can be rebased onto a newer version."""
+    def rebased(self, job: WriteJob) -> WriteJob | None:
+        """Return the write rebased onto the newest version; None if it cannot be rebased.
+
+        Raises StorageError, CorruptTableError.
+        """
         # By default, `commit` itself plans the write again after a conflict.
-        return False
+        return None
 
 
 class _PlainWrite(WriteStrategy):
@@ -171,9 +172,17 @@ class _PlainWrite(WriteStrategy):
             store, transaction, newest, max_retries=options.max_retries, once=options.once
         )
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
+    def rebased(self, job: WriteJob) -> WriteJob | None:
+        if not job.read_version:
+            return None
+        newest = read_latest(job.store())
+        if not self._can_follow(job, newest):
+            return None
+        return replace(job, read_version=newest.version, read_identity=newest.identity)
+
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version is newer, and has the base paths of the write."""
-        return 0 < job.read_version < newest.version and all(
+        return job.read_version < newest.version and all(
             newest.base_paths.get(base_id) == base for base_id, base in job.base_paths.items()
         )
 
@@ -223,9 +232,9 @@ class AppendRows(_PlainWrite):
             return _PlainWrite.plan_operation(self, job, fragments, base)
         return Append(tuple(fragments), field_paths(job.schema.to_protos()))
 
-    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version also stores the columns as the data files have them."""
-        return _PlainWrite.can_rebase_onto(self, job, newest) and job.fits(newest)
+        return _PlainWrite._can_follow(self, job, newest) and job.fits(newest)
 
 
 STRATEGIES: Mapping[str, WriteStrategy] = {
@@ -252,8 +261,6 @@ class WriteJob:
         The version that the write was planned on; 0 if the table did not exist.
     read_identity : (int, str or None) or None
         `Manifest.identity` of that version.
-    limits : WriteLimits
-    settings : TableSettings
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Random bytes at the end of the names of the job's data files, by which the files of failed
@@ -320,7 +327,7 @@ class WriteJob:
         properties: Mapping[str, str] | None = None,
         once: WriteToken | None = None,
     ) -> Manifest:
-        """Commit the fragments.
+        """Commit the fragments, and return the new version.
 
         Parameters
         ----------
@@ -331,11 +338,6 @@ class WriteJob:
             Properties of the transaction, for example ``__lance_commit_message``.
         once : WriteToken, optional
             Identifies the write, so that it is committed at most once.
-
-        Returns
-        -------
-        Manifest
-            The new version.
 
         Raises
         ------
@@ -359,22 +361,13 @@ class WriteJob:
         return replace(self, strategy=strategy)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
-        """Delete the data files of fragments that were not committed.
-
-        Raises
-        ------
-        StorageError
-        """
+        """Delete the data files of fragments that were not committed. Raises StorageError."""
         delete_fragments(self.paths(), fragments)
 
     def abort_all(self) -> None:
         """Delete all data files of this job, which was not committed.
 
-        Lists the data files of the table.
-
-        Raises
-        ------
-        StorageError
+        Lists the data files of the table. Raises StorageError.
         """
         paths = self.paths()
         for target in self.targets:

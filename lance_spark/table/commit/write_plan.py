@@ -23,7 +23,7 @@ from lance_spark.file.writer import check_types
 from lance_spark.storage.options.base_paths import check_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.append_schema import filled_by
+from lance_spark.table.align import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, same_bases, targets
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.write_job import (
@@ -37,11 +37,10 @@ from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import check_unique
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import branch_of, read_latest
+from lance_spark.table.open import branch_of, check_branch_bases, read_latest
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import check_targets
 from lance_spark.table.refs import names as ref_names
-from lance_spark.table.refs.foreign_branches import check_branch_bases
 from lance_spark.table.rows.ids import check_names
 
 #: Receives a version, the schema of appended data, and the table's name; returns the schema of the
@@ -103,8 +102,6 @@ def begin_write(
     data_storage_version : str, optional
         File version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". By
         default that of the table, or "stable" for a new table.
-    limits : WriteLimits
-    settings : TableSettings
     storage_options : mapping, optional
         Credentials, endpoint and other settings of the store, by the names that other Lance
         clients use; see docs/reference/stores.md.
@@ -116,7 +113,6 @@ def begin_write(
     branch : str, optional
         The branch to write to, which must exist; ``main`` for the main branch. By default the
         branch whose root `uri` is.
-    bases : BaseTargets
     choose_schema : callable, optional
         Chooses the schema of appended data files; by default the table's fields that the data has.
 

@@ -1,17 +1,30 @@
-"""Parts of a fragment: data files, deletion file, overlays, and row lineage (ids and versions)."""
+"""Parts of a fragment: data files, deletion file, overlays, and row lineage (ids and versions).
+
+And a cache of the rows that deletion files delete, so that repeated reads of a table read each file
+once. Deletion files are immutable and their names are never reused, so entries cannot become stale.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
 from lance_spark.table.fragments.file_versions import canonical
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 #: The id of a field that does not have an id yet.
 _UNSET = -1
+#: Default size of a cache of deleted rows.
+CACHE_BYTES = 32 * 1024 * 1024
 
 
 class DeletionFileType(Enum):
@@ -35,7 +48,6 @@ class DataFile:
         versions of rows.
     column_indices : tuple of int
         The column of each entry of `fields`, -1 without a column; empty in version 0.1.
-    file_major_version, file_minor_version : int
     file_size_bytes : int
         0 = unknown.
     base_id : int, optional
@@ -128,7 +140,6 @@ class DeletionFile:
 
     Attributes
     ----------
-    file_type : DeletionFileType
     read_version : int
         The version that the deletion was planned on.
     id : int
@@ -273,3 +284,46 @@ class Overlay:
                 f"overlay {file.path!r}: {len(bitmaps)} row bitmaps for {len(file.fields)} fields"
             )
         return cls(file, bitmaps)
+
+
+class DeletionCache:
+    """A least-recently-used cache of the offsets of deleted rows.
+
+    Threads can share a cache. A pickled cache is empty when it is unpickled.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Bytes of offsets that are kept.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[int, DeletionFile], npt.NDArray[np.int64]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: tuple[int, DeletionFile]) -> npt.NDArray[np.int64] | None:
+        """Return the offsets of a file, or None if they are not cached."""
+        with self._lock:
+            offsets = self._entries.get(key)
+            if offsets is not None:
+                self._entries.move_to_end(key)
+            return offsets
+
+    def put(self, key: tuple[int, DeletionFile], offsets: npt.NDArray[np.int64]) -> None:
+        """Cache the offsets of a file and make them read-only; ignore very large ones."""
+        offsets.flags.writeable = False
+        if offsets.nbytes > self._max_bytes:
+            return
+        with self._lock:
+            if key in self._entries:
+                return
+            self._entries[key] = offsets
+            self._bytes += offsets.nbytes
+            while self._bytes > self._max_bytes:
+                _, dropped = self._entries.popitem(last=False)
+                self._bytes -= dropped.nbytes
+
+    def __reduce__(self) -> tuple[type[DeletionCache], tuple[int]]:
+        return DeletionCache, (self._max_bytes,)

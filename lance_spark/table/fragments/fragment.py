@@ -295,7 +295,6 @@ def check_unique(
 
     Parameters
     ----------
-    fragments : iterable of table_pb2.DataFragment or Fragment
     source : str
         The name of their file in errors.
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import CorruptTableError
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import TablePaths
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
     """Return the fragments of a version with their row counts. Opens files where needed.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     fragments = manifest.fragments
     recount = not manifest.has_writer_version
@@ -46,12 +44,7 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
 
 
 def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
-    """Check that an open data file has as many rows as its fragment.
-
-    Raises
-    ------
-    CorruptTableError
-    """
+    """Check that an open data file has as many rows as its fragment. Raises CorruptTableError."""
     # Early writers recorded 0.
     if fragment.physical_rows not in (0, reader.num_rows):
         raise CorruptTableError(

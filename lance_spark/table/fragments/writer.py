@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from lance_spark.errors import StorageError, naming
+from lance_spark.errors import InvalidInputError, StorageError, naming
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
 from lance_spark.file.create import DataFileWriter, create_file, version_in_manifests
@@ -56,7 +56,6 @@ class FragmentWriter:
 
     Parameters
     ----------
-    paths : TablePaths
     schema : Schema
         The columns of the batches, with their field ids.
     version : tuple of int
@@ -198,9 +197,7 @@ class FragmentWriter:
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
     """Delete the data files of fragments that are not part of a version, and their blob files.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     names = [(file.base_id, file.path) for fragment in fragments for file in fragment.files]
     _delete_files(paths, names)
@@ -211,10 +208,8 @@ def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
 
     Parameters
     ----------
-    paths : TablePaths
     target : int, optional
         The base path whose files are listed; None for the table itself.
-    tag : bytes
     """
     store, folder = _folder(paths, target)
     names = written_by(store.list_names(folder), tag)
@@ -246,3 +241,50 @@ def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
     """Return the store of the data files of a target, and their folder in it."""
     store, path = paths.locate(target, DATA, "x")
     return store, path.rpartition("/")[0]
+
+
+def common_dictionaries(
+    paths: TablePaths, fragments: Iterable[Fragment], schema: Schema
+) -> dict[int, pa.Array]:
+    """Read the dictionaries of new data files. All files must have the same dictionaries.
+
+    Parameters
+    ----------
+    fragments : iterable of Fragment
+        Each has one data file of version 0.1.
+
+    Returns
+    -------
+    dict of int to pyarrow.Array
+        The dictionary values, by field id.
+
+    Raises
+    ------
+    InvalidInputError
+        No files are given, or their dictionaries differ.
+    """
+    # Imported here because only files of version 0.1 need it.
+    from lance_spark.file.v0_1.reader import LegacyFileReader
+
+    nodes = [node for node in schema.walk() if node.logical_type.startswith("dict:")]
+    values: dict[int, pa.Array] = {}
+    for fragment in fragments:
+        for file in fragment.files:
+            reader = LegacyFileReader.open(paths.open_data_file(file), file.fields)
+            try:
+                for node in nodes:
+                    dictionary = reader.dictionary(node)
+                    if not values.setdefault(node.id, dictionary).equals(dictionary):
+                        raise InvalidInputError(
+                            f"column {node.name!r} has different dictionaries in two data files, "
+                            "but files of version 0.1 share one dictionary; give all rows the same "
+                            "dictionary, or use data storage version 2.2"
+                        )
+            finally:
+                reader.close()
+    if not values:
+        raise InvalidInputError(
+            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first "
+            "rows, but no rows are written; use data storage version 2.2"
+        )
+    return values

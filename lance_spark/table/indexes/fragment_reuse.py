@@ -80,9 +80,7 @@ def is_tagged(entry: table_pb2.IndexMetadata) -> bool:
 def check_untagged(entry: table_pb2.IndexMetadata, table: str) -> None:
     """Raise an error if an entry is tagged; `table` is the name of the table in errors.
 
-    Raises
-    ------
-    UnsupportedFeatureError
+    Raises UnsupportedFeatureError.
     """
     if is_tagged(entry):
         raise UnsupportedFeatureError(
@@ -94,9 +92,7 @@ def check_untagged(entry: table_pb2.IndexMetadata, table: str) -> None:
 def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
     """Return the inline content of an entry; None if the content is in a file.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     details = _details(entry)
     if details.WhichOneof("content") != "inline":
@@ -107,9 +103,7 @@ def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
 def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
     """Return the content of an entry, inline or from its file.
 
-    Raises
-    ------
-    CorruptTableError, MissingFileError, StorageError
+    Raises CorruptTableError, MissingFileError, StorageError.
     """
     details = _details(entry)
     if details.WhichOneof("content") == "inline":
@@ -159,7 +153,6 @@ def build_entry(
         Paths of the newest version.
     section : table_pb2.IndexSection
         Index section of the newest version.
-    moves : sequence of RemappedRows
     version : int
         Number of the newest version.
 

@@ -22,16 +22,20 @@ removed fragments in a bitmap stand for the fragments that their rows moved to.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Set
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.rows.deletions import parse_bitmap
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
@@ -63,6 +67,9 @@ _ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
 #: addresses.
 _BTREE_WITH_ADDRESSES = 1
 
+#: Ids that `repr` shows.
+_SHOWN = 20
+
 
 def section_of(manifest: Manifest) -> table_pb2.IndexSection:
     """Parse and check the index section of a version; it is empty if the version has no indexes.
@@ -80,20 +87,23 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
 def read_section(manifest: Manifest) -> table_pb2.IndexSection:
     """Parse the index section of a version, without the check of names (`check_names`).
 
-    Readers use single segments, so they need no consistent names.
+    Readers use single segments, so they need no consistent names. Raises CorruptTableError.
+    """
+    section = parse_section(manifest.index_section, manifest.name)
+    check_section(section, manifest.name)
+    return section
 
-    Raises
-    ------
-    CorruptTableError
+
+def parse_section(data: bytes | None, name: str) -> table_pb2.IndexSection:
+    """Parse an index section without checks; errors call its manifest `name`.
+
+    Raises CorruptTableError.
     """
     section = table_pb2.IndexSection()
     try:
-        section.ParseFromString(manifest.index_section or b"")
+        section.ParseFromString(data or b"")
     except DecodeError as error:
-        raise CorruptTableError(
-            f"{manifest.name}: the index section cannot be parsed: {error}"
-        ) from None
-    check_section(section, manifest.name)
+        raise CorruptTableError(f"{name}: the index section cannot be parsed: {error}") from None
     return section
 
 
@@ -102,7 +112,6 @@ def check_names(section: table_pb2.IndexSection, name: str) -> None:
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     name : str
         Name of the manifest, for errors.
 
@@ -126,7 +135,6 @@ def check_section(section: table_pb2.IndexSection, name: str) -> None:
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     name : str
         Name of the manifest, for errors.
 
@@ -150,9 +158,7 @@ def check_section(section: table_pb2.IndexSection, name: str) -> None:
 def uuid_of(index: table_pb2.IndexMetadata) -> str:
     """Return the uuid of a segment as text, which is the name of its folder below _indices/.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     data = index.uuid.uuid
     if len(data) != 16:
@@ -185,19 +191,11 @@ def is_system(index: table_pb2.IndexMetadata) -> bool:
 def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
     """Return the ids of the fragments that a segment covers; None if they are unknown.
 
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
-    data = index.fragment_bitmap
-    if not data:
+    if not index.fragment_bitmap:
         return None
-    try:
-        return BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(
-            f"the fragment bitmap of index {index.name!r} cannot be parsed: {error}"
-        ) from None
+    return parse_bitmap(index.fragment_bitmap, f"the fragments of index {index.name!r}")
 
 
 def set_fragment_bitmap(index: table_pb2.IndexMetadata, bitmap: BitMap | None) -> None:
@@ -238,3 +236,50 @@ def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> fr
         if parent in descendants:
             descendants.add(number)
     return frozenset(ancestors | descendants)
+
+
+class FragmentIds(Set[int]):
+    """An immutable set of fragment ids. It is equal to a set of the same numbers.
+
+    It is held as a Roaring bitmap, as an index can cover millions of fragments.
+
+    Iteration is in increasing order. The operators ``&``, ``|``, ``-`` and ``^`` return a
+    `frozenset`.
+
+    Parameters
+    ----------
+    ids : iterable of int or BitMap
+        A bitmap is not copied.
+    """
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: Iterable[int] | BitMap = ()) -> None:
+        self._ids = ids if isinstance(ids, BitMap) else BitMap(ids)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
+        # The other operand may contain numbers that are not fragment ids.
+        return frozenset(it)
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        return 0 <= number <= MAX_ID and number in self._ids
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __hash__(self) -> int:
+        # Equal to the hash of a frozenset of the same numbers.
+        return self._hash()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(str(fragment_id) for fragment_id in itertools.islice(self._ids, _SHOWN))
+        suffix = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
+        return f"{{{shown}{suffix}}}" if self else "FragmentIds()"

@@ -120,10 +120,8 @@ def prune_rewritten_columns(
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     before, after : iterable of DataFragment
         All fragments of the table, before and after the change.
-    fields : sequence of Field
 
     Raises
     ------
@@ -162,14 +160,12 @@ def extend_to_moved_rows(
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     new_fragment_ids : iterable of int
         New fragments that contain only moved rows.
     original_fragment_ids : iterable of int
         Fragments that the rows come from; none has data overlays.
     modified : collection of int
         Ids of the fields with new values (`Update.fields_for_preserving_frag_bitmap`).
-    fields : iterable of Field
 
     Raises
     ------
@@ -198,7 +194,6 @@ def retain_relevant(
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     fields : iterable of Field
         All fields of the table after the change.
     fragment_ids : iterable of int
@@ -253,8 +248,6 @@ def follow_compaction(
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
-    groups : sequence of FragmentGroup
     stable_row_ids : bool
         Whether the table has stable row ids: then the content of most indexes stays right when rows
         move.
@@ -305,11 +298,8 @@ def prune_stale_overlays(
 
     Parameters
     ----------
-    section : table_pb2.IndexSection
     old : iterable of DataFragment
         The old fragments of the group.
-    group : FragmentGroup
-    fields : iterable of Field
 
     Raises
     ------

@@ -11,12 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
 from lance_spark._version import __version__
 from lance_spark.errors import (
     CorruptFileError,
-    CorruptTableError,
     InvalidInputError,
     UnsupportedError,
 )
@@ -26,6 +23,7 @@ from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest import flags, repairs
+from lance_spark.table.manifest.codec import encode
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows import ids as row_ids
 
@@ -61,9 +59,6 @@ class ManifestBuilder:
     ----------
     proto : table_pb2.Manifest
         The message under construction, with the number of the next version.
-    base : Manifest or None
-    planned_on : int or None
-    paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
         Dictionary values of fields of version 0.1. They are the first bytes of the manifest file.
@@ -127,22 +122,13 @@ class ManifestBuilder:
 
     @property
     def indices(self) -> table_pb2.IndexSection:
-        """The indexes. The caller may change the message.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """The indexes. The caller may change the message. Raises CorruptTableError."""
         if self._indices is None:
             # Imported here because it imports pyroaring, which tables without indexes do not need.
-            from lance_spark.table.indexes.sections import check_names, check_section
+            from lance_spark.table.indexes.sections import check_names, check_section, parse_section
 
             name = self.base.name if self.base else _NEW_MANIFEST
-            self._indices = table_pb2.IndexSection()
-            try:
-                self._indices.ParseFromString(self._index_section or b"")
-            except DecodeError as error:
-                raise CorruptTableError(f"{name}: unreadable index section: {error}") from None
+            self._indices = parse_section(self._index_section, name)
             check_section(self._indices, name)
             check_names(self._indices, name)
         return self._indices
@@ -165,9 +151,7 @@ class ManifestBuilder:
     def read_version(self, version: int) -> Manifest:
         """Read the manifest of another version of the table.
 
-        Raises
-        ------
-        VersionNotFoundError, CorruptTableError, StorageError
+        Raises VersionNotFoundError, CorruptTableError, StorageError.
         """
         if self._read_version is None:
             raise InvalidInputError(f"version {version} cannot be read: the table is new")
@@ -375,19 +359,8 @@ class ManifestBuilder:
             self._changed.add(fragment.id)
         self._set_fragments(by_id[fragment_id] for fragment_id in sorted(by_id))
 
-    def finish(self, transaction_file: str) -> table_pb2.Manifest:
-        """Set the fields of the new version, such as timestamp and flags, and return the message.
-
-        Parameters
-        ----------
-        transaction_file : str
-            The name of the transaction's file below _transactions/; empty without a file.
-
-        Raises
-        ------
-        CorruptTableError
-            Two fragments have the same id.
-        """
+    def _finish(self, transaction_file: str) -> table_pb2.Manifest:
+        """Set the fields of the new version, such as timestamp and flags; return the message."""
         proto = self.proto
         if self.keeps_content:
             check_unique(proto.fragments, self.base.name if self.base else _NEW_MANIFEST)
@@ -411,6 +384,36 @@ class ManifestBuilder:
             field_ids = (field.id for field in proto.fields)
             proto.max_allocated_field_id = max(proto.max_allocated_field_id, *field_ids, -1)
         return proto
+
+    def encode(self, name: str, transaction: bytes, file: str) -> tuple[Manifest, bytes]:
+        """Set timestamp and flags; return the new version, and the bytes of its manifest file.
+
+        Parameters
+        ----------
+        name : str
+            The name of the manifest file in errors.
+        transaction : bytes
+            The serialised `Transaction`.
+        file : str
+            The name of the transaction's file below _transactions/; empty without a file.
+
+        Raises
+        ------
+        CorruptTableError
+            Two fragments have the same id.
+        """
+        proto = self._finish(file)
+        index_section = self.index_section
+        data = encode(proto, index_section, transaction, self.dictionaries)
+        manifest = Manifest(
+            proto,
+            name,
+            index_section=index_section,
+            transaction_section=transaction,
+            dictionaries=self.dictionaries,
+            size_bytes=len(data),
+        )
+        return manifest, data
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
         changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]

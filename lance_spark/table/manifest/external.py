@@ -47,10 +47,6 @@ def create(
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
-    external : ManifestStore
-    version : int
     path : str
         The final path of the manifest.
     data : bytes

@@ -110,7 +110,6 @@ def check_writable(flags: Flags, table: str) -> None:
 
     Parameters
     ----------
-    flags : Flags
     table : str
         The name of the table in errors.
 
@@ -139,7 +138,6 @@ def next_flags(
         The new manifest, complete except for its flags.
     base : Flags, optional
         The flags of the previous version; None for a new table.
-    stable_row_ids : bool
     changed : collection of table_pb2.DataFragment
         The fragments of the manifest that differ from the previous version.
     covering_columns : bool

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFoundError
-from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import MESSAGE, Transaction, read_transaction
-from lance_spark.table.manifest.codec import find_manifest, read_manifest
+from lance_spark.table.manifest.codec import find_manifest, read_manifest, read_version
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.versions import ManifestLocation, find, list_manifests, not_a_table
+from lance_spark.table.manifest.versions import ManifestLocation, list_manifests, not_a_table
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -94,9 +94,7 @@ class VersionInfo:
 def list_versions(store: ObjectStore) -> list[VersionInfo]:
     """Return all existing versions, oldest first. Reads every manifest.
 
-    Raises
-    ------
-    TableNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, CorruptTableError, StorageError.
     """
     locations = list_manifests(store)
     if not locations:
@@ -117,22 +115,14 @@ def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
         The version does not exist.
     CorruptTableError, StorageError
     """
-    try:
-        return read_transaction(store, read_manifest(store, find(store, version)))
-    except MissingFileError:
-        raise VersionNotFoundError(
-            f"{store.display}: cleanup has just removed version {version}"
-        ) from None
+    return read_transaction(store, read_version(store, version))
 
 
 def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
     """Return the transactions of a version and of the versions before it, newest first.
 
     None stands for a transaction that a writer did not record.
-
-    Raises
-    ------
-    TableNotFoundError, CorruptTableError, StorageError
+    Raises TableNotFoundError, CorruptTableError, StorageError.
     """
     locations = [location for location in list_manifests(store) if location.version <= version]
     newest = locations[::-1][:limit] if limit > 0 else []
@@ -145,11 +135,7 @@ def manifests_with_transactions(
     """Yield manifests and their transactions, in the given order, one at a time in memory.
 
     Versions that cleanup removes meanwhile are left out. None stands for a transaction that a
-    writer did not record.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    writer did not record. Raises CorruptTableError, StorageError.
     """
     for manifest in _manifests(store, locations):
         yield manifest, read_transaction(store, manifest)
@@ -194,7 +180,6 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
 
     Parameters
     ----------
-    store : ObjectStore
     timestamp : datetime
         Needs a time zone. It is compared with timestamps that are truncated to microseconds.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NANOS = 1_000_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LEGACY = file_versions.LEGACY
-#: What a user can do with a table whose blobs are in a second table; see `table.blob_dataset`.
+#: What a user can do with a table whose blobs are in a second table; see `repairs`.
 BLOB_DATASET_ADVICE = (
     "The second table can be opened by itself, at that version, and joined by _rowid: "
     "see docs/howto/blobs.md"

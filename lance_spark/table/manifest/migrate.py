@@ -19,17 +19,12 @@ _MAX_ROUNDS = 10
 
 
 def migrate_to_v2(store: ObjectStore) -> int:
-    """Rename all manifests of a table to names of scheme V2.
+    """Rename all manifests of a table to names of scheme V2; return how many were renamed.
 
     Parameters
     ----------
     store : ObjectStore
         The root of the table, or of a branch. Each branch has manifests of its own.
-
-    Returns
-    -------
-    int
-        The number of renamed manifests.
 
     Raises
     ------

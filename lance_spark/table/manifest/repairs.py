@@ -1,4 +1,4 @@
-"""Repairs of manifests that early releases of Lance wrote with errors.
+"""Tables that early releases of Lance wrote with errors: repairs of manifests, refused columns.
 
 1. Releases before the field `writer_version`: row counts of fragments are wrong. The next commit
    counts the rows again (`fragments.row_counts`).
@@ -10,19 +10,40 @@
    happened only in tables with data files of version 0.1.
 
 pylance repairs the same errors with its next commit.
+
+4. pylance around 0.19 to 0.39 kept blobs in a second table below ``_blobs/`` (0.18.2 and 1.0.4 did
+   not). The manifests have a `blob_dataset_version`, which is the version of the second table.
+   Columns with the metadata ``lance-schema:storage-class = blob`` do not have values in the data
+   files: the values are in the second table, and stable row ids connect the rows of both. Each
+   change of the table must change both.
+
+   Newer releases of pylance read nulls from these columns. Their first commit drops the version of
+   the second table; then a column without values looks like a column of nulls. Nulls are wrong
+   results, so this package refuses to read these columns (`check_columns`), and reads the others.
+   `Manifest.check_writable` refuses every change. Specification: field 17 of `Manifest`, reserved
+   now.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragments import file_versions
+from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
+
+if TYPE_CHECKING:
+    from lance_spark.file.schema.field import Field
 
 _LIBRARY = "lance"
 #: The first release whose fragment bitmaps are right.
 _TRUSTED_BITMAPS = (0, 8, 15)
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+_STORAGE_CLASS = "lance-schema:storage-class"
+_BLOB = b"blob"
 
 
 def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
@@ -127,3 +148,32 @@ def _renumber(fragment: table_pb2.DataFragment, new_ids: dict[int, int]) -> None
     remaining = dict(new_ids)
     for file in reversed(fragment.files):
         file.fields[:] = [remaining.pop(field_id, field_id) for field_id in file.fields]
+
+
+def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
+    """Refuse to read columns whose values are in the second table.
+
+    Parameters
+    ----------
+    fields : iterable of Field
+        Top-level columns that are read or used in a filter. Their children are checked too.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The message names the manifest and the column.
+    """
+    version = manifest.message.blob_dataset_version
+    if not version:
+        return
+    names = [
+        field.name
+        for field in fields
+        if any(node.metadata.get(_STORAGE_CLASS) == _BLOB for node in field.walk())
+    ]
+    if names:
+        raise UnsupportedFeatureError(
+            f"{manifest.name}: the values of column {names[0]!r} are in a second table below "
+            f"_blobs/ (blob_dataset_version {version}), which this release does not read. Name the "
+            f"columns to read, without {', '.join(map(repr, names))}. {BLOB_DATASET_ADVICE}"
+        )

@@ -139,12 +139,7 @@ def hide_overlays(
 
 
 def drop_dead_indexes(builder: ManifestBuilder) -> None:
-    """Remove indexes on fields that the schema does not have.
-
-    Raises
-    ------
-    CorruptTableError
-    """
+    """Remove indexes on fields that the schema does not have. Raises CorruptTableError."""
     if builder.has_indices:
         proto = builder.proto
         index_updates.retain_relevant(
@@ -164,7 +159,6 @@ def note_change(
     ----------
     fragment : table_pb2.DataFragment
         Changed in place.
-    version : int
     rows : BitMap, optional
         Offsets of the changed rows; all rows by default.
     paths : TablePaths, optional

@@ -106,9 +106,7 @@ def parse_name(name: str) -> ManifestLocation | None:
 def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     """Return the manifests of a table, oldest first; an empty list without a table.
 
-    Raises
-    ------
-    StorageError
+    Raises StorageError.
     """
     if store.manifest_store is not None:
         names = store.list_names(FOLDER)
@@ -342,11 +340,7 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
 def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
     """Yield the possible locations of the manifest of a version, likely ones first.
 
-    Detached versions do not have any.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Detached versions do not have any. Raises CorruptTableError, StorageError.
     """
     if not 0 < version < _DETACHED:
         return
@@ -384,7 +378,6 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
 
     Parameters
     ----------
-    store : ObjectStore
     manifests : list of ManifestLocation
         All manifests, or those since some version.
 

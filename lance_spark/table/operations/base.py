@@ -1,4 +1,4 @@
-"""The base class of transaction operations.
+"""The base class of transaction operations, and the conflict matrix.
 
 Each operation has one module below this folder. The module converts the operation from and to its
 protobuf message, applies it to the newest manifest, and decides whether it still holds after
@@ -11,6 +11,10 @@ transaction committed since the version that it was planned on:
 | rebase | lets the operation adapt itself to the newer version, and builds on that version |
 | retryable | fails; the same change, planned again on the newest version, can succeed |
 | incompatible | fails; the two changes contradict each other |
+
+The conflict matrix depends on the names of the two operations alone. Some operations also compare
+fragments, fields or keys in their `conflict`, and use the matrix for the remaining cases.
+docs/reference/conflicts.md shows the matrix, and the outcome of each pair of changes.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from lance_spark.proto import table_pb2, transaction_pb2
@@ -25,14 +30,67 @@ from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.conflicts import Conflict, conflict_of_names
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path
-from lance_spark.table.rows.deletion_writer import write_deletions
-from lance_spark.table.rows.deletions import Offsets
+from lance_spark.table.rows.deletions import Offsets, write_deletions
 
 #: In `Operation.metadata_targets`: the metadata of the schema itself.
 SCHEMA_METADATA = -1
+
+
+class Conflict(Enum):
+    """The outcome for an operation of another one that was committed first."""
+
+    COMPATIBLE = "compatible"
+    REBASE = "rebase"
+    RETRYABLE = "retryable"
+    INCOMPATIBLE = "incompatible"
+
+
+_OUTCOMES = {
+    "ok": Conflict.COMPATIBLE,
+    "rb": Conflict.REBASE,
+    "rp": Conflict.RETRYABLE,
+    "no": Conflict.INCOMPATIBLE,
+}
+# A row is the operation to be committed; a column the one committed before it, in the same order.
+# ok: compatible, rb: rebase, rp: replan (retryable), no: incompatible.
+_MATRIX = """
+                      1  2  3  4  5  6  7  8  9  10 11 12 13 14 15 16
+append                ok ok no ok ok ok no ok ok ok ok ok no ok ok ok
+delete                ok rb no ok rp rp no ok rb ok ok rp no ok ok ok
+overwrite             ok ok rp ok ok ok ok ok ok ok ok ok no ok ok ok
+create_index          ok ok no rp rp rb no ok rb ok ok rp no ok ok ok
+rewrite               ok rp no rp rp rp no ok rp ok ok rp ok ok ok rp
+merge                 rp rp no ok rp rp no ok rp no ok rp no ok ok rp
+restore               ok ok ok ok ok ok ok ok ok ok ok ok no ok ok ok
+reserve_fragments     ok ok no ok ok ok no ok ok ok ok ok ok ok ok ok
+update                ok rb no ok rp rp no ok rb ok ok rp ok ok ok rp
+project               ok ok no ok ok rp no ok ok rp ok ok no ok ok ok
+update_config         ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok
+data_replacement      ok ok no ok ok rp no ok ok ok ok ok no ok ok ok
+update_mem_wal_state  no no no ok ok no no ok no no ok no ok no ok no
+clone                 ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok
+update_bases          ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok ok
+data_overlay          ok ok no ok ok rp no ok ok ok ok ok no ok ok ok
+"""
+_ROWS = [line.split() for line in _MATRIX.strip().splitlines()[1:]]
+#: Names of operations, as in `Transaction.operation`.
+OPERATION_NAMES = tuple(row[0] for row in _ROWS)
+#: By name of the operation to be committed, and name of the operation committed before it.
+MATRIX: Mapping[str, Mapping[str, Conflict]] = {
+    name: dict(zip(OPERATION_NAMES, (_OUTCOMES[cell] for cell in cells), strict=True))
+    for name, *cells in _ROWS
+}
+
+
+def conflict_of_names(name: str, committed: str) -> Conflict:
+    """Return the outcome by the names of an operation and of one committed before it.
+
+    An unknown operation is retryable. This release does not know what it changed, but a change
+    that is planned again reads the version that the unknown operation made.
+    """
+    return MATRIX.get(name, {}).get(committed, Conflict.RETRYABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +123,6 @@ class Rebase:
 
         Parameters
         ----------
-        fragment_id : int
         offsets : int64 array
             All deleted rows of the fragment, increasing.
 
@@ -180,9 +237,7 @@ class Operation(ABC):
     def from_proto(cls, message: Any, source: str) -> Operation:
         """Parse the message of the operation; errors call its file `source`.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         raise NotImplementedError(cls.__name__)
 

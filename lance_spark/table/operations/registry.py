@@ -27,23 +27,12 @@ from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMem
 
 #: The operations that this release commits, by name.
 OPERATIONS: dict[str, type[Operation]] = {
-    Append.name: Append,
-    Clone.name: Clone,
-    CreateIndex.name: CreateIndex,
-    Delete.name: Delete,
-    Overwrite.name: Overwrite,
-    UpdateMemWalState.name: UpdateMemWalState,
-    UpdateConfig.name: UpdateConfig,
-    UpdateBases.name: UpdateBases,
-    ReserveFragments.name: ReserveFragments,
-    Restore.name: Restore,
-    Rewrite.name: Rewrite,
-    Project.name: Project,
-    Merge.name: Merge,
-    DataReplacement.name: DataReplacement,
-    DataOverlay.name: DataOverlay,
-    Update.name: Update,
-}
+    operation.name: operation
+    for operation in (
+        Append, Clone, CreateIndex, DataOverlay, DataReplacement, Delete, Merge, Overwrite, Project,
+        ReserveFragments, Restore, Rewrite, Update, UpdateBases, UpdateConfig, UpdateMemWalState,
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +49,9 @@ class UnknownOperation(Operation):
 
     @property
     def name(self) -> str:
-        """The field name in `Transaction.operation`; empty if this release does not know it."""
         return self.message.WhichOneof("operation") or ""
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         operation = transaction_pb2.Transaction()
         operation.CopyFrom(self.message)
         for name in ("read_version", "uuid", "tag", "transaction_properties"):
@@ -74,9 +61,7 @@ class UnknownOperation(Operation):
     def apply(self, builder: ManifestBuilder) -> None:
         """Raise an error: this release does not commit the operation.
 
-        Raises
-        ------
-        UnsupportedFeatureError
+        Raises UnsupportedFeatureError.
         """
         raise UnsupportedFeatureError(
             f"this release cannot commit the operation {self.name or 'unknown'!r}"

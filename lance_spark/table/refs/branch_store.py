@@ -19,13 +19,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lance_spark.errors import MissingFileError, VersionNotFoundError
+from lance_spark.errors import VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 
-FOLDER = ref_names.BRANCHES
 _MAX_U64 = 2**64 - 1
 
 
@@ -37,7 +36,6 @@ class Branch:
     ----------
     parent_branch : str, optional
         None for the main branch.
-    parent_version : int
     identifier : tuple of (int, str), optional
         Parent version and random id of each branch from the main one to this; None in files of
         early releases.
@@ -45,7 +43,6 @@ class Branch:
         Seconds since 1970.
     manifest_size : int
         Bytes of the manifest of the parent's version.
-    metadata : mapping of str to str
     """
 
     parent_branch: str | None
@@ -101,110 +98,16 @@ class Branch:
         return False
 
 
-def branch_path(name: str) -> str:
-    """Return the path of a branch file, relative to the main root.
-
-    Raises
-    ------
-    InvalidInputError
-        The name is not valid.
-    """
-    return ref_names.file_of(FOLDER, ref_names.check_branch_name(name))
-
-
-def branch_names(store: ObjectStore) -> list[str]:
-    """Return the sorted names of all branches except the main one.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The table's main root; the same in the other functions of this module.
-
-    Raises
-    ------
-    CorruptTableError
-        A file name does not encode a valid name.
-    StorageError
-    """
-    return ref_names.names_in(store, FOLDER)
-
-
-def read_branch(store: ObjectStore, name: str) -> Branch:
-    """Read a branch file.
-
-    Raises
-    ------
-    VersionNotFoundError
-        The branch does not exist.
-    InvalidInputError, CorruptTableError, StorageError
-    """
-    branch = find_branch(store, name)
-    if branch is None:
-        raise branch_not_found(store, name)
-    return branch
-
-
-def find_branch(store: ObjectStore, name: str) -> Branch | None:
-    """Read a branch file; return None if the branch does not exist.
-
-    Raises
-    ------
-    InvalidInputError, CorruptTableError, StorageError
-    """
-    path = branch_path(name)
-    try:
-        return decode(ref_json.read(store, path), store.name(path))
-    except MissingFileError:
-        return None
-
-
-def read_branches(store: ObjectStore) -> dict[str, Branch]:
-    """Read all branch files; return the branches by name, in the order of the names.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
-    """
-    branches = {}
-    for name in branch_names(store):
-        path = branch_path(name)
-        try:
-            branches[name] = decode(ref_json.read(store, path), store.name(path))
-        except MissingFileError:
-            # Deleted after the listing.
-            continue
-    return branches
-
-
-def check_exists(store: ObjectStore, name: str) -> None:
-    """Raise an error if a branch does not exist.
-
-    Raises
-    ------
-    VersionNotFoundError, InvalidInputError, StorageError
-    """
-    if not store.exists(branch_path(name)):
-        raise branch_not_found(store, name)
-
-
 def check_same(store: ObjectStore, name: str, expected: Branch) -> None:
     """Raise an error if a branch was deleted since it was read, even if its name was used again.
 
-    Raises
-    ------
-    VersionNotFoundError, CorruptTableError, StorageError
+    Raises VersionNotFoundError, CorruptTableError, StorageError.
     """
-    branch = find_branch(store, name)
+    branch = BRANCHES.find(store, name)
     if branch is None or not branch.is_same(expected):
         raise VersionNotFoundError(
             f"{store.display}: branch {name!r} was deleted by another client during this operation"
         )
-
-
-def branch_not_found(store: ObjectStore, name: str) -> VersionNotFoundError:
-    """Return the error for a branch that does not exist."""
-    hint = ref_json.suggestion(name, branch_names(store))
-    return VersionNotFoundError(f"{store.display}: branch {name!r} not found: {hint}")
 
 
 def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branch]) -> int | None:
@@ -212,7 +115,6 @@ def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branc
 
     Parameters
     ----------
-    name : str
     ancestor : str, optional
         None for the main branch.
     branches : mapping of str to Branch
@@ -241,11 +143,7 @@ def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branc
 def branch_folders(main: ObjectStore) -> Iterator[str]:
     """Yield the names of branches that have versions in `tree/`, with or without a branch file.
 
-    A branch without a file is being created or deleted.
-
-    Raises
-    ------
-    StorageError
+    A branch without a file is being created or deleted. Raises StorageError.
     """
     pending = main.list_folders(ref_names.TREE)
     while pending:
@@ -257,14 +155,7 @@ def branch_folders(main: ObjectStore) -> Iterator[str]:
         pending += [f"{name}/{folder}" for folder in folders]
 
 
-def decode(data: bytes, name: str) -> Branch:
-    """Parse a branch file; `name` is the name of the file in errors.
-
-    Raises
-    ------
-    CorruptTableError
-    """
-    fields = ref_json.Fields(data, name, "branch")
+def _parse(fields: ref_json.Fields) -> Branch:
     return Branch(
         fields.branch("parentBranch"),
         fields.number("parentVersion"),
@@ -293,3 +184,9 @@ def _is_step(step: Any) -> bool:
         and 0 <= step[0] <= _MAX_U64
         and isinstance(step[1], str)
     )
+
+
+#: The branch files.
+BRANCHES = ref_json.RefFiles("branch", ref_names.BRANCHES, ref_names.check_branch_name, _parse)
+read_branches = BRANCHES.read_all
+check_exists = BRANCHES.check_exists

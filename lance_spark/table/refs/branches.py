@@ -49,15 +49,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
-from lance_spark.table.refs.branch_store import (
-    Branch,
-    branch_not_found,
-    branch_path,
-    check_same,
-    find_branch,
-    read_branch,
-    read_branches,
-)
+from lance_spark.table.refs.branch_store import BRANCHES, Branch, check_same, read_branches
 from lance_spark.table.refs.clones import find_clone, shallow_clone
 from lance_spark.table.refs.names import branch_root, branch_store
 from lance_spark.table.refs.removal_guard import check_named, undo_on_error
@@ -67,7 +59,7 @@ _MAX_TRIES = 5
 
 
 def create_branch(source: OpenTable, name: str) -> Manifest:
-    """Create a branch from a version of a table.
+    """Create a branch from a version of a table, and return the first version of the branch.
 
     Parameters
     ----------
@@ -75,11 +67,6 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
         The parent version, on any branch.
     name : str
         Name of the new branch.
-
-    Returns
-    -------
-    Manifest
-        The first version of the branch.
 
     Raises
     ------
@@ -98,7 +85,7 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
     if main.exists(path):
         raise _exists(main, name)
-    parent = None if source.branch is None else read_branch(main, source.branch)
+    parent = None if source.branch is None else BRANCHES.read(main, source.branch)
     steps = () if parent is None else parent.identifier
     size = manifest_size(source.store, source.version)
     store = branch_store(main, name)
@@ -136,7 +123,7 @@ def _check_first(store: ObjectStore, first: Manifest) -> None:
 
 def _undo_create(main: ObjectStore, name: str, branch: Branch) -> None:
     """Delete a branch that was just created, unless another client deleted or replaced it."""
-    current = find_branch(main, name)
+    current = BRANCHES.find(main, name)
     if current is not None and current.is_same(branch):
         delete_branch(main, name)
 
@@ -148,7 +135,6 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     ----------
     main : ObjectStore
         The table's main root.
-    name : str
 
     Raises
     ------
@@ -165,7 +151,7 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     branches = read_branches(main)
     branch = branches.pop(name, None)
     if branch is None and not _has_versions(store, name):
-        raise branch_not_found(main, name)
+        raise BRANCHES.not_found(main, name)
     # Also without a branch file: it may have been lost in another way than by a deletion, which
     # would have checked this.
     _check_unused(main, name, branch, branches)
@@ -188,7 +174,7 @@ def delete_branch(main: ObjectStore, name: str) -> None:
 
 def _delete_branch_file(main: ObjectStore, name: str, branch: Branch) -> dict[str, Branch]:
     """Delete the branch file, and restore it if the branch is in use; return the other branches."""
-    ref_json.remove(main, branch_path(name))
+    ref_json.remove(main, BRANCHES.path(name))
     with undo_on_error(lambda: _restore_branch_file(main, name, branch)):
         # A client that makes a branch or tag of it from now on will see that the branch file is
         # gone.
@@ -207,7 +193,7 @@ def _delete_versions(
     """
     paths = _paths_of(main, name, others)
     main.delete(path for path in paths if path.startswith(f"{branch_root(name)}/{TRANSACTIONS}/"))
-    current = find_branch(main, name)
+    current = BRANCHES.find(main, name)
     if current is not None:
         return branch is None or not current.is_same(branch)
     _delete_files(main, name, paths)
@@ -219,20 +205,20 @@ def _delete_versions(
 
 def _remove_same(main: ObjectStore, name: str, branch: Branch) -> None:
     """Remove the branch file if it is still that of the same branch."""
-    current = find_branch(main, name)
+    current = BRANCHES.find(main, name)
     if current is not None and current.is_same(branch):
-        ref_json.remove(main, branch_path(name))
+        ref_json.remove(main, BRANCHES.path(name))
 
 
 def _restore_branch_file(main: ObjectStore, name: str, branch: Branch) -> None:
-    if not ref_json.create(main, branch_path(name), branch.encode()):
-        current = find_branch(main, name)
+    if not ref_json.create(main, BRANCHES.path(name), branch.encode()):
+        current = BRANCHES.find(main, name)
         if current is None or not current.is_same(branch):
             raise _exists(main, name)
     if versions.newest(branch_store(main, name)) is None:
         # Another client deleted all versions meanwhile.
         _remove_same(main, name, branch)
-        raise branch_not_found(main, name)
+        raise BRANCHES.not_found(main, name)
 
 
 def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:
@@ -246,8 +232,8 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
         The branch does not exist, or was deleted meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
-    branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
-    ref_json.replace(main, branch_path(name), branch.encode())
+    branch = replace(BRANCHES.read(main, name), metadata=ref_json.check_metadata(metadata))
+    ref_json.replace(main, BRANCHES.path(name), branch.encode())
     try:
         is_deleted = versions.newest(branch_store(main, name)) is None
         if is_deleted:
@@ -258,7 +244,7 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
             f"have been deleted meanwhile ({error})"
         ) from error
     if is_deleted:
-        raise branch_not_found(main, name)
+        raise BRANCHES.not_found(main, name)
     return branch
 
 
@@ -267,7 +253,7 @@ def _clone_or_adopt(source: OpenTable, main: ObjectStore, name: str) -> Manifest
     store = branch_store(main, name)
 
     def is_adopted() -> bool:
-        branch = find_branch(main, name)
+        branch = BRANCHES.find(main, name)
         return branch is not None and branch.parent_version == source.version
 
     try:

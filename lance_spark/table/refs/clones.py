@@ -31,8 +31,8 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.file.blobs.fields import has_blobs
-from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.parallel import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
@@ -42,7 +42,7 @@ from lance_spark.table.fragments.writer import new_data_file_name
 from lance_spark.table.indexes.sections import section_of, uuid_of
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.manifest.codec import encode, find_manifest, read_manifest, read_version
+from lance_spark.table.manifest.codec import find_manifest, read_manifest, read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme
 from lance_spark.table.open import OpenTable
@@ -66,7 +66,6 @@ def shallow_clone(
 
     Parameters
     ----------
-    source : OpenTable
     target : ObjectStore
         Root of the new table or branch.
     branch : str, optional
@@ -179,9 +178,7 @@ def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
 def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:
     """Return the only version of an unfinished branch, if it is a clone of this source version.
 
-    Raises
-    ------
-    CorruptTableError, StorageError
+    Raises CorruptTableError, StorageError.
     """
     located = versions.list_manifests(target)
     if len(located) != 1:
@@ -236,9 +233,9 @@ def _create(
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = source.manifest.flags.writes_transaction_files
-    proto = builder.finish(transaction.file_name if writes_file else "")
-    data = encode(proto, builder.index_section, message, builder.dictionaries)
-    location = NamingScheme.V2.locate(proto.version)
+    location = NamingScheme.V2.locate(builder.version)
+    file_name = transaction.file_name if writes_file else ""
+    manifest, data = builder.encode(target.name(location.path), message, file_name)
     try:
         if writes_file:
             target.write_bytes(path, message, durable=False)
@@ -251,7 +248,7 @@ def _create(
             target.delete([path])
         raise
     try:
-        is_alone = created and not _has_another(target, proto.version)
+        is_alone = created and not _has_another(target, location.version)
     except StorageError as error:
         raise _uncertain(target, error) from error
     if not is_alone:
@@ -261,15 +258,8 @@ def _create(
             if created and not is_adopted():
                 target.delete([location.path])
         raise TableExistsError(f"{target.display}: another client has just created a table there")
-    versions.write_hint(target, proto.version)
-    return Manifest(
-        proto,
-        target.name(location.path),
-        index_section=builder.index_section,
-        transaction_section=message,
-        dictionaries=builder.dictionaries,
-        size_bytes=len(data),
-    )
+    versions.write_hint(target, location.version)
+    return manifest
 
 
 def _has_another(target: ObjectStore, version: int) -> bool:

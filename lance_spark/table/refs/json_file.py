@@ -11,7 +11,8 @@ import datetime
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
 
 from lance_spark.errors import (
     CorruptFileError,
@@ -21,6 +22,7 @@ from lance_spark.errors import (
     MissingFileError,
     StorageError,
     UncertainCommitError,
+    VersionNotFoundError,
 )
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.retry import seen_whole
@@ -31,6 +33,8 @@ from lance_spark.table.refs import names as ref_names
 MAX_BYTES = 16 * 1024 * 1024
 _NANOS = 1_000_000_000
 _MAX_U64 = 2**64 - 1
+#: The content of a file: `Tag` or `Branch`.
+_Ref = TypeVar("_Ref")
 
 
 class Fields:
@@ -38,7 +42,6 @@ class Fields:
 
     Parameters
     ----------
-    data : bytes
     name : str
         Name of the file, for errors.
     label : str
@@ -79,12 +82,7 @@ class Fields:
         return value
 
     def text(self, key: str) -> str | None:
-        """Return a string field; None if it is missing or null.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """Return a string field; None if it is missing or null. Raises CorruptTableError."""
         value = self._content.get(key)
         if value is not None and not isinstance(value, str):
             raise self.error(key, "a string or null")
@@ -93,9 +91,7 @@ class Fields:
     def time(self, key: str) -> str | None:
         """Return a time field as its RFC 3339 text; None if it is missing or null.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         value = self.text(key)
         if value is not None:
@@ -106,12 +102,7 @@ class Fields:
         return value
 
     def branch(self, key: str) -> str | None:
-        """Return the name of a branch; None for the main branch.
-
-        Raises
-        ------
-        CorruptTableError
-        """
+        """Return the name of a branch; None for the main branch. Raises CorruptTableError."""
         branch = self.text(key)
         if branch is None or branch == ref_names.MAIN:
             return None
@@ -123,9 +114,7 @@ class Fields:
     def texts(self, key: str) -> dict[str, str]:
         """Return a field that maps strings to strings; an empty dict if it is missing.
 
-        Raises
-        ------
-        CorruptTableError
+        Raises CorruptTableError.
         """
         value = self._content.get(key)
         if value is None:
@@ -143,21 +132,117 @@ class Fields:
         )
 
 
-def read(store: ObjectStore, path: str) -> bytes:
-    """Return the content of the file of a tag or branch.
+class RefFiles(Generic[_Ref]):
+    """The files of all tags, or of all branches, of a table.
 
-    Raises
-    ------
-    MissingFileError
-        The file does not exist.
-    CorruptTableError
-        The file is longer than `MAX_BYTES`.
-    StorageError
+    In all methods, `store` is the table's main root.
+
+    Parameters
+    ----------
+    label : str
+        "tag" or "branch", for errors.
+    check_name : callable
+        Returns a valid name; raises InvalidInputError for any other text.
+    parse : callable
+        Returns the content of a file; raises CorruptTableError.
     """
-    try:
-        return store.read_bytes(path, MAX_BYTES)
-    except CorruptFileError as error:
-        raise CorruptTableError(str(error)) from None
+
+    def __init__(
+        self,
+        label: str,
+        folder: str,
+        check_name: Callable[[str], str],
+        parse: Callable[[Fields], _Ref],
+    ) -> None:
+        self._label = label
+        self._folder = folder
+        self._check_name = check_name
+        self._parse = parse
+
+    def path(self, name: str) -> str:
+        """Return the path of a file. Raises InvalidInputError if the name is not valid."""
+        return ref_names.file_of(self._folder, self._check_name(name))
+
+    def names(self, store: ObjectStore) -> list[str]:
+        """Return the sorted names of all files.
+
+        Raises
+        ------
+        CorruptTableError
+            A file name does not encode a valid name.
+        StorageError
+        """
+        names = []
+        for file in store.list_names(self._folder):
+            suffix = ref_names.SUFFIX
+            if not file.endswith(suffix) or (file.startswith(".") and file.endswith(".tmp")):
+                continue
+            name = unquote(file.removesuffix(suffix))
+            path = f"{self._folder}/{file}"
+            try:
+                if self.path(name) != path:
+                    raise InvalidInputError(f"the file name does not encode {name!r} canonically")
+            except InvalidInputError as error:
+                raise CorruptTableError(f"{store.name(path)}: {error}") from None
+            names.append(name)
+        return sorted(names)
+
+    def find(self, store: ObjectStore, name: str) -> _Ref | None:
+        """Read a file; return None if it does not exist.
+
+        Raises InvalidInputError, CorruptTableError, StorageError.
+        """
+        path = self.path(name)
+        try:
+            return self.decode(store.read_bytes(path, MAX_BYTES), store.name(path))
+        except MissingFileError:
+            return None
+        except CorruptFileError as error:
+            raise CorruptTableError(str(error)) from None
+
+    def read(self, store: ObjectStore, name: str) -> _Ref:
+        """Read a file.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The file does not exist; the message suggests similar names.
+        InvalidInputError
+            The name is not valid.
+        CorruptTableError
+            The file contradicts the format, or is longer than `MAX_BYTES`.
+        StorageError
+        """
+        content = self.find(store, name)
+        if content is None:
+            raise self.not_found(store, name)
+        return content
+
+    def read_all(self, store: ObjectStore) -> dict[str, _Ref]:
+        """Read all files; return their contents by name, in the order of the names.
+
+        Raises CorruptTableError, StorageError.
+        """
+        contents = ((name, self.find(store, name)) for name in self.names(store))
+        # None: deleted after the listing.
+        return {name: content for name, content in contents if content is not None}
+
+    def check_exists(self, store: ObjectStore, name: str) -> None:
+        """Raise an error if a file does not exist.
+
+        Raises VersionNotFoundError, InvalidInputError, StorageError.
+        """
+        if not store.exists(self.path(name)):
+            raise self.not_found(store, name)
+
+    def not_found(self, store: ObjectStore, name: str) -> VersionNotFoundError:
+        """Return the error for a name that has no file."""
+        hint = _suggestion(name, self.names(store))
+        return VersionNotFoundError(f"{store.display}: {self._label} {name!r} not found: {hint}")
+
+    def decode(self, data: bytes, name: str) -> _Ref:
+        """Parse the content of a file; errors call it `name`. Raises CorruptTableError."""
+        return self._parse(Fields(data, name, self._label))
 
 
 def create(store: ObjectStore, path: str, data: bytes) -> bool:
@@ -242,7 +327,7 @@ def _uncertain(change: str, error: StorageError) -> UncertainCommitError:
     )
 
 
-def suggestion(name: str, names: list[str]) -> str:
+def _suggestion(name: str, names: list[str]) -> str:
     """Return the end of an error about an unknown name: similar names, or some names that exist."""
     if not names:
         return "the table has none"
@@ -288,9 +373,7 @@ def format_time(nanos: int) -> str:
 def parse_time(text: str) -> datetime.datetime:
     """Parse an RFC 3339 time; return it in UTC, truncated to microseconds.
 
-    Raises
-    ------
-    ValueError, OverflowError
+    Raises ValueError, OverflowError.
     """
     parsed = datetime.datetime.fromisoformat(text)
     if parsed.tzinfo is None:

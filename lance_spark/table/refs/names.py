@@ -15,9 +15,9 @@ includes "/", so `_refs/branches/` has no subfolders. The folder in `tree/` has 
 from __future__ import annotations
 
 import os
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 
 MAIN = "main"
@@ -34,12 +34,7 @@ RESERVED = frozenset(
 
 
 def check_tag_name(name: str) -> str:
-    """Return `name` if it is a valid name of a tag.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Return `name` if it is a valid name of a tag. Raises InvalidInputError."""
     if not _is_word(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
         raise InvalidInputError(
             f"{name!r} cannot be the name of a tag: use letters, digits, '.', '-' and '_', with "
@@ -51,9 +46,7 @@ def check_tag_name(name: str) -> str:
 def check_branch_name(name: str) -> str:
     """Return `name` if it is a valid name of a branch other than the main one.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     if name == MAIN:
         raise InvalidInputError(f"{MAIN!r} is the main branch: choose another name")
@@ -73,9 +66,7 @@ def check_branch_name(name: str) -> str:
 def check_new_branch_name(name: str) -> str:
     """Return `name` if a new branch can have it: no part may be a folder that tables keep files in.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     check_branch_name(name)
     if not RESERVED.isdisjoint(name.split("/")[1:]):
@@ -91,31 +82,6 @@ def file_of(folder: str, name: str) -> str:
     return f"{folder}/{quote(name, safe='')}{SUFFIX}"
 
 
-def names_in(store: ObjectStore, folder: str) -> list[str]:
-    """Return the sorted names of all tags, or of all branches, that have a file in a folder.
-
-    Raises
-    ------
-    CorruptTableError
-        A file name does not encode a valid name.
-    StorageError
-    """
-    check = check_tag_name if folder == TAGS else check_branch_name
-    names = []
-    for file in store.list_names(folder):
-        if not file.endswith(SUFFIX) or (file.startswith(".") and file.endswith(".tmp")):
-            continue
-        name = unquote(file.removesuffix(SUFFIX))
-        try:
-            check(name)
-            if file_of(folder, name) != f"{folder}/{file}":
-                raise InvalidInputError(f"the file name does not encode {name!r} canonically")
-        except InvalidInputError as error:
-            raise CorruptTableError(f"{store.name(f'{folder}/{file}')}: {error}") from None
-        names.append(name)
-    return sorted(names)
-
-
 def branch_root(branch: str) -> str:
     """Return the folder of a branch, relative to the table's main root."""
     return f"{TREE}/{branch}"
@@ -126,7 +92,6 @@ def branch_store(main: ObjectStore, branch: str | None) -> ObjectStore:
 
     Parameters
     ----------
-    main : ObjectStore
     branch : str, optional
         None for the main branch.
     """
@@ -141,7 +106,6 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
 
     Parameters
     ----------
-    store : ObjectStore
     branch : str, optional
         The branch that the manifests in `store` belong to; None for the main branch.
     """

@@ -33,11 +33,9 @@ from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
-from lance_spark.table.refs.branch_store import Branch, check_exists, check_same, read_branch
+from lance_spark.table.refs.branch_store import BRANCHES, Branch, check_same
 from lance_spark.table.refs.names import branch_root, branch_store
 from lance_spark.table.refs.removal_guard import check_named, check_stays, undo_on_error
-
-FOLDER = ref_names.TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,10 @@ class Tag:
 
     Attributes
     ----------
-    version : int
     branch : str, optional
         The branch of the version; None for the main branch.
     manifest_size : int
         Bytes of the version's manifest; 0 if unknown.
-    metadata : mapping of str to str
     created, updated : str, optional
         RFC 3339 times at which the tag was created and last moved to another version.
     """
@@ -96,71 +92,6 @@ class Tag:
         )
 
 
-def tag_names(store: ObjectStore) -> list[str]:
-    """Return the sorted names of all tags.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The table's main root; the same in the other functions of this module.
-
-    Raises
-    ------
-    CorruptTableError
-        A file name does not encode a valid name.
-    StorageError
-    """
-    return ref_names.names_in(store, FOLDER)
-
-
-def read_tag(store: ObjectStore, name: str) -> Tag:
-    """Read a tag.
-
-    Raises
-    ------
-    VersionNotFoundError
-        The tag does not exist; the message suggests similar names.
-    InvalidInputError
-        The name is not valid.
-    CorruptTableError
-        The file contradicts the format.
-    StorageError
-    """
-    tag = _find_tag(store, name)
-    if tag is None:
-        raise _tag_not_found(store, name)
-    return tag
-
-
-def _find_tag(store: ObjectStore, name: str) -> Tag | None:
-    path = _path(name)
-    try:
-        return decode(ref_json.read(store, path), store.name(path))
-    except MissingFileError:
-        return None
-
-
-def _tag_not_found(store: ObjectStore, name: str) -> VersionNotFoundError:
-    hint = ref_json.suggestion(name, tag_names(store))
-    return VersionNotFoundError(f"{store.display}: tag {name!r} not found: {hint}")
-
-
-def read_tags(store: ObjectStore) -> dict[str, Tag]:
-    """Read all tags; return them by name, in the order of the names.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
-    """
-    tags = {}
-    for name in tag_names(store):
-        tag = _find_tag(store, name)
-        # None: deleted after the listing.
-        if tag is not None:
-            tags[name] = tag
-    return tags
-
-
 def create_tag(
     store: ObjectStore,
     name: str,
@@ -173,9 +104,6 @@ def create_tag(
 
     Parameters
     ----------
-    store : ObjectStore
-    name : str
-    version : int
     branch : str, optional
         The branch of the version; None for the main branch.
     manifest : Manifest, optional
@@ -196,8 +124,8 @@ def create_tag(
         raise InvalidInputError(
             f"{name!r} cannot be the name of a new tag: use ASCII characters only"
         )
-    path = _path(name)
-    known_branch = _read_branch(store, branch)
+    path = TAGS.path(name)
+    known_branch = None if branch is None else BRANCHES.read(store, branch)
     root = branch_store(store, branch)
     manifest, size = _manifest_and_size(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
@@ -209,10 +137,6 @@ def create_tag(
         )
     _check_written(store, tag, known_branch, manifest, lambda: _undo_create(store, name, tag))
     return tag
-
-
-def _read_branch(store: ObjectStore, name: str | None) -> Branch | None:
-    return None if name is None else read_branch(store, name)
 
 
 def _check_written(
@@ -232,9 +156,9 @@ def _check_written(
 
 def _undo_create(store: ObjectStore, name: str, tag: Tag) -> None:
     """Delete a tag that was just created, unless another client moved, deleted or replaced it."""
-    current = _find_tag(store, name)
+    current = TAGS.find(store, name)
     if current is not None and current.is_same(tag):
-        ref_json.remove(store, _path(name))
+        ref_json.remove(store, TAGS.path(name))
 
 
 def update_tag(
@@ -257,15 +181,15 @@ def update_tag(
         back, and the old version was removed meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
-    old = read_tag(store, name)
-    known_branch = _read_branch(store, branch)
+    old = TAGS.read(store, name)
+    known_branch = None if branch is None else BRANCHES.read(store, branch)
     root = branch_store(store, branch)
     manifest, size = _manifest_and_size(root, version, manifest)
     # Checked before as well: once the tag is moved, nothing protects the old version.
     check_stays(root, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
-    ref_json.replace(store, _path(name), tag.encode())
+    ref_json.replace(store, TAGS.path(name), tag.encode())
     _check_written(store, tag, known_branch, manifest, lambda: _move_back(store, name, tag, old))
     return tag
 
@@ -279,25 +203,25 @@ def _move_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
         The old version was removed or is being removed.
     CorruptTableError, StorageError
     """
-    current = _find_tag(store, name)
+    current = TAGS.find(store, name)
     if current is None or not current.is_same(tag):
         return
     root = branch_store(store, old.branch)
     try:
         manifest = read_version(root, old.version)
     except (VersionNotFoundError, TableNotFoundError):
-        ref_json.remove(store, _path(name))
+        ref_json.remove(store, TAGS.path(name))
         raise VersionNotFoundError(
             f"{root.display}: version {old.version}, the old version of tag {name!r}, was removed "
             "meanwhile; the tag was deleted"
         ) from None
     restored = replace(old, metadata=current.metadata)
-    ref_json.replace(store, _path(name), restored.encode())
+    ref_json.replace(store, TAGS.path(name), restored.encode())
     # Between the two writes, neither a cleanup nor a deletion of the branch saw a tag on the old
     # version.
     check_stays(root, manifest)
     if old.branch is not None:
-        check_exists(store, old.branch)
+        BRANCHES.check_exists(store, old.branch)
 
 
 def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:
@@ -311,8 +235,8 @@ def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, s
         The store failed, and it is unknown which metadata the tag has.
     InvalidInputError, CorruptTableError, StorageError
     """
-    tag = replace(read_tag(store, name), metadata=ref_json.check_metadata(metadata))
-    ref_json.replace(store, _path(name), tag.encode())
+    tag = replace(TAGS.read(store, name), metadata=ref_json.check_metadata(metadata))
+    ref_json.replace(store, TAGS.path(name), tag.encode())
     return tag
 
 
@@ -327,20 +251,11 @@ def delete_tag(store: ObjectStore, name: str) -> None:
         The store failed, and it is unknown whether the tag still exists.
     InvalidInputError, StorageError
     """
-    path = _path(name)
-    if not store.exists(path):
-        raise _tag_not_found(store, name)
-    ref_json.remove(store, path)
+    TAGS.check_exists(store, name)
+    ref_json.remove(store, TAGS.path(name))
 
 
-def decode(data: bytes, name: str) -> Tag:
-    """Parse a tag file; `name` is the name of the file in errors.
-
-    Raises
-    ------
-    CorruptTableError
-    """
-    fields = ref_json.Fields(data, name, "tag")
+def _parse(fields: ref_json.Fields) -> Tag:
     version = fields.number("version")
     if not version:
         raise fields.error("version", "at least 1")
@@ -357,9 +272,7 @@ def decode(data: bytes, name: str) -> Tag:
 def manifest_size(store: ObjectStore, version: int) -> int:
     """Return the size of a version's manifest in bytes.
 
-    Raises
-    ------
-    VersionNotFoundError, TableNotFoundError, StorageError
+    Raises VersionNotFoundError, TableNotFoundError, StorageError.
     """
     if not versions.is_detached(version):
         for location in versions.candidates(store, version):
@@ -387,5 +300,7 @@ def _manifest_and_size(
     return manifest, manifest.size_bytes
 
 
-def _path(name: str) -> str:
-    return ref_names.file_of(FOLDER, ref_names.check_tag_name(name))
+#: The tag files.
+TAGS = ref_json.RefFiles("tag", ref_names.TAGS, ref_names.check_tag_name, _parse)
+read_tag = TAGS.read
+read_tags = TAGS.read_all

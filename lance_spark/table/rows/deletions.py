@@ -5,24 +5,31 @@
 | `.arrow` | Arrow IPC file: one batch, one column `row_id: uint32 not null`, offsets in any order |
 | `.bin` | 32-bit Roaring bitmap, portable serialisation |
 
-Writers choose by the number of rows (pylance: a bitmap for 5,000 rows and more). Readers accept
-both.
+A file always holds all deleted rows of its fragment. Files of fewer than 5,000 rows are Arrow
+files, others are bitmaps, as in pylance. Readers accept both. The name of a file consists of the
+fragment id, the version that the deletion was planned on, and a random number, and is never reused.
+The upper 40 bits of the number may be a tag, which identifies the files of one job.
 """
 
 from __future__ import annotations
 
+import array
+import re
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import CorruptFileError, CorruptTableError
+from lance_spark.errors import CorruptFileError, CorruptTableError, StorageError
 from lance_spark.storage.source import Bytes
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
 from lance_spark.table.fragments.fragment import MAX_PHYSICAL_ROWS, Fragment
-from lance_spark.table.paths import TablePaths
+from lance_spark.table.paths import TablePaths, deletion_path
 from lance_spark.table.rows.ipc_size_check import check_decompressed_size
 
 #: Row offsets within a fragment, strictly increasing.
@@ -32,6 +39,15 @@ Offsets = npt.NDArray[np.int64]
 #: buffers.
 _WIDTH = 5
 _PADDING = 128
+#: The smallest number of deleted rows for which a bitmap is written.
+BITMAP_FROM = 5_000
+_SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+_ID_BITS = 64
+#: Bytes of a tag in the number of a file, and the bits that stay random.
+_TAG_BYTES = 5
+_RANDOM_BITS = _ID_BITS - 8 * _TAG_BYTES
+#: Names of deletion files, and of their unfinished files on local disks.
+_NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 
 
 def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
@@ -174,22 +190,27 @@ def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
     CorruptTableError
         The bitmap cannot be parsed, or has an offset out of range.
     """
-    try:
-        bitmap = BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
+    bitmap = parse_bitmap(data, name)
     check_rows(bitmap, num_rows, name)
     return bitmap
+
+
+def parse_bitmap(data: bytes, name: str) -> BitMap:
+    """Parse a Roaring bitmap of a manifest or transaction; errors call it `name`.
+
+    Raises CorruptTableError.
+    """
+    try:
+        return BitMap.deserialize(data)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
 
 
 def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:
     """Raise an error if a bitmap has a row offset that is out of range.
 
     To be called before the bitmap becomes an array: few bytes can stand for billions of rows.
-
-    Raises
-    ------
-    CorruptTableError
+    Raises CorruptTableError.
     """
     if bitmap and bitmap.max() >= num_rows:
         raise CorruptTableError(
@@ -206,3 +227,93 @@ def _out_of_range(name: str, row: int, num_rows: int) -> CorruptFileError:
     return CorruptFileError(
         f"{name}: the file deletes row {row}, but the fragment has {num_rows} rows"
     )
+
+
+def write_deletions(
+    store: ObjectStore,
+    fragment_id: int,
+    read_version: int,
+    offsets: Offsets | BitMap,
+    *,
+    bitmap: bool | None = None,
+    tag: bytes = b"",
+) -> DeletionFile:
+    """Write the deletion file of a fragment.
+
+    Parameters
+    ----------
+    read_version : int
+        The version that the deletion was planned on.
+    offsets : int64 array or BitMap
+        Offsets of all deleted rows, increasing; at least one.
+    bitmap : bool, optional
+        Whether to write a bitmap; by default, the number of rows decides.
+    tag : bytes
+        Tag of the job; its first five bytes become part of the name. See `has_tag`.
+
+    Raises
+    ------
+    StorageError
+    """
+    if bitmap is None:
+        bitmap = len(offsets) >= BITMAP_FROM
+    file = DeletionFile(
+        DeletionFileType.BITMAP if bitmap else DeletionFileType.ARROW,
+        read_version,
+        _number(tag),
+        len(offsets),
+    )
+    if bitmap:
+        data = encode_bitmap(offsets)
+    else:
+        data = encode_arrow(offsets_of(offsets) if isinstance(offsets, BitMap) else offsets)
+    path = deletion_path(file, fragment_id)
+    try:
+        store.write_bytes(path, data)
+    except StorageError:
+        # The file may exist: possibly only the answer was lost.
+        with suppress(StorageError):
+            store.delete([path])
+        raise
+    return file
+
+
+def has_tag(name: str, tag: bytes) -> bool:
+    """Return whether a deletion file was written with this tag, by its name."""
+    match = _NAME.fullmatch(name)
+    return match is not None and int(match[1]) >> _RANDOM_BITS == _tag_bits(tag)
+
+
+def _number(tag: bytes) -> int:
+    if not tag:
+        return secrets.randbits(_ID_BITS)
+    return _tag_bits(tag) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+
+
+def _tag_bits(tag: bytes) -> int:
+    return int.from_bytes(tag[:_TAG_BYTES], "big")
+
+
+def encode_arrow(offsets: Offsets) -> bytes:
+    """Return the bytes of an `.arrow` deletion file."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
+        column = pa.array(offsets.astype(np.uint32))
+        writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
+    return bytes(sink.getvalue())
+
+
+def encode_bitmap(offsets: Offsets | BitMap) -> bytes:
+    """Return the bytes of a `.bin` deletion file."""
+    bitmap = offsets if isinstance(offsets, BitMap) else bitmap_of(offsets)
+    data: bytes = bitmap.serialize()
+    return data
+
+
+def bitmap_of(offsets: Offsets) -> BitMap:
+    """Return the bitmap of increasing row offsets."""
+    if len(offsets) and int(offsets[-1]) - int(offsets[0]) + 1 == len(offsets):
+        return BitMap(range(int(offsets[0]), int(offsets[-1]) + 1))
+    # BitMap takes a whole `array.array` at once, but a numpy array number by number.
+    return BitMap(array.array("I", offsets.astype(np.uint32).tobytes()))

@@ -47,9 +47,7 @@ RESERVED_NAMES = frozenset(
 def check_names(names: Iterable[str]) -> None:
     """Raise an error if a top-level column has the name of a hidden column.
 
-    Raises
-    ------
-    InvalidInputError
+    Raises InvalidInputError.
     """
     for name in names:
         if name in RESERVED_NAMES:
@@ -189,11 +187,6 @@ def store_lineage(
 def row_ids_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the stable row ids of a fragment, in any form that they are stored in.
 
-    Parameters
-    ----------
-    fragment : Fragment
-    paths : TablePaths
-
     Returns
     -------
     uint64 array or None
@@ -256,7 +249,6 @@ def with_created_versions(
 
     Parameters
     ----------
-    fragment : Fragment
     created_versions : (uint64 array, uint64 array)
         Row ids, increasing, and the version of each; as `created_versions_by_id` returns them.
     version : int
@@ -328,9 +320,7 @@ def inline_external_sequences(
 ) -> None:
     """Replace external sequences of a fragment message by the same sequences in the inline form.
 
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    Raises CorruptTableError, CorruptFileError, MissingFileError, StorageError.
     """
     for lineage in lineages:
         if proto.HasField(lineage.external):

@@ -1,4 +1,6 @@
-"""Lookup of row addresses by row id. A row address is `fragment id << 32 | physical row offset`.
+"""Row addresses, and their lookup by row id.
+
+A row address is `fragment id << 32 | offset among the physical rows of the fragment`.
 
 In tables with stable row ids, an id belongs to one live row. After an update, the old fragment
 still has the id at an offset that is deleted, so the index takes deletions into account. It is a
@@ -10,7 +12,7 @@ In other tables the id of a row is its address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,16 +21,53 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
-from lance_spark.storage.read.parallel_reads import read_all
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.addresses import OFFSET_BITS, first_address, split_addresses
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
 from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 _Mask = npt.NDArray[np.bool_]
+#: Bits of a row address below the fragment id.
+OFFSET_BITS = 32
+_OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
+
+
+def first_address(fragment: Fragment) -> int:
+    """Return the row address of the first physical row of a fragment.
+
+    Raises
+    ------
+    CorruptTableError
+        The id of the fragment has more than 32 bits.
+    """
+    if fragment.id >> OFFSET_BITS:
+        raise CorruptTableError(f"{fragment.name}: a fragment id must have at most 32 bits")
+    return fragment.id << OFFSET_BITS
+
+
+def split_addresses(addresses: UInt64Array) -> tuple[UInt64Array, Offsets]:
+    """Return the fragment id and the row offset of each address."""
+    fragment_ids: UInt64Array = addresses >> np.uint64(OFFSET_BITS)
+    return fragment_ids, (addresses & _OFFSET_MASK).astype(np.int64)
+
+
+def fragment_runs(addresses: UInt64Array) -> Iterator[tuple[int, slice, Offsets]]:
+    """Yield each run of addresses in one fragment: fragment id, where in the array, row offsets."""
+    fragment_ids, offsets = split_addresses(addresses)
+    ends = [*(np.flatnonzero(np.diff(fragment_ids)) + 1).tolist(), len(addresses)]
+    start = 0
+    for end in ends if len(addresses) else ():
+        yield int(fragment_ids[start]), slice(start, end), offsets[start:end]
+        start = end
+
+
+def offsets_by_fragment(addresses: UInt64Array) -> Iterator[tuple[int, Offsets]]:
+    """Yield each fragment id with its row offsets, if the addresses of a fragment are together."""
+    for number, _, offsets in fragment_runs(addresses):
+        yield number, offsets
 
 
 class RowIndex:
@@ -53,7 +92,6 @@ class RowIndex:
 
         Parameters
         ----------
-        paths : TablePaths
         fragments : sequence of Fragment
             Fragments with known row counts.
 

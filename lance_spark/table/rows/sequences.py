@@ -159,7 +159,6 @@ def parse_row_ids(data: bytes, name: str, num_rows: int | None = None) -> RowIds
 
     Parameters
     ----------
-    data : bytes
     name : str
         Name of the table or manifest and of the fragment, for errors.
     num_rows : int, optional
@@ -216,7 +215,6 @@ def decode_versions(data: bytes, num_rows: int, name: str) -> UInt64Array:
 
     Parameters
     ----------
-    data : bytes
     num_rows : int
         Physical rows of the fragment.
     name : str

@@ -94,7 +94,6 @@ def parse_segment(message: rowids_pb2.U64Segment, name: str, limit: int) -> Rang
 
     Parameters
     ----------
-    message : rowids_pb2.U64Segment
     name : str
         Name of the table or manifest and of the fragment, for errors.
     limit : int

@@ -22,7 +22,7 @@ from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.mutations.runner import LocalRunner
 from lance_spark.table.open import open_table
-from lance_spark.table.rows.deletion_writer import encode_bitmap
+from lance_spark.table.rows.deletions import encode_bitmap
 
 BLOB = {"lance-encoding:blob": "true"}
 

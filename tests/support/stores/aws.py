@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import botocore.session
+import pyarrow as pa
 from moto.dynamodb.responses import DynamoHandler
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
@@ -161,3 +162,7 @@ def noting() -> Iterator[Aws]:
         WSGIRequestHandler.log_request = log_request  # type: ignore[method-assign]
         if aws is not None:
             aws.stop()
+
+
+def numbers(start: int) -> pa.Table:
+    return pa.table({"i": pa.array(range(start, start + 3), pa.int64())})

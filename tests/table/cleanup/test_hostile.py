@@ -23,18 +23,10 @@ from tests.support.tables.cleanup import (
     copy_of,
     files,
     rows,
-    write_everything,
     write_files,
 )
 
 Change = Callable[[table_pb2.Manifest], object]
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "t"
-    write_everything(path)
-    return path
 
 
 @pytest.fixture
@@ -84,6 +76,14 @@ def clean(path: Path) -> object:
     )
 
 
+def check_stops(path: Path, error: type[LanceError], message: str) -> None:
+    """Check that a cleanup fails, and deletes no file in the table and beside it."""
+    before = files(path.parent)
+    with pytest.raises(error, match=message):
+        clean(path)
+    assert files(path.parent) == before
+
+
 @pytest.mark.parametrize("version", [2, 9])
 @pytest.mark.parametrize(
     "how",
@@ -102,10 +102,7 @@ def clean(path: Path) -> object:
 def test_unreadable_manifests_stop_cleanup(path: Path, version: int, how: Change) -> None:
     """If the references of a version are unknown, no file may be deleted."""
     change(path, version, how)
-    before = files(path.parent)
-    with pytest.raises(CorruptTableError, match=f"{2**64 - 1 - version}.manifest"):
-        clean(path)
-    assert files(path.parent) == before
+    check_stops(path, CorruptTableError, f"{2**64 - 1 - version}.manifest")
 
 
 @pytest.mark.parametrize("section", [b"\xff\xff", b"\x0a\x04\x0a\x02\x0a\x00"])
@@ -114,19 +111,13 @@ def test_unreadable_index_sections_stop_cleanup(path: Path, section: bytes) -> N
     location = find(store, 3)
     proto = read_manifest(store, location).to_proto()
     (path / location.path).write_bytes(encode(proto, section, None))
-    before = files(path)
-    with pytest.raises(CorruptTableError, match=location.path):
-        clean(path)
-    assert files(path) == before
+    check_stops(path, CorruptTableError, location.path)
 
 
 @pytest.mark.parametrize("flag", ["reader_feature_flags", "writer_feature_flags"])
 def test_unknown_features_stop_cleanup(path: Path, flag: str) -> None:
     change(path, 3, lambda proto: setattr(proto, flag, 1 << 40))
-    before = files(path)
-    with pytest.raises(UnsupportedFeatureError, match="1099511627776"):
-        clean(path)
-    assert files(path) == before
+    check_stops(path, UnsupportedFeatureError, "1099511627776")
 
 
 @pytest.mark.parametrize("is_root", [True, False])
@@ -180,67 +171,43 @@ def test_hostile_branch_names_stop_cleanup(path: Path, name: str) -> None:
     folder.mkdir(parents=True)
     content = {"parentVersion": 1, "identifier": {"version_mapping": [[1, "x"]]}}
     (folder / f"{name}.json").write_text(json.dumps(content))
-    before = files(path.parent)
-    with pytest.raises(CorruptTableError, match="branch"):
-        clean(path)
-    assert files(path.parent) == before
+    check_stops(path, CorruptTableError, "branch")
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("kind", "content"),
     [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"identifier": 5}',
-        b'{"identifier": {"version_mapping": [[1]]}}',
-        b'{"identifier": {"version_mapping": [[1e999, "x"]]}}',
-        b'{"identifier": {"version_mapping": [["9' + b"9" * 10_000 + b'", "x"]]}}',
-        b'{"parentVersion": "x"}',
+        *[
+            ("branches", content)
+            for content in (b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000)
+        ],
+        ("branches", b'{"identifier": 5}'),
+        ("branches", b'{"identifier": {"version_mapping": [[1]]}}'),
+        ("branches", b'{"identifier": {"version_mapping": [[1e999, "x"]]}}'),
+        ("branches", b'{"identifier": {"version_mapping": [["9' + b"9" * 10_000 + b'", "x"]]}}'),
+        ("branches", b'{"parentVersion": "x"}'),
+        *[("tags", content) for content in (b"", b"{", b'{"version": -1}', b"[" * 100_000)],
     ],
-    ids=lambda content: repr(content[:30]),
+    ids=lambda value: repr(value[:30]),
 )
-def test_hostile_branch_files_stop_cleanup(path: Path, content: bytes) -> None:
-    folder = path / "_refs" / "branches"
-    folder.mkdir(parents=True)
-    (folder / "b.json").write_bytes(content)
-    before = files(path)
-    with pytest.raises(CorruptTableError, match=r"b\.json"):
-        clean(path)
-    assert files(path) == before
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"version": -1}', b"[" * 100_000])
-def test_hostile_tag_files_stop_cleanup(path: Path, content: bytes) -> None:
-    folder = path / "_refs" / "tags"
+def test_hostile_references_stop_cleanup(path: Path, kind: str, content: bytes) -> None:
+    folder = path / "_refs" / kind
     folder.mkdir(parents=True)
     (folder / "x.json").write_bytes(content)
-    before = files(path)
-    with pytest.raises(CorruptTableError, match=r"x\.json"):
-        clean(path)
-    assert files(path) == before
+    check_stops(path, CorruptTableError, r"x\.json")
 
 
 def test_a_damaged_branch_stops_cleanup(path: Path) -> None:
     lance.dataset(str(path)).create_branch("b", 2)
     manifest = next((path / "tree" / "b" / "_versions").glob("*.manifest"))
     manifest.write_bytes(manifest.read_bytes()[:-1])
-    before = files(path)
-    with pytest.raises(CorruptTableError, match=manifest.name):
-        clean(path)
-    assert files(path) == before
+    check_stops(path, CorruptTableError, manifest.name)
 
 
 @pytest.mark.parametrize("branch", ["../../outside", "/etc", ""])
 def test_hostile_branch_names_in_manifests_stop_cleanup(path: Path, branch: str) -> None:
     change(path, 9, lambda proto: setattr(proto, "branch", branch))
-    before = files(path.parent)
-    with pytest.raises(CorruptTableError, match=r"18446744073709551606\.manifest: branch"):
-        clean(path)
-    assert files(path.parent) == before
+    check_stops(path, CorruptTableError, r"18446744073709551606\.manifest: branch")
 
 
 def test_a_copy_of_a_branch_has_its_own_tags(path: Path) -> None:

@@ -24,7 +24,6 @@ from tests.support.tables.cleanup import (
     folders,
     rows,
     versions,
-    write_everything,
 )
 
 OLD = {"retain_versions": 2}
@@ -32,13 +31,6 @@ OLD = {"retain_versions": 2}
 
 class Killed(BaseException):
     """Simulates a kill of the process: no handler catches it."""
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "t"
-    write_everything(path)
-    return path
 
 
 @pytest.fixture

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 
 import lance
-import pyarrow as pa
 import pytest
 
 import lance_spark
 from lance_spark.storage.commit.manifest_store import ManifestEntry
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup import plan as cleanup_plan
-from tests.support.stores.aws import BUCKET, Aws, serving
+from tests.support.stores.aws import BUCKET, Aws, numbers
 
 UUID = "0b8f9aa4-bd2c-4a4c-9b3c-0d9a4ba3ff05"
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        server.create_table("lock")
-        yield server
-
-
-def numbers(start: int) -> pa.Table:
-    return pa.table({"i": pa.array(range(start, start + 3), pa.int64())})
 
 
 @pytest.mark.parametrize(

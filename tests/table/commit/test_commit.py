@@ -22,9 +22,9 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.schema import Schema
-from lance_spark.proto import rowids_pb2, transaction_pb2
+from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import retry as retry_module
+from lance_spark.table.commit import options as retry_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest import codec as manifest_file
@@ -33,6 +33,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.overwrite import Overwrite
+from tests.support.tables.damaged import rewrite_manifest
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
 
 
@@ -189,13 +190,10 @@ def test_append_changes_only_fragments(path: Path) -> None:
 
 def test_clusterings_are_dropped_with_their_columns(path: Path) -> None:
     new_table(path)
+    clustering = table_pb2.Manifest(max_clustering_id=1)
+    clustering.clustering.add(id=1, columns=[0], provider="p")
+    rewrite_manifest(path, lambda proto: proto.MergeFrom(clustering))
     store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.clustering.add(id=1, columns=[0], provider="p")
-    proto.max_clustering_id = 1
-    data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     kept = append(path, 6).to_proto()
     assert [c.provider for c in kept.clustering] == ["p"]
     base = read_latest(store)
@@ -272,12 +270,9 @@ def test_files_of_several_versions(path: Path) -> None:
 
 def test_field_ids_that_are_never_used_again(path: Path) -> None:
     new_table(path)
+    change = table_pb2.Manifest(writer_feature_flags=1 << 15, max_allocated_field_id=5)
+    rewrite_manifest(path, lambda proto: proto.MergeFrom(change))
     store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.writer_feature_flags, proto.max_allocated_field_id = 1 << 15, 5
-    data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     made = append(path, 6)
     assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
     assert ids(path) == list(range(9))
@@ -337,31 +332,26 @@ def test_deleted_table(path: Path) -> None:
         append(path, 6, base=base)
 
 
-def test_version_without_transaction(path: Path) -> None:
+#: Field 150 of Transaction: an empty message.
+UNKNOWN = (
+    transaction_pb2.Transaction(read_version=1, uuid="u").SerializeToString() + b"\xb2\x09\x00"
+)
+
+
+@pytest.mark.parametrize(
+    ("transaction", "message"),
+    [(None, "transaction not recorded"), (UNKNOWN, r"version 2 \(unknown operation\)")],
+)
+def test_unknown_changes(path: Path, transaction: bytes | None, message: str) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     proto = base.to_proto()
     proto.version = 2
     proto.transaction_file = ""
-    data = manifest_file.encode(proto, None, None)
+    data = manifest_file.encode(proto, None, transaction)
     store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
-    with pytest.raises(CommitConflictError, match="transaction not recorded") as e:
-        append(path, 6, base=base)
-    assert e.value.retryable
-
-
-def test_unknown_operation(path: Path) -> None:
-    new_table(path)
-    store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.version = 2
-    # Field 150 of Transaction: an empty message.
-    unknown = transaction_pb2.Transaction(read_version=1, uuid="u").SerializeToString()
-    data = manifest_file.encode(proto, None, unknown + b"\xb2\x09\x00")
-    store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
-    with pytest.raises(CommitConflictError, match=r"version 2 \(unknown operation\)") as e:
+    with pytest.raises(CommitConflictError, match=message) as e:
         append(path, 6, base=base)
     assert e.value.retryable
 
@@ -383,25 +373,14 @@ def test_transaction_only_in_its_file(path: Path) -> None:
         append(path, 12, base=base)
 
 
-def test_append_after_a_change_of_type(path: Path) -> None:
+@pytest.mark.parametrize("name", ["id", "number"])
+def test_append_after_a_change_of_type(path: Path, name: str) -> None:
+    """With another name, pylance commits this and loses the values: no field has their id."""
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     fragments = written_by_pylance(path, rows(6))
-    lance.dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
-    planned = Append(fragments, {("id",): 0, ("word",): 1})
-    with pytest.raises(CommitConflictError, match="the type of column 'id' was changed") as e:
-        commit(store, Transaction.new(1, planned), base)
-    assert e.value.retryable
-
-
-def test_append_after_a_change_of_type_and_name(path: Path) -> None:
-    """pylance commits this and loses the values, because no field has their id."""
-    new_table(path)
-    store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    fragments = written_by_pylance(path, rows(6))
-    change = {"path": "id", "data_type": pa.int32(), "name": "number"}
+    change = {"path": "id", "data_type": pa.int32(), "name": name}
     lance.dataset(str(path)).alter_columns(change)
     planned = Append(fragments, {("id",): 0, ("word",): 1})
     with pytest.raises(CommitConflictError, match="the type of column 'id' was changed") as e:
@@ -435,25 +414,15 @@ def test_files_with_another_file_version(path: Path) -> None:
 @pytest.mark.parametrize("flag", [512, 16384, 65536, 1 << 50])
 def test_unknown_writer_features(path: Path, flag: int) -> None:
     new_table(path)
-    store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.writer_feature_flags = flag
-    data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
-    assert read_latest(store).num_rows == 6
+    rewrite_manifest(path, lambda proto: setattr(proto, "writer_feature_flags", flag))
+    assert read_latest(ObjectStore.from_uri(path)).num_rows == 6
     with pytest.raises(UnsupportedFeatureError, match=f"writer feature flag {flag} "):
         append(path, 6)
 
 
 def test_table_without_transaction_files(path: Path) -> None:
     new_table(path)
-    store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.writer_feature_flags = 32
-    data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    rewrite_manifest(path, lambda proto: setattr(proto, "writer_feature_flags", 32))
     before = transaction_files(path)
     made = append(path, 6)
     assert made.flags.writer == 32
@@ -464,15 +433,14 @@ def test_table_without_transaction_files(path: Path) -> None:
 def test_append_counts_rows_of_early_releases(path: Path) -> None:
     new_table(path)
     lance.dataset(str(path)).delete("id = 1")
-    store = ObjectStore.from_uri(path)
-    base = read_latest(store)
-    proto = base.to_proto()
-    proto.ClearField("writer_version")
-    # What such releases noted may be wrong.
-    proto.fragments[0].physical_rows = 2
-    proto.fragments[0].deletion_file.num_deleted_rows = 2
-    data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(2).path, data)
+
+    def change(proto: table_pb2.Manifest) -> None:
+        proto.ClearField("writer_version")
+        # What such releases noted may be wrong.
+        proto.fragments[0].physical_rows = 2
+        proto.fragments[0].deletion_file.num_deleted_rows = 2
+
+    rewrite_manifest(path, change)
     made = append(path, 6)
     assert [one.num_rows for one in made.fragments] == [2, 3, 3]
     assert lance.dataset(str(path)).count_rows() == 8

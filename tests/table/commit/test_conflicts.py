@@ -17,8 +17,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict, conflict_of_names
+from lance_spark.table.operations.base import Conflict, Operation, conflict_of_names
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.registry import OPERATIONS, operation_of

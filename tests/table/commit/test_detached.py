@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import lance
 import pytest
@@ -159,15 +159,9 @@ def test_store_that_refuses_requests(path: Path, monkeypatch: pytest.MonkeyPatch
     assert set((path / "_transactions").iterdir()) == before
 
 
-def test_request_repeated_by_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = ObjectStore.put_if_absent
-
-    def repeated(self: ObjectStore, *args: Any) -> bool:
-        put(self, *args)
-        return put(self, *args)
-
+def test_request_repeated_by_the_store(path: Path, repeat_puts: Callable[[], None]) -> None:
     operation = append(path, 6)
-    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    repeat_puts()
     made = Dataset.commit(str(path), operation, 2, detached=True)
     assert found(path, made.version) == [*range(9)]
 

@@ -11,8 +11,9 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError
-from lance_spark.table.commit.write_commit import commit_on_newest, rebased_onto_newest
-from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.write_commit import commit_on_newest
+from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
 
@@ -96,8 +97,27 @@ def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table)
 
 def test_no_retries_are_none(path: str) -> None:
     job, fragments = planned(path, "append", commit_retries=0)
-    assert rebased_onto_newest(job) is None
+    assert job.strategy.rebased(job) is None
     lance.write_dataset(ROWS, path, mode="overwrite")
     with pytest.raises(CommitConflictError, match="overwrite"):
         commit_on_newest(job, fragments)
     assert found(path) == ROWS.to_pylist()
+
+
+class NeverRebased(WriteStrategy):
+    """A write that plans again by itself, and gives up."""
+
+    def commit(self, job: WriteJob, fragments: Any, options: Any) -> Any:
+        raise CommitConflictError("overtaken", retryable=True)
+
+
+def test_a_write_that_is_never_rebased_reads_nothing_after_a_conflict(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = planned(path, "append")
+    requests: list[str] = []
+    for name in ("read_bytes", "open", "list_names", "exists"):
+        monkeypatch.setattr(ObjectStore, name, lambda *_, name=name: requests.append(name))
+    with pytest.raises(CommitConflictError, match="overtaken"):
+        commit_on_newest(job.with_strategy(NeverRebased()), [])
+    assert requests == []

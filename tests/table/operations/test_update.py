@@ -29,7 +29,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.inserted_keys import BloomFilter, InsertedKeys
 from lance_spark.table.operations.data.update import Update, UpdateMode

@@ -28,6 +28,7 @@ from lance_spark.table.commit.transaction import read_transaction
 from lance_spark.table.manifest.codec import decode
 from lance_spark.table.open import open_table
 from lance_spark.table.refs import branch_store, branches
+from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
 
 
@@ -165,10 +166,6 @@ def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create
     assert read_ids(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
     # Nothing of all this is on the main branch.
     assert ids(path) == [0, *range(2, 9)]
-
-
-def files_below(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
 
 
 def shallow_clone(path: Path, create: Create) -> Path:
@@ -372,16 +369,10 @@ def test_a_branch_that_was_deleted_and_created_again_is_another_branch(path: Pat
 
 
 def test_a_repeated_request_recognises_its_own_branch_file(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, repeat_puts: Callable[[], None]
 ) -> None:
     """A creation succeeds if its own file exists because the answer to the first request was lost."""
-    put = ObjectStore.put_if_absent
-
-    def repeated(self: ObjectStore, *args: Any) -> bool:
-        put(self, *args)
-        return put(self, *args)
-
-    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    repeat_puts()
     dataset = open_dataset(str(path))
     dataset.create_branch("b").tags.create("t")
     assert read_ids(path, "b") == [0, *range(2, 9)]

@@ -23,8 +23,8 @@ from lance_spark.errors import (
     UncertainCommitError,
 )
 from lance_spark.proto import table_pb2
-from lance_spark.storage import copies
-from lance_spark.storage.copies import Copy, copy_files
+from lance_spark.storage import parallel
+from lance_spark.storage.parallel import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.write_job import WriteLimits
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
@@ -34,8 +34,9 @@ from lance_spark.table.open import open_table
 from lance_spark.table.paths import BasePath
 from lance_spark.table.refs import clones
 from tests.support.interop.blobs import extended, random_values, table
+from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
-from tests.table.refs.test_branches import clean_manifest, files_below
+from tests.table.refs.test_branches import clean_manifest
 
 Clone = Callable[[str, str, Any], Any]
 
@@ -256,7 +257,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
         step()
         return create(*args)
 
-    copy = copies.copy_file
+    copy = parallel.copy_file
 
     def copy_dead(one: Copy) -> None:
         step()
@@ -267,7 +268,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "write_bytes", put_dead)
             patch.setattr(versions, "create_manifest", create_dead)
-            patch.setattr(copies, "copy_file", copy_dead)
+            patch.setattr(parallel, "copy_file", copy_dead)
             # What a process that is killed does not come to.
             patch.setattr(ObjectStore, "delete", lambda self, paths: None)
             try:
@@ -317,16 +318,10 @@ def test_a_store_that_fails_at_the_manifest(path: str, monkeypatch: pytest.Monke
 
 @BOTH
 def test_a_repeated_request_recognises_its_own_manifest(
-    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    path: str, kind: str, repeat_puts: Callable[[], None]
 ) -> None:
     """The answer was lost: the existing manifest is our own."""
-    put = ObjectStore.put_if_absent
-
-    def repeated(self: ObjectStore, *args: Any) -> bool:
-        put(self, *args)
-        return put(self, *args)
-
-    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    repeat_puts()
     made = getattr(open_dataset(path), kind)(path + "-c")
     assert read_ids(made.uri) == [0, *range(2, 9)]
     assert made.read_transaction(made.version) is not None
@@ -362,7 +357,7 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copies of both clones have the same names, and the failing clone deletes its own."""
-    copy = copies.copy_file
+    copy = parallel.copy_file
     target = Path(path + "-c")
     doomed = sorted((Path(path) / "data").iterdir())[-1]
 
@@ -374,12 +369,12 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     def interleaved(one: Copy) -> None:
         copy(one)
         if one.path.endswith(doomed.name):
-            monkeypatch.setattr(copies, "copy_file", copy)
+            monkeypatch.setattr(parallel, "copy_file", copy)
             # Not the temporary files: other threads are copying into them.
             for name in (target / "data").glob("[!.]*"):
                 name.unlink()
 
-    monkeypatch.setattr(copies, "copy_file", interleaved)
+    monkeypatch.setattr(parallel, "copy_file", interleaved)
     open_dataset(path).deep_clone(str(target))
     assert read_ids(str(target)) == [0, *range(2, 9)]
 
@@ -389,11 +384,11 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     def overtaken(self: ObjectStore, paths: Any) -> None:
         delete(self, paths)
         monkeypatch.setattr(ObjectStore, "delete", delete)
-        monkeypatch.setattr(copies, "copy_file", copy)
+        monkeypatch.setattr(parallel, "copy_file", copy)
         open_dataset(path).deep_clone(str(target))
 
     shutil.rmtree(target)
-    monkeypatch.setattr(copies, "copy_file", fail)
+    monkeypatch.setattr(parallel, "copy_file", fail)
     monkeypatch.setattr(ObjectStore, "delete", overtaken)
     with pytest.raises(MissingFileError, match="broken off"):
         open_dataset(path).deep_clone(str(target))
@@ -455,10 +450,10 @@ def test_copies_are_bounded_in_size_and_number(
     for name, data in content.items():
         source.write_bytes(name, data)
     target.write_bytes("f3", b"left behind")
-    monkeypatch.setattr(copies, "PIECE_BYTES", 32)
+    monkeypatch.setattr(parallel, "PIECE_BYTES", 32)
     running, most, taken = [0], [0], [0]
     lock = threading.Lock()
-    copy = copies.copy_file
+    copy = parallel.copy_file
 
     def counted(one: Copy) -> None:
         with lock:
@@ -473,18 +468,18 @@ def test_copies_are_bounded_in_size_and_number(
             taken[0] += 1
             yield Copy(source, name, target, name)
 
-    monkeypatch.setattr(copies, "copy_file", counted)
+    monkeypatch.setattr(parallel, "copy_file", counted)
     started: list[Copy] = []
     copy_files(wanted(), started)
     assert {name: target.read_bytes(name) for name in content} == content
     assert [one.target_path for one in started] == list(content)
-    assert most[0] <= copies.FILES_AT_ONCE
+    assert most[0] <= parallel.FILES_AT_ONCE
     # An error ends it: no more are begun than are under way.
     taken[0] = 0
     source.delete(["f0"])
     with pytest.raises(MissingFileError):
         copy_files(wanted(), [])
-    assert taken[0] <= 2 * copies.FILES_AT_ONCE + 1
+    assert taken[0] <= 2 * parallel.FILES_AT_ONCE + 1
 
 
 def test_clones_work_in_the_memory_store(tmp_path: Path) -> None:
@@ -752,6 +747,6 @@ def test_a_copied_file_is_never_seen_in_part(tmp_path: Path) -> None:
     output.write(b"part")
     assert target.read_bytes("x") == b"old"
     output.abort()
-    copies.copy_file(Copy(source, "x", target, "x"))
+    parallel.copy_file(Copy(source, "x", target, "x"))
     assert target.read_bytes("x") == b"new"
     assert target.list_names("") == ["x"]

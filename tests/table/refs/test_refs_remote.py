@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import unquote
 
 import lance
@@ -11,18 +10,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import UnsupportedError
-from tests.support.stores.aws import BUCKET, Aws, serving
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        server.create_table("lock")
-        yield server
-
-
-def numbers(start: int) -> pa.Table:
-    return pa.table({"i": pa.array(range(start, start + 3), pa.int64())})
+from tests.support.stores.aws import BUCKET, Aws, numbers
 
 
 @pytest.mark.parametrize(

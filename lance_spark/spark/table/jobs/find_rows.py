@@ -12,8 +12,8 @@ from pyroaring import BitMap
 
 from lance_spark.mutations.rows.delete import union_rows
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.table.rows.addresses import offsets_by_fragment
-from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
+from lance_spark.table.rows.deletions import bitmap_of, encode_bitmap
+from lance_spark.table.rows.index import offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from lance_spark.spark.table.merge.join import (
     Join,
     expressions_of,
 )
-from lance_spark.table.rows.addresses import OFFSET_BITS
+from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -39,7 +39,7 @@ from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.rows.addresses import OFFSET_BITS
+from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 #: Field ids, by path.
 FieldPaths = Mapping[tuple[str, ...], int]
@@ -30,7 +29,6 @@ class Append(Operation):
 
     Attributes
     ----------
-    fragments : tuple of Fragment
     planned_fields : mapping of tuple of str to int, optional
         Paths and ids of the fields of the new rows; by default the ids that their files name. Not
         part of the transaction. If another client changes the type of a column, the column gets a
@@ -49,16 +47,13 @@ class Append(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Append, source: str) -> Append:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(Fragment.from_proto(proto, source) for proto in message.fragments))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.append.SetInParent()
         transaction.append.fragments.extend(fragment.to_proto() for fragment in self.fragments)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         outcome = self.conflict_by_matrix(committed)

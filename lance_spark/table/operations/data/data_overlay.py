@@ -16,13 +16,13 @@ from typing import ClassVar
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CommitConflictError, CorruptTableError
+from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.files import Overlay
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.rows.deletions import parse_bitmap
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,10 @@ class DataOverlay(Operation):
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of changed fragments."""
         return frozenset(group.fragment_id for group in self.groups)
 
     @cached_property
     def modified_fields(self) -> frozenset[int]:
-        """Ids of fields whose values change."""
         return frozenset(
             field_id
             for group in self.groups
@@ -58,16 +56,13 @@ class DataOverlay(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.DataOverlay, source: str
     ) -> DataOverlay:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.groups))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.data_overlay.SetInParent()
         transaction.data_overlay.groups.extend(self.groups)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         if self.touched_fragments & committed.removed_fragments:
@@ -110,10 +105,5 @@ def _covered_rows(overlay: Overlay) -> BitMap:
     """Return the rows for which an overlay has a new value."""
     rows = BitMap()
     for data in overlay.bitmaps:
-        try:
-            rows |= BitMap.deserialize(data)
-        except (ValueError, IndexError, MemoryError) as error:
-            raise CorruptTableError(
-                f"overlay {overlay.data_file.path!r}: the bitmap of its rows is not valid: {error}"
-            ) from None
+        rows |= parse_bitmap(data, f"overlay {overlay.data_file.path!r}")
     return rows

@@ -24,8 +24,7 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True)
@@ -44,24 +43,16 @@ class DataReplacement(Operation):
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
-        """Ids of changed fragments."""
         return frozenset(fragment_id for fragment_id, _ in self.replacements)
 
     @cached_property
     def modified_fields(self) -> frozenset[int]:
-        """Ids of fields whose values change."""
         return frozenset(field_id for _, file in self.replacements for field_id in file.fields)
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.DataReplacement, source: str
     ) -> DataReplacement:
-        """Parse the message; errors call its file `source`.
-
-        Raises
-        ------
-        CorruptTableError
-        """
         return cls(
             tuple(
                 (group.fragment_id, DataFile.from_proto(group.new_file))
@@ -70,14 +61,12 @@ class DataReplacement(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.data_replacement
         message.SetInParent()
         for fragment_id, file in self.replacements:
             message.replacements.add(fragment_id=fragment_id, new_file=file.to_proto())
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         name = committed.name
         if name in ("delete", "update") and self.touched_fragments & committed.removed_fragments:
             return Conflict.INCOMPATIBLE

@@ -22,8 +22,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
     merge_deletions,
@@ -44,7 +43,6 @@ class Delete(FragmentChange):
         The fragments that lose some rows, with their new deletion files.
     deleted_fragment_ids : tuple of int
         The fragments that lose all rows.
-    predicate : str
     affected : mapping of int to int64 array, optional
         Offsets of the rows that this operation deletes, by fragment, without rows that were
         deleted before. Not part of the transaction. Without them, the operation cannot be rebased
@@ -60,12 +58,10 @@ class Delete(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(self.deleted_fragment_ids)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Delete, source: str) -> Delete:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             deleted_fragment_ids=tuple(message.deleted_fragment_ids),
@@ -73,7 +69,6 @@ class Delete(FragmentChange):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.delete
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -81,7 +76,6 @@ class Delete(FragmentChange):
         message.predicate = self.predicate
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name in _ROW_CHANGES:
             return self.conflict_with_rows(committed)
         if committed.name in _FRAGMENT_CHANGES:

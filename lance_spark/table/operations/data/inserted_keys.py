@@ -30,9 +30,6 @@ class BloomFilter:
     ----------
     bitmap : bytes
         Blocks of 32 bytes.
-    num_bits : int
-    number_of_items : int
-    probability : float
     """
 
     bitmap: bytes

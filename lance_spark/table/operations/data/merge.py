@@ -27,8 +27,7 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Merge(Operation):
         The fragments of the table in their order, then new fragments.
     schema : tuple of file_pb2.Field
         The messages must not be modified.
-    schema_metadata : mapping of str to bytes
     preserves_nullability : bool
         If false, rows that another client writes for the old schema at the same time cause a
         conflict.
@@ -56,17 +54,14 @@ class Merge(Operation):
 
     @cached_property
     def remaining_fields(self) -> frozenset[int]:
-        """Ids of all fields of the new schema."""
         return frozenset(field.id for field in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether a column may become required that rows written before may lack."""
         return not self.preserves_nullability
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Merge, source: str) -> Merge:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -75,17 +70,14 @@ class Merge(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.merge
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
         message.schema.extend(self.schema)
-        for key, value in self.schema_metadata.items():
-            message.schema_metadata[key] = value
+        message.schema_metadata.update(self.schema_metadata)
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name == "update_config" and committed.metadata_targets:
             # The schema of this merge has the older metadata.
             return Conflict.RETRYABLE
@@ -110,8 +102,7 @@ class Merge(Operation):
         self._check_fragments(builder, old, new)
         schema_changes.check_new_fields(builder.proto, self.schema)
         schema_changes.set_fields(builder, self.schema)
-        for key, value in self.schema_metadata.items():
-            builder.proto.schema_metadata[key] = value
+        builder.proto.schema_metadata.update(self.schema_metadata)
         old_paths = {
             fragment.id: {file.path for file in fragment.files}
             for fragment in builder.proto.fragments

@@ -14,18 +14,15 @@ base paths stay. All indexes are removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
-
-_V = TypeVar("_V", str, bytes)
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +31,8 @@ class Overwrite(Operation):
 
     Attributes
     ----------
-    fragments : tuple of Fragment
     schema : tuple of file_pb2.Field
         The messages must not be modified.
-    schema_metadata : mapping of str to bytes
-    config_upsert_values : mapping of str to str
-    initial_bases : tuple of table_pb2.BasePath
     data_storage_version : tuple of int, optional
         File version of the table; by default it stays. This and the attributes below are not part
         of the transaction.
@@ -62,7 +55,6 @@ class Overwrite(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
-        """Parse the message; errors call its file `source`."""
         return cls(
             fragments=tuple(Fragment.from_proto(proto, source) for proto in message.fragments),
             schema=tuple(message.schema),
@@ -73,21 +65,18 @@ class Overwrite(Operation):
 
     @property
     def config_keys(self) -> frozenset[str]:
-        """Keys of the table's configuration that are set."""
         return frozenset(self.config_upsert_values)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.overwrite
         message.SetInParent()
         message.fragments.extend(fragment.to_proto() for fragment in self.fragments)
         message.schema.extend(self.schema)
-        _update(message.schema_metadata, self.schema_metadata)
-        _update(message.config_upsert_values, self.config_upsert_values)
+        message.schema_metadata.update(self.schema_metadata)
+        message.config_upsert_values.update(self.config_upsert_values)
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
         return self.conflict_by_matrix(committed)
@@ -116,16 +105,11 @@ class Overwrite(Operation):
         proto.ClearField("clustering")
         builder.set_fields(self.schema)
         proto.ClearField("schema_metadata")
-        _update(proto.schema_metadata, self.schema_metadata)
+        proto.schema_metadata.update(self.schema_metadata)
         if self.data_storage_version is not None:
             builder.set_data_storage_version(self.data_storage_version)
         if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
-        _update(proto.config, self.config_upsert_values)
-        _update(proto.table_metadata, self.table_metadata)
+        proto.config.update(self.config_upsert_values)
+        proto.table_metadata.update(self.table_metadata)
         builder.add_fragments(self.fragments)
-
-
-def _update(target: MutableMapping[str, _V], values: Mapping[str, _V]) -> None:
-    for key, value in values.items():
-        target[key] = value

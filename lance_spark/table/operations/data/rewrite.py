@@ -39,8 +39,7 @@ from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import FragmentGroup, RewrittenIndex
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 
 #: It is a signed 32-bit number in manifests, but an unsigned one in transactions.
@@ -94,8 +93,6 @@ class Rewrite(Operation):
 
     Attributes
     ----------
-    groups : tuple of RewriteGroup
-    rewritten_indices : tuple of RewrittenIndex
     reuse : ReuseEntry, optional
         Not part of the transaction.
     in_part : bool
@@ -112,12 +109,10 @@ class Rewrite(Operation):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(fragment.id for group in self.groups for fragment in group.old)
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of `touched_fragments` move to other fragments."""
         return True
 
     @property
@@ -127,12 +122,6 @@ class Rewrite(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Rewrite, source: str) -> Rewrite:
-        """Parse the message; errors call its file `source`.
-
-        Raises
-        ------
-        CorruptTableError
-        """
         pairs = [(group.old_fragments, group.new_fragments) for group in message.groups]
         if not pairs and message.old_fragments:
             pairs = [(message.old_fragments, message.new_fragments)]
@@ -142,7 +131,6 @@ class Rewrite(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.rewrite
         message.SetInParent()
         for group in self.groups:
@@ -158,7 +146,6 @@ class Rewrite(Operation):
             added.new_index_details.CopyFrom(index.details.index_details)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.name in _FRAGMENT_CHANGES:
             if not self.removed_fragments.isdisjoint(committed.touched_fragments):
                 partial = self.in_part and not self.rewritten_indices
@@ -278,7 +265,6 @@ def with_reuse(
 
     Parameters
     ----------
-    rewrite : Rewrite
     paths : TablePaths
         The paths of that version.
     newest : Manifest

@@ -8,7 +8,7 @@ that have changed, and must be planned again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -16,44 +16,12 @@ import numpy as np
 from lance_spark.errors import CommitConflictError
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 
 #: Maximum number of rows that an error names.
 _NAMED_ROWS = 5
-
-
-def conflict_with_rows(
-    updated: Mapping[int, Fragment],
-    removed: Collection[int],
-    affected: Mapping[int, Offsets] | None,
-    committed: Operation,
-) -> Conflict:
-    """Return the outcome of a committed `Delete` or `Update` for an operation that deletes rows.
-
-    Parameters
-    ----------
-    updated : mapping of int to Fragment
-        The fragments to which the operation adds deletion files.
-    removed : collection of int
-        Ids of the fragments that the operation removes.
-    affected : mapping of int to int64 array, optional
-        Offsets of the rows that the operation deletes, by fragment. Without them, deletions cannot
-        be merged.
-    committed : Operation
-    """
-    overlap = committed.touched_fragments & (updated.keys() | set(removed))
-    if not overlap:
-        return Conflict.COMPATIBLE
-    # An operation that removes a fragment deletes all its rows, so both delete the same rows.
-    if affected is None or overlap & set(removed) or overlap & committed.removed_fragments:
-        return Conflict.RETRYABLE
-    for fragment_id in overlap:
-        if committed.updated_fragments[fragment_id].files != updated[fragment_id].files:
-            return Conflict.RETRYABLE
-    return Conflict.REBASE
 
 
 class FragmentChange(Operation):
@@ -66,19 +34,25 @@ class FragmentChange(Operation):
 
     @cached_property
     def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of changed fragments that stay in the table, by id."""
         return {fragment.id: fragment for fragment in self.fragments}
 
     @property
     def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the operation's new deletion files."""
         return deletion_paths(self.fragments)
 
     def conflict_with_rows(self, committed: Operation) -> Conflict:
         """Return the outcome of a committed `Delete` or `Update` for this operation."""
-        return conflict_with_rows(
-            self.updated_fragments, self.removed_fragments, self.affected, committed
-        )
+        overlap = committed.touched_fragments & self.touched_fragments
+        if not overlap:
+            return Conflict.COMPATIBLE
+        # An operation that removes a fragment deletes all its rows, so both delete the same rows.
+        removed = self.removed_fragments | committed.removed_fragments
+        if self.affected is None or overlap & removed:
+            return Conflict.RETRYABLE
+        updated = self.updated_fragments
+        if any(committed.updated_fragments[n].files != updated[n].files for n in overlap):
+            return Conflict.RETRYABLE
+        return Conflict.REBASE
 
 
 def merge_deletions(
@@ -88,7 +62,6 @@ def merge_deletions(
 
     Parameters
     ----------
-    rebase : Rebase
     updated : iterable of Fragment
         The changed fragments, with their new deletion files.
     affected : mapping of int to int64 array

@@ -35,15 +35,14 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.deletions import Offsets
+from lance_spark.table.rows.deletions import Offsets, parse_bitmap
 
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement", "data_overlay"})
 _ROW_CHANGES = frozenset({"delete", "update"})
@@ -67,11 +66,6 @@ class Update(FragmentChange):
     new_fragments : tuple of Fragment
         With the ids of moved rows and the versions that created these. The transaction has only
         the ids.
-    removed_fragment_ids : tuple of int
-    fields_modified : tuple of int
-    fields_for_preserving_frag_bitmap : tuple of int
-    mode : UpdateMode
-    inserted_rows : InsertedKeys, optional
     updated_offsets : mapping of int to BitMap
         Rows updated in place, by fragment.
     compacted_sstables : tuple of table_pb2.CompactedSsTable
@@ -97,7 +91,6 @@ class Update(FragmentChange):
 
     @property
     def removed_fragments(self) -> frozenset[int]:
-        """Ids of removed fragments."""
         return frozenset(self.removed_fragment_ids)
 
     @property
@@ -107,29 +100,18 @@ class Update(FragmentChange):
 
     @property
     def moves_rows(self) -> bool:
-        """Whether rows of `touched_fragments` move to other fragments."""
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)
 
     @property
     def inserted_keys(self) -> InsertedKeys | None:
-        """The keys of the rows that a merge inserted; None if they are not recorded."""
         return self.inserted_rows
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
-        return frozenset(
-            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
-        )
+        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
-        """Parse the message; errors call its file `source`.
-
-        Raises
-        ------
-        CorruptTableError
-        """
         try:
             mode = UpdateMode(message.update_mode)
         except ValueError:
@@ -141,7 +123,9 @@ class Update(FragmentChange):
             for fragment_id, rows in message.updated_fragment_offsets.items()
         }
         for fragment_id, bitmap in message.updated_fragment_offset_bitmaps.items():
-            offsets[fragment_id] = _decode_offsets(bitmap, fragment_id, source)
+            offsets[fragment_id] = parse_bitmap(
+                bitmap, f"{source}: updated rows of fragment {fragment_id}"
+            )
         return cls(
             fragments=tuple(Fragment.from_proto(p, source) for p in message.updated_fragments),
             new_fragments=tuple(Fragment.from_proto(p, source) for p in message.new_fragments),
@@ -157,7 +141,6 @@ class Update(FragmentChange):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.update
         message.SetInParent()
         message.updated_fragments.extend(fragment.to_proto() for fragment in self.fragments)
@@ -173,7 +156,6 @@ class Update(FragmentChange):
             message.updated_fragment_offset_bitmaps[fragment_id] = offsets.serialize()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
         if committed.name == "append" and self.inserted_rows is not None:
@@ -340,12 +322,3 @@ def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
     for lineage in (Lineage.CREATED, Lineage.UPDATED):
         proto.ClearField(lineage.value[1])
     return proto
-
-
-def _decode_offsets(data: bytes, fragment_id: int, source: str) -> BitMap:
-    try:
-        return BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(
-            f"{source}: the bitmap of updated rows of fragment {fragment_id} is not valid: {error}"
-        ) from None

@@ -23,8 +23,7 @@ from typing import ClassVar
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,6 @@ class Clone(Operation):
 
     Attributes
     ----------
-    is_shallow : bool
-    ref_version : int
-    ref_path : str
-    ref_name : str, optional
-    branch_name : str, optional
     renamed : mapping of (base id or None, str) to str
         New names of copied data files whose names were not unique. This and the attribute below
         are not part of the transaction.
@@ -57,7 +51,6 @@ class Clone(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Clone, source: str) -> Clone:
-        """Parse the message; errors call its file `source`."""
         return cls(
             message.is_shallow,
             message.ref_version,
@@ -67,7 +60,6 @@ class Clone(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.clone
         message.SetInParent()
         message.is_shallow = self.is_shallow
@@ -83,12 +75,7 @@ class Clone(Operation):
         return Conflict.COMPATIBLE
 
     def apply(self, builder: ManifestBuilder) -> None:
-        """Raise an error: a clone does not change a table.
-
-        Raises
-        ------
-        InvalidInputError
-        """
+        """Raise an error: a clone does not change a table. Raises InvalidInputError."""
         raise InvalidInputError(
             "a clone is the first version of another table and cannot be committed to this one; "
             "use Dataset.shallow_clone, deep_clone or create_branch"

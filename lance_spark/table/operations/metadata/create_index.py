@@ -33,8 +33,7 @@ from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
 
@@ -56,34 +55,28 @@ class CreateIndex(Operation):
 
     @property
     def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The index segments that the operation adds."""
         return self.new_indices
 
     @property
     def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
-        """The index segments that the operation removes."""
         return self.removed_indices
 
     @property
     def indexed_fields(self) -> frozenset[int]:
-        """Ids of the fields of new indexes."""
         return frozenset(field_id for index in self.new_indices for field_id in index.fields)
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.CreateIndex, source: str
     ) -> CreateIndex:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.new_indices), tuple(message.removed_indices))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.create_index.SetInParent()
         transaction.create_index.new_indices.extend(self.new_indices)
         transaction.create_index.removed_indices.extend(self.removed_indices)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         name = committed.name
         remaining = committed.remaining_fields
         if remaining is not None and not self.indexed_fields <= remaining:

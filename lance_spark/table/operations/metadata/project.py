@@ -21,8 +21,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import SCHEMA_METADATA, Operation, Rebase
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation, Rebase
 
 
 @dataclass(frozen=True)
@@ -45,28 +44,23 @@ class Project(Operation):
 
     @cached_property
     def remaining_fields(self) -> frozenset[int]:
-        """Ids of all fields of the new schema."""
         return frozenset(field.id for field in self.schema)
 
     @property
     def can_add_required_columns(self) -> bool:
-        """Whether a column may become required that rows written before may lack."""
         return not self.preserves_nullability
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Project, source: str) -> Project:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.schema), message.preserves_nullability)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.project
         message.SetInParent()
         message.schema.extend(self.schema)
         message.preserves_nullability = self.preserves_nullability
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if self.can_add_required_columns and committed.name in schema_changes.WRITES_ROWS:
             return Conflict.RETRYABLE
         if committed.metadata_targets - {SCHEMA_METADATA}:
@@ -112,6 +106,5 @@ def _with_metadata(field: file_pb2.Field, metadata: Mapping[str, bytes]) -> file
     changed = file_pb2.Field()
     changed.CopyFrom(field)
     changed.ClearField("metadata")
-    for key, value in metadata.items():
-        changed.metadata[key] = value
+    changed.metadata.update(metadata)
     return changed

@@ -20,12 +20,7 @@ from lance_spark.table.operations.base import Operation
 
 @dataclass(frozen=True, slots=True)
 class ReserveFragments(Operation):
-    """Reserve fragment ids.
-
-    Attributes
-    ----------
-    num_fragments : int
-    """
+    """Reserve fragment ids."""
 
     name: ClassVar[str] = "reserve_fragments"
 
@@ -35,11 +30,9 @@ class ReserveFragments(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.ReserveFragments, source: str
     ) -> ReserveFragments:
-        """Parse the message; errors call its file `source`."""
         return cls(message.num_fragments)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.reserve_fragments.SetInParent()
         transaction.reserve_fragments.num_fragments = self.num_fragments
 

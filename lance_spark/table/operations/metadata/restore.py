@@ -19,8 +19,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest import flags
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import check_identity
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,6 @@ class Restore(Operation):
 
     Attributes
     ----------
-    version : int
     identity : (int, str or None) or None
         `Manifest.identity` of that version, to detect that another version has its number now.
         Not part of the transaction.
@@ -42,16 +40,13 @@ class Restore(Operation):
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Restore, source: str) -> Restore:
-        """Parse the message; errors call its file `source`."""
         return cls(message.version)
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.restore.version = self.version
         transaction.restore.SetInParent()
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.metadata_targets:
             # The restore would silently undo the change of the metadata.
             return Conflict.INCOMPATIBLE

@@ -23,8 +23,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import Conflict, Operation
 from lance_spark.table.paths import BasePath
 
 
@@ -34,7 +33,6 @@ class UpdateBases(Operation):
 
     Attributes
     ----------
-    new_bases : tuple of BasePath
     replaces : bool
         Whether they replace the base paths with the same ids. Not part of the transaction.
     """
@@ -48,16 +46,13 @@ class UpdateBases(Operation):
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateBases, source: str
     ) -> UpdateBases:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(BasePath.from_proto(proto) for proto in message.new_bases))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.update_bases.SetInParent()
         transaction.update_bases.new_bases.extend(base.to_proto() for base in self.new_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if isinstance(committed, UpdateBases) and any(
             _is_duplicate(mine, theirs) for mine in self.new_bases for theirs in committed.new_bases
         ):

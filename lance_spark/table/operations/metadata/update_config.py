@@ -16,7 +16,7 @@ deleted. Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
@@ -24,8 +24,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import SCHEMA_METADATA, Operation
-from lance_spark.table.operations.conflicts import Conflict
+from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
 
 _V = TypeVar("_V", str, bytes)
 
@@ -65,15 +64,15 @@ class MapUpdate:
                 entry.value = value
         message.replace = self.replace
 
-    def apply_to(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the map after the update."""
-        merged = {} if self.replace else dict(values)
+    def apply_to(self, target: MutableMapping[str, _V], convert: Callable[[str], _V]) -> None:
+        """Change a map of strings or bytes in place; `convert` makes its values."""
+        for key in list(target) if self.replace else ():
+            del target[key]
         for key, value in self.entries.items():
-            if value is None:
-                merged.pop(key, None)
-            else:
-                merged[key] = value
-        return merged
+            if value is not None:
+                target[key] = convert(value)
+            elif key in target:
+                del target[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ class UpdateConfig(Operation):
 
     Attributes
     ----------
-    config, table_metadata, schema_metadata : MapUpdate, optional
     field_metadata : mapping of int to MapUpdate
         By field id.
     """
@@ -96,28 +94,23 @@ class UpdateConfig(Operation):
 
     @property
     def config_keys(self) -> frozenset[str]:
-        """Keys of the table's configuration that are set or deleted."""
         return frozenset(self.config.entries if self.config else ())
 
     @property
     def deleted_config_keys(self) -> frozenset[str]:
-        """The keys among `config_keys` that are deleted."""
         entries = self.config.entries if self.config else {}
         return frozenset(key for key, value in entries.items() if value is None)
 
     @property
     def table_metadata_keys(self) -> frozenset[str]:
-        """Keys of the table's metadata that are set or deleted."""
         return frozenset(self.table_metadata.entries if self.table_metadata else ())
 
     @property
     def replaces_table_metadata(self) -> bool:
-        """Whether the operation removes all keys of the table's metadata that it does not set."""
         return self.table_metadata is not None and self.table_metadata.replace
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata changes; `SCHEMA_METADATA` for the schema itself."""
         schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
         return frozenset((*schema, *self.field_metadata))
 
@@ -157,7 +150,6 @@ class UpdateConfig(Operation):
         )
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         message = transaction.update_config
         message.SetInParent()
         if self.config is not None:
@@ -170,8 +162,11 @@ class UpdateConfig(Operation):
             update.write_to(message.field_metadata_updates[field_id])
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
-        if self._changes_same_config(committed) or self._changes_same_table_metadata(committed):
+        # Both may delete one key of the configuration.
+        deleted = self.deleted_config_keys & committed.deleted_config_keys
+        if (self.config_keys & committed.config_keys) - deleted:
+            return Conflict.INCOMPATIBLE
+        if self._changes_same_table_metadata(committed):
             return Conflict.INCOMPATIBLE
         targets = self.metadata_targets
         if committed.name in ("overwrite", "restore") and targets:
@@ -193,28 +188,21 @@ class UpdateConfig(Operation):
         """
         proto = builder.proto
         if self.config is not None:
-            _update_map(proto.config, self.config)
+            self.config.apply_to(proto.config, str)
         if self.table_metadata is not None:
-            _update_map(proto.table_metadata, self.table_metadata)
+            self.table_metadata.apply_to(proto.table_metadata, str)
         if self.schema_metadata is not None:
-            _update_bytes_map(proto.schema_metadata, self.schema_metadata)
+            self.schema_metadata.apply_to(proto.schema_metadata, str.encode)
         if not self.field_metadata:
             return
         fields = {field.id: field for field in proto.fields}
         for field_id, update in self.field_metadata.items():
             if field_id not in fields:
                 raise InvalidInputError(f"the table has no field with the id {field_id}")
-            _update_bytes_map(fields[field_id].metadata, update)
+            update.apply_to(fields[field_id].metadata, str.encode)
             # A primary key cannot be changed once it is set.
             if not fields[field_id].unenforced_primary_key:
                 set_keys(fields[field_id], dict(fields[field_id].metadata))
-
-    def _changes_same_config(self, committed: Operation) -> bool:
-        """Return whether both change a key of the configuration; to delete it twice is allowed."""
-        return bool(
-            (self.config_keys & committed.config_keys)
-            - (self.deleted_config_keys & committed.deleted_config_keys)
-        )
 
     def _changes_same_table_metadata(self, committed: Operation) -> bool:
         """Return whether both change one key of the table's metadata."""
@@ -242,26 +230,3 @@ def map_update(values: Mapping[str, str | None], *, replace: bool, label: str) -
                 f"key; not {key!r}: {value!r}"
             )
     return MapUpdate(dict(values), replace)
-
-
-def _update_map(target: MutableMapping[str, str], update: MapUpdate) -> None:
-    merged = update.apply_to(target)
-    _clear(target)
-    target.update(merged)
-
-
-def _update_bytes_map(target: MutableMapping[str, bytes], update: MapUpdate) -> None:
-    # Existing values may not be text, so `MapUpdate.apply_to` cannot be used.
-    kept = {} if update.replace else dict(target)
-    _clear(target)
-    for key, value in kept.items():
-        if key not in update.entries:
-            target[key] = value
-    for key, text in update.entries.items():
-        if text is not None:
-            target[key] = text.encode()
-
-
-def _clear(target: MutableMapping[str, _V]) -> None:
-    for key in list(target):
-        del target[key]

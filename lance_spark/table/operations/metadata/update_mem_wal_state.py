@@ -20,11 +20,9 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.indexes.sections import MEM_WAL
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.conflicts import Conflict
-
-INDEX = "__lance_mem_wal"
+from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True)
@@ -43,25 +41,19 @@ class UpdateMemWalState(Operation):
 
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
-        return frozenset(
-            compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
-        )
+        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
 
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.UpdateMemWalState, source: str
     ) -> UpdateMemWalState:
-        """Parse the message; errors call its file `source`."""
         return cls(tuple(message.compacted_sstables))
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
-        """Set the operation of a transaction's message."""
         transaction.update_mem_wal_state.SetInParent()
         transaction.update_mem_wal_state.compacted_sstables.extend(self.compacted_sstables)
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that was committed first."""
         if committed.compacted_shards:
             disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
             return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
@@ -76,14 +68,16 @@ class UpdateMemWalState(Operation):
             The table has no write-ahead log.
         CorruptTableError
         """
-        index = next((index for index in builder.indices.indices if index.name == INDEX), None)
+        index = next((index for index in builder.indices.indices if index.name == MEM_WAL), None)
         if index is None:
-            raise InvalidInputError(f"the table has no index {INDEX}, and so no write-ahead log")
+            raise InvalidInputError(f"the table has no index {MEM_WAL}, and so no write-ahead log")
         details = table_pb2.MemWalIndexDetails()
         try:
             details.ParseFromString(index.index_details.value)
         except DecodeError as error:
-            raise CorruptTableError(f"index {INDEX}: its details are not valid: {error}") from None
+            raise CorruptTableError(
+                f"index {MEM_WAL}: its details are not valid: {error}"
+            ) from None
         newest = {table.shard_id.uuid: table.generation for table in details.compacted_sstables}
         for table in self.compacted_sstables:
             shard = table.shard_id.uuid

@@ -20,7 +20,8 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
-from lance_spark.storage.local import LocalOutput, LocalSource
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.write.output import LocalOutput
 
 LIMITS = ChunkLimits(max_bytes=24 * 1024, max_values=1 << 15)
 WORDS = ["alpha", "bravo", "", "delta", "échelle", "データ", "\x00", "x" * 40]

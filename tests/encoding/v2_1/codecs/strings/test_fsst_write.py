@@ -20,7 +20,8 @@ from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
-from lance_spark.storage.local import LocalOutput, LocalSource
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.write.output import LocalOutput
 
 LIMITS = ChunkLimits(max_bytes=64 * 1024, max_values=1 << 15)
 FSST = {"lance-encoding:compression": "fsst"}

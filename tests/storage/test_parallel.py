@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from lance_spark.storage.read.parallel_reads import AT_ONCE, read_all, read_each
+from lance_spark.storage.parallel import AT_ONCE, read_all, read_each
 
 
 def test_results_come_in_order() -> None:

@@ -23,8 +23,7 @@ from lance_spark.errors import CorruptFileError, StorageError
 from lance_spark.file import prefetch_ranges
 from lance_spark.scan import prefetch as scan_prefetch
 from lance_spark.scan.fragment import column_reader as fragment
-from lance_spark.storage import remote
-from lance_spark.storage.read import prefetch
+from lance_spark.storage import prefetch, remote
 from lance_spark.storage.remote import DEFAULT_IO_THREADS
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore

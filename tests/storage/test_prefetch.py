@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.storage import remote
-from lance_spark.storage.read import prefetch
-from lance_spark.storage.read.prefetch import AheadSource, Part
+from lance_spark.storage import prefetch, remote
+from lance_spark.storage.prefetch import AheadSource, Part
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange

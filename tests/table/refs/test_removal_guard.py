@@ -18,10 +18,10 @@ import lance_spark
 from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
 from lance_spark.storage import local
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import version_check
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import ManifestLocation
+from lance_spark.table.refs import removal_guard
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 CLEANED = "cleanup may have removed an earlier version"
@@ -29,8 +29,8 @@ CLEANED = "cleanup may have removed an earlier version"
 
 @pytest.fixture(params=["disk", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0)
-    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0)
+    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS", 0)
+    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS_LOCAL", 0)
     return str(tmp_path / "t") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/t"
 
 
@@ -143,8 +143,8 @@ def test_recreated_version_leaves_first_commit_unknown(
 
 def test_version_recreated_before_the_check(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The put is quick and its answer is lost; the next attempt comes late."""
-    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0.3)
-    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0.3)
+    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS", 0.3)
+    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS_LOCAL", 0.3)
     dataset = lance_spark.write_dataset(ROWS, uri)
     create, uniform = versions.create_manifest, random.uniform
     lost: list[ManifestLocation] = []

@@ -1,24 +1,64 @@
-"""Copies whole files from one store to another: several at the same time, each in pieces.
+"""Reads of many small files, and copies of whole files, several at the same time.
 
-Memory holds at most `FILES_AT_ONCE` times `PIECE_BYTES` bytes, and the buffers of the uploads. An
-existing file at the target is replaced by a whole one. Names of files are random, so it can only be
-the rest of an earlier attempt, or the same file written by a faster one. A file is never copied to
-itself.
+Small files are read in sequence on local disks, in parallel on other stores. Results come in the
+order of the requests. The first error is raised, and reads that have not begun are cancelled.
+
+A file is copied from one store to another in pieces. Memory holds at most `FILES_AT_ONCE` times
+`PIECE_BYTES` bytes, and the buffers of the uploads. An existing file at the target is replaced by a
+whole one. Names of files are random, so it can only be the rest of an earlier attempt, or the same
+file written by a faster one. A file is never copied to itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+AT_ONCE = 16
+
 FILES_AT_ONCE = 8
 PIECE_BYTES = 8 * 1024 * 1024
+
+
+def read_all(
+    read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
+) -> list[_Result]:
+    """Return the result of `read` for each item.
+
+    Parameters
+    ----------
+    read : callable
+        Called by several threads, unless `local`.
+    local : bool
+        Whether the files are on a local disk.
+    """
+    if local or len(items) < 2:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), AT_ONCE)) as pool:
+        return list(pool.map(read, items))
+
+
+def read_each(
+    read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
+) -> Iterator[_Result]:
+    """Yield what `read` makes of each; whoever stops early has items for less than `AT_ONCE` too
+    many. Parameters as in `read_all`.
+    """
+    if local:
+        yield from map(read, items)
+        return
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for start in range(0, len(items), AT_ONCE):
+            yield from pool.map(read, items[start : start + AT_ONCE])
 
 
 class Copy(NamedTuple):
@@ -59,12 +99,7 @@ def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
 
 
 def copy_file(copy: Copy) -> None:
-    """Copy one file.
-
-    Raises
-    ------
-    MissingFileError, StorageError
-    """
+    """Copy one file. Raises MissingFileError, StorageError."""
     source = copy.source.open(copy.path)
     try:
         output = copy.target.open_output(copy.target_path, replace=True)

@@ -17,7 +17,7 @@ from werkzeug.serving import make_server
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.storage.commit import conditional_put_probe
+from lance_spark.storage import connect
 from lance_spark.storage.connect import is_own_endpoint
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores import gcs
@@ -27,9 +27,9 @@ from tests.support.stores.table_suite import rows, values
 
 @pytest.fixture(autouse=True)
 def nothing_known() -> Iterator[None]:
-    conditional_put_probe.forget()
+    connect.forget_probes()
     yield
-    conditional_put_probe.forget()
+    connect.forget_probes()
 
 
 class Server:
@@ -285,8 +285,8 @@ def test_the_clouds_own_servers_are_not_asked() -> None:
         ("/t", {}),
     ):
         store = ObjectStore.from_uri(uri, options)
-        assert not conditional_put_probe.is_probed(store.scheme, store._fs), uri
+        assert not connect.is_probed(store.scheme, store._fs), uri
         # No request is sent: there is no network here.
         store.check_put_if_absent()
     other = ObjectStore.from_uri("s3://bucket/t", {**aws, "endpoint": "http://127.0.0.1:1"})
-    assert conditional_put_probe.is_probed("s3", other._fs)
+    assert connect.is_probed("s3", other._fs)

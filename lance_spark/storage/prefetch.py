@@ -115,7 +115,6 @@ class AheadSource:
                 del self._byte_ranges[bisect_right(self._byte_ranges, buffer.byte_range) - 1]
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Return the bytes of each range, in order; see `ByteSource`."""
         buffers = [self._buffer_at(byte_range) for byte_range in ranges]
         missing: list[ByteRange] = []
         lacking: list[int] = []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from lance_spark.table.fragments.fragment_ids import FragmentIds
+from lance_spark.table.indexes.sections import FragmentIds
 
 IDS = st.sets(st.integers(0, 2**32 - 1) | st.integers(0, 20))
 

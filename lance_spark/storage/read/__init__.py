@@ -1,1 +1,0 @@
-"""Ways to read from stores: prefetched, in parallel, and several files as one."""
