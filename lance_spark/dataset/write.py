@@ -130,7 +130,7 @@ def write_dataset(
     """
     # Imported here: readers need none of these modules.
     from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.table.commit.options import write_of
+    from lance_spark.table.commit.idempotency import write_of
     from lance_spark.table.commit.transaction import with_message
     from lance_spark.table.commit.write_commit import commit_or_clean_up
     from lance_spark.table.commit.write_job import TableSettings, WriteLimits

@@ -23,7 +23,7 @@ from lance_spark.errors import (
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner
 from lance_spark.table.commit import detached
-from lance_spark.table.commit.options import write_of
+from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.commit.write_plan import begin_write

@@ -17,7 +17,7 @@ from lance_spark.spark.options.values import (
     whole_number,
 )
 from lance_spark.spark.pushdown.request import parse_settings
-from lance_spark.table.commit.options import WriteToken, write_of
+from lance_spark.table.commit.idempotency import WriteToken, write_of
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings

@@ -40,7 +40,7 @@ from lance_spark.errors import (
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.options import DEFAULT_LOOKBACK, WriteToken
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob

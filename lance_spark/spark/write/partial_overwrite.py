@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.options.options import WriteOptions
     from lance_spark.spark.options.overwrite_options import OverwriteOptions
-    from lance_spark.table.commit.options import WriteToken
+    from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
 

@@ -21,7 +21,7 @@ from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.input_converter import InputConverter
 
 if TYPE_CHECKING:
-    from lance_spark.table.commit.options import WriteToken
+    from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.fragments.writer import FragmentWriter

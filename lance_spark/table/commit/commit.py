@@ -38,12 +38,8 @@ from lance_spark.errors import (
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
-from lance_spark.table.commit.options import (
-    DEFAULT_MAX_RETRIES,
-    Backoff,
-    WriteToken,
-    find_committed_version,
-)
+from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder

@@ -1,49 +1,21 @@
 """Options of a commit: what the transaction records, and how often the commit is tried.
 
 Also the attempts after the first one: the waits between them, and changes that are planned again.
-
-Idempotent commits: a change that is tried several times is committed only once. Examples are the
-batch of a stream, or the run of a job. A writer has an id, and numbers its changes in increasing
-order. Both are properties of the transaction, so they are committed atomically with the change.
-
-| property | value |
-| --- | --- |
-| `id_key` | the id of the writer: a query of a stream, an application |
-| `number_key` | the number of the change, in decimal digits |
-
-A change was committed before if the history has a transaction with the same id, and with the same
-or a greater number. The search starts at the version that the change is planned on and goes back to
-the newest transaction with this id. It reads one manifest if no other client writes. For the first
-change of an id it reads all versions up to the lookback, sixteen at a time in remote stores.
-
-`commit` checks the versions that other clients commit meanwhile. If two writers try the same change
-at once, the later one finds the commit of the earlier one.
-
-The search does not cover versions that cleanup removed, and not the source of a branch.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from lance_spark.errors import (
-    AlreadyCommittedError,
     CommitConflictError,
-    InvalidInputError,
-    MissingFileError,
 )
-from lance_spark.storage.parallel import read_each
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.transaction import Transaction, read_transaction, with_message
-from lance_spark.table.manifest import versions
-from lance_spark.table.manifest.codec import read_manifest
-from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.versions import ManifestLocation
+from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.transaction import with_message
 
 #: Number of times a commit starts again after other writers were faster.
 DEFAULT_MAX_RETRIES = 20
@@ -53,11 +25,6 @@ _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
 _State = TypeVar("_State")
 _Result = TypeVar("_Result")
-#: The transaction properties of writes that an application numbers.
-APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
-#: The maximum number of versions that are searched for an id.
-DEFAULT_LOOKBACK = 1_000
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,128 +117,3 @@ def replan_on_conflict(
                 raise
         state = newer
     raise AssertionError("the last attempt returns or raises")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteToken:
-    """The identity of a change: the id of its writer, and its number.
-
-    Attributes
-    ----------
-    id_key : str
-        The transaction property with the id.
-    number_key : str
-        The transaction property with the number.
-    number : int
-        0 or more. Later changes with the same id have greater numbers.
-    lookback : int
-        The maximum number of versions that are searched for the id.
-
-    Raises
-    ------
-    InvalidInputError
-        The id is empty, or a number is out of range.
-    """
-
-    id_key: str
-    id: str
-    number_key: str
-    number: int
-    lookback: int = DEFAULT_LOOKBACK
-
-    def __post_init__(self) -> None:
-        if not self.id:
-            raise InvalidInputError(f"{self.id_key} is empty: an idempotent change needs an id")
-        if not 0 <= self.number <= _INT64_MAX:
-            raise InvalidInputError(
-                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, "
-                f"not {self.number}"
-            )
-        if self.lookback < 1:
-            raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
-
-    def properties(self) -> dict[str, str]:
-        """Return the properties of the transaction."""
-        return {self.id_key: self.id, self.number_key: str(self.number)}
-
-    def number_of(self, transaction: Transaction | None) -> int | None:
-        """Return the number of a transaction with the same id; None for other transactions."""
-        if transaction is None or transaction.properties.get(self.id_key) != self.id:
-            return None
-        text = transaction.properties.get(self.number_key, "")
-        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
-
-    def is_committed_by(self, transaction: Transaction | None) -> bool:
-        """Tell whether a transaction is this change, or a later change of the same writer."""
-        number = self.number_of(transaction)
-        return number is not None and number >= self.number
-
-    def error(self, store: ObjectStore, version: int) -> AlreadyCommittedError:
-        """Return the error for a change that `version` contains."""
-        return AlreadyCommittedError(
-            f"{store.display}: version {version} has change {self.number} of {self.id!r} "
-            f"({self.id_key}), or a later change, already: nothing was committed",
-            version=version,
-        )
-
-
-def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
-    """Return the token of a write that an application numbers; None if both arguments are None.
-
-    Raises
-    ------
-    InvalidInputError
-        Only one of the arguments is given, or its value is not valid.
-    """
-    if (app_id is None) != (version is None):
-        raise InvalidInputError(
-            "txnAppId and txnVersion (txn_app_id and txn_version) must be given together: "
-            "the id of the application, and the number of its write"
-        )
-    if app_id is None or version is None:
-        return None
-    return WriteToken(APP_ID, app_id, APP_VERSION, version)
-
-
-def find_committed_version(store: ObjectStore, manifest: Manifest, once: WriteToken) -> int | None:
-    """Return the version that contains a change; None if it was not found.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        The version at which the search begins.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
-    """
-    transaction = read_transaction(store, manifest)
-    if once.number_of(transaction) is not None:
-        return manifest.version if once.is_committed_by(transaction) else None
-    older = [
-        location
-        for location in versions.list_manifests(store)
-        if location.version < manifest.version
-    ]
-    searched = older[: -once.lookback : -1] if once.lookback > 1 else []
-    for version, transaction in _read_transactions(store, searched):
-        if once.number_of(transaction) is not None:
-            return version if once.is_committed_by(transaction) else None
-    return None
-
-
-def _read_transactions(
-    store: ObjectStore, locations: Sequence[ManifestLocation]
-) -> Iterator[tuple[int, Transaction | None]]:
-    """Yield versions and their transactions in the given order, from newer to older ones.
-
-    Ends at a version that cleanup removed: it has removed the older versions too.
-    """
-
-    def read(location: ManifestLocation) -> Transaction | None:
-        return read_transaction(store, read_manifest(store, location))
-
-    with suppress(MissingFileError):
-        transactions = read_each(read, locations, local=store.is_local)
-        for location, transaction in zip(locations, transactions, strict=True):
-            yield location.version, transaction

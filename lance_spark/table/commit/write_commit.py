@@ -24,7 +24,8 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
 )
-from lance_spark.table.commit.options import WriteToken, replan_on_conflict
+from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import replan_on_conflict
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.codec import read_version

@@ -37,7 +37,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import filled_by
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions, WriteToken
+from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import (

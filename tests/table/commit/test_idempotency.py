@@ -18,7 +18,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit as commit_module
 from lance_spark.table.commit import options as once_module
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.options import WriteToken, find_committed_version
+from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
@@ -36,7 +36,7 @@ import sys
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.options import WriteToken
+from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.commit.transaction import Transaction
