@@ -399,7 +399,7 @@ class FileReader:
         return v2_1.open_field(arrow, columns, name)
 
     def _byte_columns(self, field: Field, indices: Sequence[int]) -> dict[int, ColumnMeta]:
-        from lance_spark.encoding.v2_0.codecs.byte_lists import has_byte_lists
+        from lance_spark.encoding.v2_0.lists import has_byte_lists
 
         nodes = column_fields(field, self.version)
         after = {

@@ -311,7 +311,7 @@ def checked_columns(
 def check_types(schema: Schema, version: tuple[int, int]) -> None:
     """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
     if version == (0, 1):
-        from lance_spark.encoding.v0_1.field_write import check_field as check_legacy
+        from lance_spark.encoding.v0_1.field import check_field as check_legacy
 
         for field in schema.fields:
             if has_blobs(field):

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
-from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -26,6 +25,8 @@ _MAX_PAGE_BYTES = 1 << 30
 
 #: So many ranges are copied one by one.
 _FEW_RANGES = 16
+#: Smaller arrays are not returned to the system.
+_SMALL = 64 * 1024
 
 
 def uint_type(bits: int) -> np.dtype[Any]:
@@ -178,3 +179,17 @@ def _scattered(data: Bytes, starts: IndexArray, ends: IndexArray) -> Bytes:
     )
     content = between.take(pa.array(np.arange(1, 2 * count, 2))).buffers()[2]
     return data[:0] if content is None else np.frombuffer(content, np.uint8)
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array whose elements are not set, as `numpy.empty` does.
+
+    Its memory comes from the pool of Arrow, which reuses released memory. numpy returns large
+    arrays to the system: to get their pages again takes as long as most decoding.
+    """
+    item_dtype = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count * item_dtype.itemsize < _SMALL:
+        return np.empty(shape, item_dtype)
+    buffer = pa.allocate_buffer(count * item_dtype.itemsize)
+    return np.frombuffer(buffer, item_dtype, count).reshape(shape)

@@ -13,8 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
-from lance_spark.encoding.levels_read import unravel
+from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step, unravel
 from lance_spark.encoding.meta import PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.leaf_columns import Leaf

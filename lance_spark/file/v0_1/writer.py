@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.v0_1.field_write import encode_field
+from lance_spark.encoding.v0_1.field import encode_field
 from lance_spark.encoding.v0_1.lossless import first_change
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
 from lance_spark.errors import InvalidInputError

@@ -25,8 +25,14 @@ from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, 
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
-from lance_spark.encoding.v2_0.page import GAP, Decoder, PageBuffers, expand, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.page import (
+    GAP,
+    Decoder,
+    NewBuffers,
+    PageBuffers,
+    expand,
+    open_encoding,
+)
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan, gather_plans

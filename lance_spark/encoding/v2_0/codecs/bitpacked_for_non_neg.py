@@ -16,8 +16,7 @@ from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs.flat import check_width
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand
-from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, read_slots
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, ReadPlan

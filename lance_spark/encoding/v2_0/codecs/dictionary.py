@@ -26,8 +26,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.flat import width_of
 from lance_spark.encoding.v2_0.codecs.nullable import AllNulls, never_null
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans

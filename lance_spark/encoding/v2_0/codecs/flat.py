@@ -22,9 +22,15 @@ from lance_spark.encoding.arrow_blocks import fixed_width, from_block, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.compression import MAX_SIZE, compress, decompress
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, last_of
-from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_0.slots import pick_slots, read_slots
+from lance_spark.encoding.v2_0.page import (
+    Decoder,
+    NewBuffers,
+    PageBuffers,
+    expand,
+    last_of,
+    pick_slots,
+    read_slots,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan

@@ -17,9 +17,7 @@ from lance_spark.encoding.arrow_blocks import fixed_width, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, last_of
-from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, last_of, read_slots
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, ReadPlan

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, FixedSizeListBlock, FixedWidthBlock
-from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1 import registry
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
 from lance_spark.encoding.v2_1.codecs import flat
+from lance_spark.encoding.v2_1.fixed_width import empty
 from lance_spark.encoding.v2_1.fixed_width import flat as fixed_width_message
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_1_pb2 as pb

@@ -20,12 +20,12 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
 from lance_spark.encoding.v2_1.fixed_width import (
     IndexArray,
     UIntArray,
     block_of,
+    empty,
     gather,
     only_buffer,
     require_word,

@@ -26,13 +26,13 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
 from lance_spark.encoding.v2_1.codecs.inline_bitpacking import compact
 from lance_spark.encoding.v2_1.fixed_width import (
     IndexArray,
     UIntArray,
     block_of,
+    empty,
     flat,
     flat_bits,
     only_buffer,

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lance_spark.encoding.levels import IndexArray, Levels, layer_numbers, max_repetition
-from lance_spark.encoding.memory import empty
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.fixed_width import bounds, empty
 from lance_spark.encoding.v2_1.level_codec import encode_level_blocks
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
