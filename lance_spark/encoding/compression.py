@@ -37,11 +37,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.zstd_frames import MAGIC
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
+#: Start of a Zstandard frame.
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Most bytes of a decompressed buffer: offsets of strings of a page have 31 bits in practice.
 MAX_SIZE = (1 << 31) - 1
 
@@ -270,7 +271,7 @@ def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
 def _is_bare(data: Bytes) -> bool:
     """Tell whether a frame has no length before it."""
     head = data[:8].tobytes()
-    return len(head) < 8 or (head.startswith(MAGIC) and not head[4] & 0x10)
+    return len(head) < 8 or (head.startswith(ZSTD_MAGIC) and not head[4] & 0x10)
 
 
 def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
@@ -318,6 +319,12 @@ def _decompress_bare(data: Bytes, max_size: int) -> Bytes:
     return np.frombuffer(b"".join(pieces), np.uint8)
 
 
+def zstd_levels() -> tuple[int, int]:
+    """Return the lowest and the highest level of zstd."""
+    codec = pa.Codec
+    return codec.minimum_compression_level("zstd"), codec.maximum_compression_level("zstd")
+
+
 @cache
 def _codec(scheme: str, level: int | None) -> pa.Codec:
     if scheme == "lz4":
@@ -325,10 +332,7 @@ def _codec(scheme: str, level: int | None) -> pa.Codec:
     if scheme != "zstd":
         raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
     level = 3 if level is None else level
-    low, high = (
-        pa.Codec.minimum_compression_level("zstd"),
-        pa.Codec.maximum_compression_level("zstd"),
-    )
+    low, high = zstd_levels()
     if not low <= level <= high:
         raise InvalidInputError(f"compression level {level} is not one of {low} to {high}")
     return pa.Codec("zstd", level)

@@ -71,35 +71,21 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the rows of one (T, W) lie, in the order of the output; patterns are in words of 32 or
-    64 bits.
+    """Where the T rows of one (T, W) lie; patterns are in words of 32 or 64 bits of the output."""
 
-    Attributes
-    ----------
-    word : int64 array of T
-        Word that each row starts in.
-    right : unsigned array
-        By how much the bits of each of the output's words are moved.
-    mask : unsigned array
-        What is then left of them; one element that is for all of them, and for what rows get from
-        their next words too, if there is no `next_mask`.
-    split : int64 array
-        Rows that go on in the next word; all rows, if most do.
-    next_word : int64 array, one element for each of `split`
-        That word; never beyond the last.
-    left : unsigned array
-        By how much the next words' bits are moved; by all, which leaves nothing, where a row ends
-        in its word.
-    next_mask : unsigned array, or None
-        What is then left of them, for values of 8 and 16 bits.
-    """
-
+    #: Word that each row starts in.
     word: IndexArray
+    #: By how much the bits of each of the output's words are moved.
     right: UIntArray
+    #: What is then left of them; without `next_mask` also of what the next words give.
     mask: UIntArray
+    #: Rows that go on in the next word; all rows, if most do.
     split: IndexArray
+    #: The next word of each of these rows; never beyond the last.
     next_word: IndexArray
+    #: By how much its bits are moved; by all, which leaves nothing, where a row ends in its word.
     left: UIntArray
+    #: What is then left of them, for values of 8 and 16 bits.
     next_mask: UIntArray | None
 
 
@@ -159,9 +145,7 @@ _scratch = _Scratch()
 
 
 def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
-    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array of
-    words.
-    """
+    """Return ``data[start:start + size]`` of every start as rows of an array of words."""
     step = _even_step(starts, size)
     if not step:
         result: npt.NDArray[np.void] = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)]

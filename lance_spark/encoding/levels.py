@@ -279,7 +279,12 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
             count = entries if layer_levels is None else len(layer_levels)
             fresh = False
         if step.dimension != 1:
-            count, layer_levels = _decimate(count, layer_levels, step.dimension)
+            if step.dimension < 1 or count % step.dimension:
+                raise CorruptFileError(
+                    f"{count} items do not make fixed-size lists of {step.dimension}"
+                )
+            count //= step.dimension
+            layer_levels = None if layer_levels is None else layer_levels[:: step.dimension]
             entries, definition = count, layer_levels
         validity: BoolArray | None = None
         if layer.nullable and layer_levels is not None:
@@ -287,14 +292,6 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
         slots.append(LayerSlots(count, validity))
         below += layer.num_levels
     return slots
-
-
-def _decimate(
-    count: int, definition: LevelArray | None, dimension: int
-) -> tuple[int, LevelArray | None]:
-    if dimension < 1 or count % dimension:
-        raise CorruptFileError(f"{count} items do not make fixed-size lists of {dimension}")
-    return count // dimension, None if definition is None else definition[::dimension]
 
 
 def _unravel_list(

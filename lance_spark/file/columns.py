@@ -16,17 +16,23 @@ Specification: format/file, "Column metadata"; `protos/file2.proto`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.meta import ColumnMeta, PageMeta
+from lance_spark.encoding.meta import ColumnMeta, PageMeta, total_rows
+from lance_spark.encoding.rows import split_rows
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.file.footer import Footer, Tail
 from lance_spark.proto import file2_pb2 as pb
+from lance_spark.storage.remote import MAX_GAP
 from lance_spark.storage.source import ByteRange
+
+if TYPE_CHECKING:
+    from lance_spark.storage.read.prefetch import Part
 
 _COLUMN_TYPE = "/lance.encodings.ColumnEncoding"
 _PAGE_TYPE = {
@@ -151,8 +157,7 @@ def _buffers(
         if offset + length > size:
             raise CorruptFileError(
                 f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
-                "bytes; "
-                "it is truncated or corrupt"
+                "bytes; it is truncated or corrupt"
             )
     return buffers
 
@@ -226,3 +231,37 @@ _short_page = lru_cache(maxsize=256)(_new_page)
 def _direct(type_url: str, value: bytes) -> pb.Encoding:
     wrapped = any_pb2.Any(type_url=type_url, value=value)
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))
+
+
+def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
+    """Estimate which bytes of a file some rows of a column need: a part of each buffer.
+
+    Of a page that is wanted in part, it is taken that its rows have as many bytes each, and that of
+    short buffers all is needed: they are tables of chunks, dictionaries. Nothing is known of lists
+    of version 2.0: pages of items do not tell which rows these are of.
+
+    Parameters
+    ----------
+    column : ColumnMeta
+    rows : range
+        Inside the file.
+    num_rows : int
+        Rows of the file.
+    """
+    from lance_spark.storage.read.prefetch import Part
+
+    slots, remainder = divmod(total_rows(column.pages), max(num_rows, 1))
+    if remainder:
+        return
+    slot_range = range(rows.start * slots, rows.stop * slots)
+    for number, page_rows in split_rows(slot_range, [page.num_rows for page in column.pages]):
+        page = column.pages[number]
+        for buffer in page.buffers:
+            offset, length = buffer
+            if length > MAX_GAP:
+                start, stop = (
+                    length * row // page.num_rows for row in (page_rows[0], page_rows[-1] + 1)
+                )
+                yield Part(buffer, offset + start, offset + stop)
+            elif length:
+                yield Part(buffer, offset, offset + length)

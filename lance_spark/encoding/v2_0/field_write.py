@@ -175,8 +175,7 @@ def _refuse_nulls(array: pa.Array, path: str) -> None:
     if array.null_count:
         raise InvalidInputError(
             f"column {path!r}: {array.null_count} structs are null, which file version 2.0 cannot "
-            "store; "
-            "write data storage version 2.2"
+            "store; write data storage version 2.2"
         )
 
 

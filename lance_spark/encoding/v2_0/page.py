@@ -91,8 +91,7 @@ class PageBuffers:
         if reference.buffer_type not in (pb.Buffer.page, pb.Buffer.column):
             raise UnsupportedEncodingError(
                 f"a buffer of type {reference.buffer_type} is asked for; only those of the page "
-                "(0) "
-                "and of the column (1) can be read"
+                "(0) and of the column (1) can be read"
             )
         owned = self.page if reference.buffer_type == pb.Buffer.page else self.column
         if reference.buffer_index >= len(owned):
@@ -134,15 +133,6 @@ def open_encoding(
     module = import_module(f"lance_spark.encoding.v2_0.codecs.{name}")
     opener: Open = module.open_message
     return opener(getattr(encoding, name), dtype, count, buffers)
-
-
-def expand(rows: Rows, per_row: int) -> Rows:
-    """Return the numbers of the values that `rows` stand for."""
-    if per_row == 1:
-        return rows
-    if isinstance(rows, range):
-        return range(rows.start * per_row, rows.stop * per_row)
-    return (rows[:, None] * per_row + np.arange(per_row)).ravel()
 
 
 def last_of(rows: Rows) -> int:

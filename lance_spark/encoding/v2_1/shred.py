@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of
+from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of, vector_items
 from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, LevelArray, Levels, Step
+from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
@@ -309,10 +310,9 @@ def _shred(
             "around a list"
         )
     if is_vector:
-        size = dtype.list_size
-        items = array.values.slice(array.offset * size, len(array) * size)
-        inner = ravel.add_item(validity).repeat(size)
-        step = Step(dimension=size)
+        items = vector_items(array)
+        inner = ravel.add_item(validity).repeat(dtype.list_size)
+        step = Step(dimension=dtype.list_size)
     else:
         offsets = array.offsets.to_numpy().astype(np.int64)
         inner, lengths = ravel.add_list(np.diff(offsets), validity)
@@ -336,6 +336,4 @@ def _items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Arr
     total = int(lengths.sum())
     if total == offsets[-1] - offsets[0]:
         return values.slice(int(offsets[0]), total)
-    starts = np.cumsum(lengths) - lengths
-    positions = np.arange(total) + np.repeat(offsets[:-1] - starts, lengths)
-    return values.take(pa.array(positions))
+    return values.take(pa.array(ranges(offsets[:-1], lengths)))

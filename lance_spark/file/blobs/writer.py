@@ -31,12 +31,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import bitmap
+from lance_spark.encoding.v2_1.fixed_width import take_pieces
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import FIRST_V2, PLACE
-from lance_spark.file.blobs.mapping import Lengths, replace_blobs
 from lance_spark.file.blobs.values import BlobValues, below_bases, binary_parts, not_absolute
 from lance_spark.file.footer import align_output
 from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
+from lance_spark.file.schema.nested import Lengths, replace_blobs
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.write.output import OutputFile
 
@@ -285,10 +286,8 @@ class BlobWriter:
                 raise InvalidInputError(
                     f"column {name!r}: value {int(named[outside[0]])} of a batch is a URI"
                     f"{' that is below no base path of the table' if self._options.bases else ''}. "
-                    "Say "
-                    "external_blob_mode='ingest' to store what it names, or "
-                    "allow_external_blob_outside_bases to keep a "
-                    "reference to it"
+                    "Say external_blob_mode='ingest' to store what it names, or "
+                    "allow_external_blob_outside_bases to keep a reference to it"
                 )
             relative = not_absolute(uris.take(pa.array(outside)))
             if len(relative):
@@ -361,9 +360,7 @@ def _contiguous_parts(
     starts, ends = offsets[run], offsets[run + 1]
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     if len(breaks) and int((ends - starts).sum()) < _WORTH_A_WRITE * (len(breaks) + 1):
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        values_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-        yield run, *binary_parts(values_and_gaps.take(pa.array(run)))
+        yield run, *take_pieces(data, offsets, run)
         return
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(run)], strict=True):
         yield run[first:last], np.append(starts[first:last], ends[last - 1]), data

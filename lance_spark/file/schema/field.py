@@ -311,3 +311,21 @@ def _position(metadata: Mapping[str, bytes], key: str) -> int:
     if not value.isdigit() or len(value) > 9:
         raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
     return int(value)
+
+
+def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:
+    """Yield the fields at and below a field that have columns in a file, in the order of the
+    columns.
+
+    In version 2.0 every field has a column, from 2.1 on only leaves have one, depth-first in both.
+    A packed struct, a fixed-size list of plain values and a blob are leaves, also with fields below
+    them; in 2.0 any fixed-size list is a leaf. Specification: format/file, "Columns".
+    """
+    is_2_0 = version == (2, 0)
+    is_leaf = not field.children or field.is_packed or field.is_blob
+    is_leaf = is_leaf or (is_2_0 and field.logical_type.startswith("fixed_size_list:"))
+    if is_leaf or is_2_0:
+        yield field
+    if not is_leaf:
+        for child in field.children:
+            yield from column_fields(child, version)

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
-from lance_spark.file.dictionary_capacity import narrow_indices
+from lance_spark.file.checks import narrow_indices
 from lance_spark.scan.predicates.conditions import Condition
 
 _Result = TypeVar("_Result")

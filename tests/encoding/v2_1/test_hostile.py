@@ -20,7 +20,7 @@ import pytest
 from lance.file import LanceFileWriter
 
 from lance_spark.encoding.meta import ColumnMeta
-from lance_spark.encoding.v2_1.field import open_field
+from lance_spark.encoding.v2_1.field_read import StructuralField
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError
 from lance_spark.file.columns import read_columns
@@ -221,7 +221,7 @@ def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> boo
     before = tracemalloc.get_traced_memory()[0]
     started = time.process_time()
     try:
-        reader = open_field(field, columns, "memory")
+        reader = StructuralField(field, columns, "memory")
         whole, part = run_plans(source, [reader.read(range(rows)), reader.read(some)])
         check(whole)
         check(part)

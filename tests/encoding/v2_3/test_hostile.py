@@ -83,7 +83,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def version() -> Iterator[None]:
     """Let the trials open and parse pages of this version."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "open_field", open_field)
+        patch.setattr(trials, "StructuralField", open_field)
         patch.setattr(trials, "FLIPS", trials.FLIPS // 4)
         patch.setattr(trials, "pb", SimpleNamespace(PageLayout=pb.PlanarLayout))
         yield

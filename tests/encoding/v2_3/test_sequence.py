@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1.codec import ChunkBuffer
-from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks
-from lance_spark.encoding.v2_3.payload import has_payload
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, decode_block, decode_blocks, has_payload
 from lance_spark.encoding.v2_3.sequence import (
     Steps,
     Stored,

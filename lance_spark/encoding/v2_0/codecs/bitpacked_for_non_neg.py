@@ -14,9 +14,9 @@ from lance_spark.encoding import fastlanes
 from lance_spark.encoding.arrow_blocks import from_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import Rows, expanded
 from lance_spark.encoding.v2_0.codecs.flat import check_width
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, read_slots
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, read_slots
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, ReadPlan
@@ -32,7 +32,7 @@ class ChunkedValues:
         self._dtype = dtype
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
+        rows = expanded(rows, per_row)
         if isinstance(rows, range):
             stop = -(-rows.stop // CHUNK_VALUES) if len(rows) else 0
             chunks: Rows = range(rows.start // CHUNK_VALUES, stop)

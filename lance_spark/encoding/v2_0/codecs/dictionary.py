@@ -155,8 +155,7 @@ def encode(
             if len(used) > highest:
                 raise InvalidInputError(
                     f"{len(dictionary)} items and a null need more indices than {indices.type} "
-                    "has: "
-                    "cast the column to a dictionary with a wider index type"
+                    "has: cast the column to a dictionary with a wider index type"
                 )
             indices = pc.index_in(indices, used).cast(indices.type)
             dictionary = dictionary.take(used)

@@ -21,12 +21,11 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import fixed_width, from_block, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.compression import MAX_SIZE, compress, decompress
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import Rows, expanded
 from lance_spark.encoding.v2_0.page import (
     Decoder,
     NewBuffers,
     PageBuffers,
-    expand,
     last_of,
     pick_slots,
     read_slots,
@@ -97,7 +96,7 @@ class FlatBits:
         self._buffer = buffer
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
+        rows = expanded(rows, per_row)
         count = len(rows)
         if isinstance(rows, range):
             covering = range(rows.start // 8, (rows.stop + 7) // 8) if count else range(0)

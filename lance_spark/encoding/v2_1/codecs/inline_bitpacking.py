@@ -20,9 +20,9 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import BlocksCodec, ChunkBuffer, ChunkLimits, Chunks, Encoded
 from lance_spark.encoding.v2_1.fixed_width import (
-    IndexArray,
     UIntArray,
     block_of,
     empty,
@@ -41,7 +41,7 @@ from lance_spark.storage.source import Bytes
 _FULL_CHUNKS = 16
 
 
-class InlineBitpackingCodec(Codec):
+class InlineBitpackingCodec(BlocksCodec):
     """Decodes ``InlineBitpacking``."""
 
     name = "inline_bitpacking"
@@ -49,12 +49,6 @@ class InlineBitpackingCodec(Codec):
     def decode_chunks(self, encoding: pb.InlineBitpacking, chunks: Chunks) -> FixedWidthBlock:
         buffer = only_buffer(chunks, "bit-packed values")
         return self.decode_blocks(encoding, buffer, chunks.num_values)
-
-    def decode_block(
-        self, encoding: pb.InlineBitpacking, data: Bytes, num_values: int
-    ) -> FixedWidthBlock:
-        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
@@ -138,9 +132,7 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
 
 
 def _tables(values: UIntArray, step: int) -> list[UIntArray]:
-    """Return `step` values for each row, zeros behind them, as arrays of shape (n, 1024); full rows
-    are a view.
-    """
+    """Return rows of `step` values and zeros, of shape (n, 1024); full rows are a view."""
     if step < CHUNK_VALUES:
         return [_padded(values, step)]
     full = len(values) // CHUNK_VALUES * CHUNK_VALUES
@@ -201,7 +193,7 @@ def _encode(tables: list[UIntArray]) -> ChunkBuffer:
     return ChunkBuffer(data, starts, sizes)
 
 
-def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Pack each 1,024 values to the width of their largest.
 
     Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that,

@@ -41,13 +41,12 @@ from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, LevelArray, Levels, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.layouts.entry_index import (
-    EntryIndex,
-    entries_of,
-    levels_at,
-    starts_rows,
-    values_of,
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
 )
 from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     ChunkTable,
@@ -56,13 +55,17 @@ from lance_spark.encoding.v2_1.layouts.mini_block_table import (
 )
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import (
+    EntryIndex,
     PageRows,
     buffer_at,
     check_layers,
+    entries_of,
     joined,
+    levels_at,
     runs_of,
+    starts_rows,
+    values_of,
 )
-from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks, decode_chunks
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan

@@ -41,9 +41,7 @@ class _Width(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What a page has around its levels and values: chunk table, start and end of the only chunk,
-    message.
-    """
+    """What a page has around its levels and values; the chunk is its only one."""
 
     table: bytes
     head: bytes
@@ -174,9 +172,7 @@ def _frame(
     values: int,
     large: bool,
 ) -> _Frame:
-    """Return what pages have in common whose parts are of the same sizes; `definition` and `values`
-    are bytes.
-    """
+    """Return what pages share whose parts have the same sizes, `definition` and `values` bytes."""
     sizes = [0] if definition is None else [definition // 2, definition]
     head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, values)
     head += _FILL[: -len(head) % 8]
