@@ -164,7 +164,7 @@ def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     starts : int64 array of n
         Target of each chunk in `data`; targets do not overlap.
     rows : uint8 array of shape (n, size)
-        As `pack` returns them.
+        As many bytes of each as `packed_size` says.
     """
     step = _even_step(starts, rows.shape[1])
     if step:
@@ -194,11 +194,7 @@ def _windows(data: Bytes) -> npt.NDArray[np.void]:
 
 
 def unpack(
-    data: Bytes,
-    starts: IndexArray,
-    width: int,
-    out: UIntArray,
-    rows: IndexArray | None = None,
+    data: Bytes, starts: IndexArray, width: int, out: UIntArray, rows: IndexArray | None = None
 ) -> None:
     """Unpack chunks of one width.
 
@@ -313,23 +309,3 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
             np.left_shift(part, up, out=part)
             np.bitwise_or(words, part, out=words)
         write_chunks(data, starts[position : position + step], packed)
-
-
-def pack(values: UIntArray, width: int) -> Bytes:
-    """Pack chunks of values to one width.
-
-    Parameters
-    ----------
-    values : unsigned array of shape (chunks, 1024), contiguous
-        Values of at most `width` bits.
-    width : int
-
-    Returns
-    -------
-    uint8 array of shape (chunks, packed_size(width))
-    """
-    size = packed_size(width)
-    packed = np.empty((len(values), size), np.uint8)
-    if width:
-        pack_into(packed.reshape(-1), np.arange(len(values)) * size, values, width)
-    return packed

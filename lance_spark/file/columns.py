@@ -166,12 +166,9 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     location = encoding.WhichOneof("location")
     if location == "direct":
         raw = encoding.direct.encoding
-        if len(raw) <= _SHORT:
-            try:
-                return _unwrapped(raw, expected)
-            except (DecodeError, _WrongTypeError):
-                # The code below raises the error with the place.
-                pass
+        short = _unwrapped(raw, expected) if len(raw) <= _SHORT else None
+        if short is not None:
+            return short
     elif location == "indirect":
         if tail is None:
             raise CorruptFileError(f"{where}: its encoding is elsewhere in the file")
@@ -194,16 +191,14 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     return bytes(wrapped.value)
 
 
-class _WrongTypeError(Exception):
-    """The type of a message is not the expected one."""
-
-
 @lru_cache(maxsize=256)
-def _unwrapped(raw: bytes, expected: str) -> bytes:
-    wrapped = any_pb2.Any.FromString(raw)
-    if wrapped.type_url.rpartition("/")[2] != expected[1:]:
-        raise _WrongTypeError
-    return bytes(wrapped.value)
+def _unwrapped(raw: bytes, expected: str) -> bytes | None:
+    """Return the message in an `Any`; None if it is damaged or of another type."""
+    try:
+        wrapped = any_pb2.Any.FromString(raw)
+    except DecodeError:
+        return None
+    return bytes(wrapped.value) if wrapped.type_url.rpartition("/")[2] == expected[1:] else None
 
 
 @cache
@@ -217,10 +212,7 @@ def _new_page(
 ) -> bytes:
     """Return the message of a page without the offsets of its buffers."""
     return pb.ColumnMetadata.Page(
-        buffer_sizes=sizes,
-        length=num_rows,
-        encoding=_direct(type_url, encoding),
-        priority=priority,
+        buffer_sizes=sizes, length=num_rows, encoding=_direct(type_url, encoding), priority=priority
     ).SerializeToString()
 
 

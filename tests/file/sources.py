@@ -35,6 +35,14 @@ class MemorySource:
         self.closed = True
 
 
+class StrictSource(MemorySource):
+    """A file that nothing asks for ranges before its start."""
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        assert all(offset >= 0 and length >= 0 for offset, length in ranges)
+        return super().read(ranges)
+
+
 class MemoryOutput:
     """An `OutputFile` that keeps what it gets."""
 

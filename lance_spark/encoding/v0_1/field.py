@@ -124,11 +124,7 @@ def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[Fie
 
 
 def _open_pages(
-    node: Node,
-    pages: Pages,
-    counts: Numbers,
-    items: tuple[FieldReader, Numbers] | None,
-    size: int,
+    node: Node, pages: Pages, counts: Numbers, items: tuple[FieldReader, Numbers] | None, size: int
 ) -> FieldReader:
     dtype = node.field.type
     bounds = bounds_of(counts)

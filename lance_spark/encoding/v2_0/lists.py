@@ -41,7 +41,7 @@ from lance_spark.encoding.v2_0.columns import (
     storage_type,
 )
 from lance_spark.encoding.v2_0.page import NewBuffers, PageBuffers, open_encoding
-from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_1.fixed_width import list_items, ranges
 from lance_spark.encoding.v2_1.page import errors_at
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
@@ -153,11 +153,7 @@ def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.A
         lengths *= valid
     ends, total, adjustment = encode_ends(lengths, valid, buffers)
     message = pb.List(offsets=ends, null_offset_adjustment=adjustment, num_items=total)
-    if total == offsets[-1] - offsets[0]:
-        items = array.values.slice(int(offsets[0]), total)
-    else:
-        items = array.values.take(pa.array(ranges(offsets[:-1], lengths)))
-    return pb.ArrayEncoding(list=message), items
+    return pb.ArrayEncoding(list=message), list_items(array.values, offsets, lengths)
 
 
 class ByteLists:

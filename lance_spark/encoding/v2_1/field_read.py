@@ -26,13 +26,7 @@ from lance_spark.encoding.v2_1.leaf_columns import (
     leaf_fields,
     storage_field,
 )
-from lance_spark.encoding.v2_1.page import (
-    PageReader,
-    SlottedReader,
-    SlottedRows,
-    errors_at,
-    parse_layout,
-)
+from lance_spark.encoding.v2_1.page import PageReader, SlottedRows, errors_at, parse_layout
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 #: Descriptions of pages that are kept.
 _MODELS = 16
 
-OpenPage = Callable[[PageMeta, Leaf], SlottedReader]
+OpenPage = Callable[[PageMeta, Leaf], PageReader]
 
 
 def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
@@ -153,7 +147,7 @@ class LeafReader:
         self._column = column
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
-        self._pages: dict[int, SlottedReader] = {}
+        self._pages: dict[int, PageReader] = {}
         # Pages with the same description differ in their buffers alone.
         self._models: dict[bytes, Any] = {}
 
@@ -243,7 +237,7 @@ class LeafReader:
             raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
         return LeafRows(page.values, tuple(slots))
 
-    def _page(self, number: int) -> SlottedReader:
+    def _page(self, number: int) -> PageReader:
         reader = self._pages.get(number)
         if reader is None:
             meta: PageMeta = self._column.pages[number]

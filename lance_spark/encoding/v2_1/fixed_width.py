@@ -116,6 +116,16 @@ def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
     return positions
 
 
+def list_items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Array:
+    """Return the first `lengths[i]` values of each list, which begins at `offsets[i]`, as a slice
+    if there are no others between them.
+    """
+    total = int(lengths.sum())
+    if total == offsets[-1] - offsets[0]:
+        return values.slice(int(offsets[0]), total)
+    return values.take(pa.array(ranges(offsets[:-1], lengths)))
+
+
 def bounds(lengths: npt.ArrayLike) -> IndexArray:
     """Return where each of some pieces begins if they lie back to back, and the end: one number
     more than pieces.

@@ -58,14 +58,6 @@ class PageRows:
         return unravel(self.levels, steps)
 
 
-class PageReader(Protocol):
-    """Reads rows of one page; keeps what it learnt of the page for the next read."""
-
-    def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows (at least one, all inside the page)."""
-        ...
-
-
 class SlottedRows(Protocol):
     """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all
     layers.
@@ -79,8 +71,8 @@ class SlottedRows(Protocol):
         ...
 
 
-class SlottedReader(Protocol):
-    """Reads rows of one page of any layout."""
+class PageReader(Protocol):
+    """Reads rows of one page of any layout; keeps what it learnt of the page for the next read."""
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""

@@ -19,7 +19,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of, vector_items
 from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, LevelArray, Levels, Step
-from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_1.fixed_width import list_items
 from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
@@ -316,7 +316,7 @@ def _shred(
     else:
         offsets = array.offsets.to_numpy().astype(np.int64)
         inner, lengths = ravel.add_list(np.diff(offsets), validity)
-        items = _items(array.values, offsets, lengths)
+        items = list_items(array.values, offsets, lengths)
         step = Step(is_list=True)
     _shred(items, child, path, (step, *outer), in_vectors or is_vector, inner, columns)
 
@@ -330,10 +330,3 @@ def _has_list(dtype: pa.DataType) -> bool:
     if pat.is_struct(dtype):
         return any(_has_list(dtype.field(i).type) for i in range(dtype.num_fields))
     return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
-
-
-def _items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Array:
-    total = int(lengths.sum())
-    if total == offsets[-1] - offsets[0]:
-        return values.slice(int(offsets[0]), total)
-    return values.take(pa.array(ranges(offsets[:-1], lengths)))

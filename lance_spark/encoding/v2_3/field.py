@@ -36,7 +36,7 @@ from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.field_read import StructuralField, open_layout
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import SlottedReader
+from lance_spark.encoding.v2_1.page import PageReader
 from lance_spark.encoding.v2_3.sparse import Selected, SparseSlots, num_payloads, parse_shapes
 from lance_spark.encoding.v2_3.value_plane import (
     IndexedValues,
@@ -173,7 +173,7 @@ def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> Fie
     return StructuralField(field, columns, file, open_page)
 
 
-def open_page(meta: PageMeta, leaf: Leaf) -> SlottedReader:
+def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
     """Return the reader for a page by its planes.
 
     Raises

@@ -140,7 +140,7 @@ class BlobWriter:
         Parameters
         ----------
         array : pyarrow.Array
-            Of the type of `blob_fields.input_field`.
+            Of the type of `fields.input_field`.
         column : Field
 
         Raises
@@ -216,24 +216,16 @@ class BlobWriter:
             for storage_mode in (_DEDICATED, _INLINE, _PACKED):
                 run = stored[segment[storage_modes[segment] == storage_mode]]
                 for part, edges, content in _contiguous_parts(run, offsets, data):
-                    self._store_run(storage_mode, part, edges, content, limits, descriptions)
-
-    def _store_run(
-        self,
-        storage_mode: int,
-        run: Lengths,
-        edges: Lengths,
-        data: npt.NDArray[np.uint8],
-        limits: _Limits,
-        descriptions: _Descriptions,
-    ) -> None:
-        if storage_mode == _PACKED:
-            self._store_packed(run, edges, data, limits, descriptions)
-        elif storage_mode == _INLINE:
-            descriptions.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
-            self._output.write(data[int(edges[0]) : int(edges[-1])])
-        else:
-            descriptions.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
+                    if storage_mode == _PACKED:
+                        self._store_packed(part, edges, content, limits, descriptions)
+                        continue
+                    run_bytes = content[int(edges[0]) : int(edges[-1])]
+                    if storage_mode == _DEDICATED:
+                        descriptions.blob_ids[part] = self._dedicated(run_bytes)
+                        continue
+                    start = align_output(self._output)
+                    descriptions.positions[part] = start + edges[:-1] - edges[0]
+                    self._output.write(run_bytes)
 
     def _store_packed(
         self,

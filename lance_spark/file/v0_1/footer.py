@@ -7,7 +7,7 @@ pages                 see `lance_spark.encoding.v0_1`; no padding anywhere
 page table            for each field id from the smallest to the greatest of the file, for each
                       batch: i64 position and i64 length of the page; zeros for structs and for
                       ids that are not in the file
-statistics            pages and page table of a small table of its own, see `legacy_statistics`
+statistics            pages and page table of a small table of its own, see `statistics`
 dictionary values     one page for each dictionary
 manifest              u32 length, `lance.table.Manifest` with nothing but the schema; optional
 metadata              u32 length, `lance.file.Metadata`

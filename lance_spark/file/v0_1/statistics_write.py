@@ -1,4 +1,4 @@
-"""Collecting the statistics of a version 0.1 file; `legacy_statistics` has what they are and how
+"""Collecting the statistics of a version 0.1 file; `statistics` has what they are and how
 they are stored.
 
 The rules are those of pylance, so that both write the same bounds, but for NaN:

@@ -1,4 +1,4 @@
-"""Writes record batches as one file of version 0.1; `legacy_footer` has the parts of the file.
+"""Writes record batches as one file of version 0.1; `footer` has the parts of the file.
 
 A batch has 1,024 rows, the default of pylance. Rows are collected until they are worth about
 `page_bytes` and are then written batch by batch, with the pages of one column one after the other;
@@ -27,11 +27,7 @@ from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.file.v0_1.dictionaries import (
-    FileDictionaries,
-    encode_dictionaries,
-    write_buffers,
-)
+from lance_spark.file.v0_1.dictionaries import FileDictionaries, encode_dictionaries, write_buffers
 from lance_spark.file.v0_1.statistics_write import StatisticsCollector
 from lance_spark.file.writer import DEFAULT_PAGE_BYTES, WrittenFile, check_types, checked_columns
 from lance_spark.proto import file_pb2, table_pb2

@@ -49,11 +49,7 @@ def item(own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
 
 
 def lists(
-    children: int,
-    positions: CE,
-    count: int,
-    counts: CE,
-    own: pb.SparseValiditySet | None = None,
+    children: int, positions: CE, count: int, counts: CE, own: pb.SparseValiditySet | None = None
 ) -> pb.SparseStructuralLayer:
     layer = pb.SparseListLayer(
         num_child_slots=children,

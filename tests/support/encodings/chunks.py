@@ -159,6 +159,14 @@ def strings_of(block: object) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(offsets)]
 
 
+def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
+    """Return the table of FSST symbols as files hold it."""
+    table = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
+    table += b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
+    table += bytes(len(symbol) for symbol in symbols)
+    return table.ljust(2312, b"\0")
+
+
 def as_bytes(array: pa.Array) -> list[bytes]:
     """Return the values of a string or binary array as bytes, b"" for nulls."""
     kind = (

@@ -31,13 +31,7 @@ from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows, expanded
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
-from lance_spark.encoding.v2_0.page import (
-    GAP,
-    Decoder,
-    NewBuffers,
-    PageBuffers,
-    open_encoding,
-)
+from lance_spark.encoding.v2_0.page import GAP, Decoder, NewBuffers, PageBuffers, open_encoding
 from lance_spark.encoding.v2_1.fixed_width import bounds, take_ranges
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
@@ -214,10 +208,7 @@ def encode_ends(
 
 
 def encode(
-    array: pa.Array,
-    buffers: NewBuffers,
-    compression: str | None = None,
-    level: int | None = None,
+    array: pa.Array, buffers: NewBuffers, compression: str | None = None, level: int | None = None
 ) -> pb.ArrayEncoding:
     """Return the message for an array of strings or binaries; see `flat.encode`."""
     valid, block = validity_of(array), strings_of(array)

@@ -44,8 +44,3 @@ def _repeated(encoding: pb.Constant, num_values: int) -> FixedWidthBlock:
     data = np.empty((num_values, len(value)), np.uint8)
     data[...] = value
     return FixedWidthBlock(data.reshape(-1), bits, num_values)
-
-
-def encode(value: bytes) -> pb.CompressiveEncoding:
-    """Return the message for values that are all the same."""
-    return pb.CompressiveEncoding(constant=pb.Constant(value=value))

@@ -133,9 +133,7 @@ def _dimension(encoding: pb.FixedSizeList) -> int:
     return dimension
 
 
-def _parse(
-    encoding: pb.FixedSizeList,
-) -> tuple[list[tuple[_Level, bool]], pb.CompressiveEncoding]:
+def _parse(encoding: pb.FixedSizeList) -> tuple[list[tuple[_Level, bool]], pb.CompressiveEncoding]:
     levels: list[tuple[_Level, bool]] = []
     items = 1
     while True:

@@ -32,7 +32,7 @@ from lance_spark.encoding.v2_1.fixed_width import (
     uint_type,
     values_of,
 )
-from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
@@ -210,22 +210,3 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     counts = np.full(-(-len(values) // step), step, np.int64)
     counts[len(values) // step :] = len(values) % step
     return _message(values.itemsize * 8), Chunks((_encode(_tables(values, step)),), counts)
-
-
-def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
-    """Pack up to 1,024 values into one buffer.
-
-    Parameters
-    ----------
-    values : array of uint8, uint16, uint32 or uint64
-
-    Raises
-    ------
-    InvalidInputError
-        There are more than 1,024 values.
-    """
-    if len(values) > CHUNK_VALUES:
-        raise InvalidInputError(
-            f"{len(values)} values do not fit one bit-packed chunk of {CHUNK_VALUES}"
-        )
-    return _message(values.itemsize * 8), _encode(_tables(values, CHUNK_VALUES)).data

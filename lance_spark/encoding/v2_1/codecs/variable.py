@@ -309,8 +309,6 @@ def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Byt
     return message(width), out
 
 
-def encode_values(
-    block: VariableWidthBlock,
-) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+def encode_values(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return strings as full-zip pages store them: unchanged."""
     return message(block.offsets.dtype.itemsize), block

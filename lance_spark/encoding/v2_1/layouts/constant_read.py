@@ -34,13 +34,7 @@ from lance_spark.encoding.arrow_blocks import (
     offset_type,
     unsigned,
 )
-from lance_spark.encoding.levels import (
-    Layer,
-    LevelArray,
-    Levels,
-    max_definition,
-    parse_layers,
-)
+from lance_spark.encoding.levels import Layer, LevelArray, Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.codec import decode_block

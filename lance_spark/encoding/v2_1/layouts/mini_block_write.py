@@ -168,10 +168,7 @@ def _row_index(levels: Levels, level_bounds: IndexArray) -> Bytes:
 
 
 def _assemble(
-    num_levels: IndexArray,
-    levels: list[ChunkBuffer],
-    values: tuple[ChunkBuffer, ...],
-    large: bool,
+    num_levels: IndexArray, levels: list[ChunkBuffer], values: tuple[ChunkBuffer, ...], large: bool
 ) -> tuple[Bytes, IndexArray] | None:
     """Return all chunks back to back and their sizes, or None if one is too large."""
     width = 4 if large else 2

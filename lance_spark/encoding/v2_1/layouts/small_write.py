@@ -6,7 +6,7 @@ buffers of a file start at multiples of 64 bytes, and the description of a page 
 values. A small page is therefore a constant, or a mini-block page of one chunk of plain values. The
 chunk is put together from byte strings, and pages that are alike share one message.
 
-`mini_block_read` and `constant_layout_read` have the layouts.
+`mini_block_read` and `constant_read` have the layouts.
 """
 
 from __future__ import annotations

@@ -74,10 +74,7 @@ def test_round_trip(bits, count, most, seed):
 def test_pages_of_pylance(version, kind, scheme):
     """pylance always wraps the streams in a compressor; here Arrow opens it."""
     array = pa.array(np.random.default_rng(1).random(5000).astype(kind))
-    metadata = {
-        b"lance-encoding:bss": b"on",
-        b"lance-encoding:compression": scheme.encode(),
-    }
+    metadata = {b"lance-encoding:bss": b"on", b"lance-encoding:compression": scheme.encode()}
     (page,) = write(array, version, metadata)
     general = page.encoding.general
     bits = int(kind[1]) * 8

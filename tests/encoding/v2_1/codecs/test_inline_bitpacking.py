@@ -18,7 +18,7 @@ from lance_spark.encoding.v2_1.codec import (
 )
 from lance_spark.encoding.v2_1.codecs import inline_bitpacking
 from lance_spark.encoding.v2_1.fixed_width import block_of, gather, values_of
-from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import chunks_of, write
 from tests.support.encodings.fixed import all_apart, levels_of, random_values, slow_pack
@@ -89,10 +89,9 @@ def test_no_values():
 
 def test_a_block():
     values = random_values(5, 77, 3, 16)
-    encoding, data = inline_bitpacking.encode_block(values)
-    assert (values_of(decode_block(encoding, data, 77)) == values).all()
-    with pytest.raises(InvalidInputError, match="1025"):
-        inline_bitpacking.encode_block(np.zeros(1025, np.uint16))
+    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
+    found = decode_block(encoding, chunks.buffers[0].data, 77)
+    assert (values_of(found) == values).all()
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

@@ -128,11 +128,7 @@ def encode_chunks(
 
 
 def _compressed(
-    block: VariableWidthBlock,
-    cuts: IndexArray,
-    scheme: str,
-    level: int | None,
-    worth: float | None,
+    block: VariableWidthBlock, cuts: IndexArray, scheme: str, level: int | None, worth: float | None
 ) -> list[bytes] | None:
     """Return the compressed chunks; None if a sample keeps more than the share `worth`."""
     count = len(cuts) - 1

@@ -351,9 +351,7 @@ def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     return _wrap(symbols, values), chunks
 
 
-def encode_values(
-    block: VariableWidthBlock,
-) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+def encode_values(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return strings as codes one by one, as full-zip pages store them; or as they are."""
     coded = _coded(block)
     if coded is None:

@@ -20,7 +20,14 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.codecs.strings import fsst
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from tests.support.encodings.chunks import as_bytes, block_of, chunks_of, strings_of, write
+from tests.support.encodings.chunks import (
+    as_bytes,
+    block_of,
+    chunks_of,
+    strings_of,
+    symbol_table,
+    write,
+)
 
 COMMON = "the of and a to in is you that it he was for on are as with his they I at be this"
 WORDS = COMMON.split()
@@ -73,11 +80,9 @@ def test_large_offsets_and_binary() -> None:
 
 
 def message_of(symbols: list[bytes], *, encoded: bool = True) -> pb.CompressiveEncoding:
-    head = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
-    table = head + b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
-    table += bytes(len(symbol) for symbol in symbols)
     inner, _ = variable.encode_values(block_of([]))
-    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table.ljust(2312, b"\0"), values=inner))
+    table = symbol_table(symbols, encoded=encoded)
+    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=inner))
 
 
 def plainly(symbols: list[bytes], codes: bytes) -> bytes:
