@@ -20,6 +20,7 @@ items of a fixed-size list is. Blocks and arrays share their buffers wherever th
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,11 @@ def is_variable(dtype: pa.DataType) -> bool:
         or pat.is_large_string(dtype)
         or pat.is_large_binary(dtype)
     )
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether values of the type are strings, not bytes."""
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
 
 
 @lru_cache(maxsize=256)
@@ -145,7 +151,7 @@ def from_block(block: DataBlock, dtype: pa.DataType) -> pa.Array:
     """
     count = block.num_values
     if isinstance(block, DictionaryBlock):
-        return _from_dictionary(block, dtype)
+        return look_up(block.indices, from_block(block.items, item_type(dtype)), dtype)
     if isinstance(block, StructBlock):
         if not pat.is_struct(dtype) or dtype.num_fields != len(block.children):
             raise CorruptFileError(f"a packed struct stores a column of type {dtype}")
@@ -198,11 +204,6 @@ def _from_variable(block: VariableWidthBlock, dtype: pa.DataType) -> pa.Array:
         offsets = offsets.astype(expected)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.data)]
     return pa.Array.from_buffers(dtype, block.num_values, buffers)
-
-
-def _from_dictionary(block: DictionaryBlock, dtype: pa.DataType) -> pa.Array:
-    items = from_block(block.items, item_type(dtype))
-    return look_up(block.indices, items, dtype)
 
 
 def item_type(dtype: pa.DataType) -> pa.DataType:
@@ -346,7 +347,7 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
         return StructBlock(tuple(_child_block(array, i, live) for i in range(dtype.num_fields)))
     if pat.is_fixed_size_list(dtype):
         size = dtype.list_size
-        items = storable(array.values.slice(start * size, count * size))
+        items = storable(vector_items(array))
         inner = None if live is None else np.repeat(live, size)
         valid = validity_of(items)
         if valid is not None and inner is not None:
@@ -356,18 +357,17 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
         if valid is not None:
             inner = valid if inner is None else inner & valid
         return FixedSizeListBlock(to_block(items, inner), size, valid)
-    buffers = array.buffers()
     if is_variable(dtype):
-        data = _NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-        return VariableWidthBlock(_offsets(buffers[1], dtype, start, count), data)
+        return strings_of(array)
     if pat.is_null(dtype):
         return FixedWidthBlock(_NO_BYTES, 0, count)
     bits = fixed_width(dtype)
     if not bits or pat.is_nested(dtype):
         raise UnsupportedTypeError(f"values of type {dtype} cannot be stored")
-    if buffers[1] is None:
+    buffer = array.buffers()[1]
+    if buffer is None:
         return FixedWidthBlock(np.zeros((count * bits + 7) // 8, np.uint8), bits, count)
-    data = np.frombuffer(buffers[1], np.uint8)
+    data = np.frombuffer(buffer, np.uint8)
     if bits == 1:
         if start % 8:
             return FixedWidthBlock(
@@ -378,15 +378,21 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     return FixedWidthBlock(data[start * width : (start + count) * width], bits, count)
 
 
-def _offsets(
-    buffer: pa.Buffer | None, dtype: pa.DataType, start: int, count: int
-) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    wide = offset_type(dtype) is np.int64
-    if buffer is None or not buffer.size:
-        return np.zeros(1, np.int64) if wide else np.zeros(1, np.int32)
-    if wide:
-        return np.frombuffer(buffer, np.int64)[start : start + count + 1]
-    return np.frombuffer(buffer, np.int32)[start : start + count + 1]
+def strings_of(array: pa.Array) -> VariableWidthBlock:
+    """Return an array of byte strings as a block that shares its buffers."""
+    _, buffer, data = array.buffers()
+    count = len(array) + 1
+    offsets: npt.NDArray[Any] = np.zeros(count, offset_type(array.type))
+    if buffer is not None and buffer.size:
+        offsets = np.frombuffer(buffer, offsets.dtype)[array.offset :][:count]
+    content = _NO_BYTES if data is None else np.frombuffer(data, np.uint8)
+    return VariableWidthBlock(offsets, content)
+
+
+def vector_items(array: pa.FixedSizeListArray) -> pa.Array:
+    """Return the items of all fixed-size lists, also of those that are null."""
+    size = array.type.list_size
+    return array.values.slice(array.offset * size, len(array) * size)
 
 
 def _child_block(array: pa.Array, index: int, live: BoolArray | None) -> DataBlock:

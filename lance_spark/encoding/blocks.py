@@ -54,6 +54,15 @@ class VariableWidthBlock:
     def num_values(self) -> int:
         return len(self.offsets) - 1
 
+    @classmethod
+    def of(
+        cls, offsets: npt.NDArray[np.int64], data: Bytes, offset_bytes: int
+    ) -> VariableWidthBlock:
+        """Return values with offsets of 4 bytes, if that is asked for and they fit, or else 8."""
+        if offset_bytes == 4 and int(offsets[-1]) <= np.iinfo(np.int32).max:
+            return cls(offsets.astype(np.int32), data)
+        return cls(offsets, data)
+
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeListBlock:

@@ -9,6 +9,22 @@ zstd    u64 length before compression, then one Zstandard frame
 
 Lengths are little-endian. A Zstandard frame without the length is read as well: it begins with the
 magic number, and the reserved bit of its header is 0.
+
+One call decompresses many LZ4 blocks, which are put together to one LZ4 frame:
+
+==================  ================================================================================
+bytes               content
+==================  ================================================================================
+4                   magic number, ``04 22 4d 18``
+1                   flags: ``60``, version 1, blocks that do not depend on each other, no checksums
+1                   largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
+1                   checksum of the two bytes before
+4 + n, repeated     u32 n, little-endian, and a raw block of n bytes
+4                   0
+==================  ================================================================================
+
+A buffer has the length before compression where the frame wants that of the block: both take 4
+bytes. Specification: lz4_Frame_format.md of LZ4.
 """
 
 from __future__ import annotations
@@ -18,14 +34,15 @@ from functools import cache
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.lz4_frames import LITERALS, decompress_blocks
-from lance_spark.encoding.zstd_frames import MAGIC
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
+#: Start of a Zstandard frame.
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Most bytes of a decompressed buffer: offsets of strings of a page have 31 bits in practice.
 MAX_SIZE = (1 << 31) - 1
 
@@ -36,6 +53,18 @@ _LZ4_RATIO = 255
 _ZSTD_RATIO = 1 << 15
 #: Bytes that one call decompresses, so that they stay in the cache of the processor.
 _TOGETHER = 1 << 19
+#: Bytes of the head of an LZ4 frame, and of the length of a block.
+_LZ4_HEAD = 7
+_LZ4_PREFIX = 4
+#: Largest block, and the head of a frame of such blocks.
+_LZ4_HEADS = (
+    (1 << 16, bytes.fromhex("04224d18604082")),
+    (1 << 18, bytes.fromhex("04224d186050fb")),
+    (1 << 20, bytes.fromhex("04224d18606051")),
+    (1 << 22, bytes.fromhex("04224d18607073")),
+)
+#: Literal bytes at the end of every LZ4 block that has as many.
+_LZ4_LITERALS = 5
 
 
 def scheme_of(message: pb.BufferCompression) -> str:
@@ -180,9 +209,44 @@ def _decompress_blocks(
 ) -> list[Bytes]:
     for data, size in zip(buffers, sizes, strict=True):
         _check_claim(size, len(data) - 4, _LZ4_RATIO, max_size)
-    text = decompress_blocks(buffers, np.array(sizes)) if len(buffers) > 1 else None
+    text = decompress_lz4_blocks(buffers, np.array(sizes)) if len(buffers) > 1 else None
     # Decompressed one by one, so that the error names the buffer.
     return _one_by_one("lz4", buffers, max_size) if text is None else _cut(text, sizes)
+
+
+def decompress_lz4_blocks(
+    buffers: Sequence[Bytes], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8] | None:
+    """Return the content of all blocks; None if they must be decompressed one by one.
+
+    Parameters
+    ----------
+    buffers : sequence of uint8 arrays
+        Blocks with their length before compression in front.
+    sizes : int64 array
+        These lengths, which the caller has checked to be possible.
+    """
+    stored = np.array([len(data) for data in buffers]) - _LZ4_PREFIX
+    if int(stored.min()) < _LZ4_LITERALS or int(sizes.min()) < _LZ4_LITERALS:
+        return None
+    largest = max(int(stored.max()), int(sizes.max()))
+    head = next((head for limit, head in _LZ4_HEADS if largest <= limit), None)
+    if head is None:
+        return None
+    parts = [np.frombuffer(head, np.uint8), *buffers, np.zeros(_LZ4_PREFIX, np.uint8)]
+    frame = np.concatenate(parts)
+    ends = np.cumsum(stored + _LZ4_PREFIX) + _LZ4_HEAD
+    positions = (ends - stored - _LZ4_PREFIX)[:, None] + np.arange(_LZ4_PREFIX)
+    frame[positions] = stored.astype("<u4")[:, None].view(np.uint8)
+    total = int(sizes.sum())
+    try:
+        text = np.frombuffer(pa.Codec("lz4").decompress(frame, decompressed_size=total), np.uint8)
+    except (OSError, ValueError, MemoryError, pa.ArrowException):
+        return None
+    # Arrow does not report blocks with too little content.
+    last = np.arange(-_LZ4_LITERALS, 0)
+    result = text[np.cumsum(sizes)[:, None] + last]
+    return text if (result == frame[ends[:, None] + last]).all() else None
 
 
 def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
@@ -207,7 +271,7 @@ def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
 def _is_bare(data: Bytes) -> bool:
     """Tell whether a frame has no length before it."""
     head = data[:8].tobytes()
-    return len(head) < 8 or (head.startswith(MAGIC) and not head[4] & 0x10)
+    return len(head) < 8 or (head.startswith(ZSTD_MAGIC) and not head[4] & 0x10)
 
 
 def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
@@ -218,7 +282,7 @@ def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
         return np.zeros(0, np.uint8)
     result = _decompress("lz4", body, size)
     # Arrow does not report a block with less content than claimed: bytes are missing at the end.
-    literals = min(size, LITERALS)
+    literals = min(size, _LZ4_LITERALS)
     if result[-literals:].tobytes() != body[-literals:].tobytes():
         raise CorruptFileError(f"an LZ4 block does not hold the {size} bytes that it claims")
     return result
@@ -255,6 +319,12 @@ def _decompress_bare(data: Bytes, max_size: int) -> Bytes:
     return np.frombuffer(b"".join(pieces), np.uint8)
 
 
+def zstd_levels() -> tuple[int, int]:
+    """Return the lowest and the highest level of zstd."""
+    codec = pa.Codec
+    return codec.minimum_compression_level("zstd"), codec.maximum_compression_level("zstd")
+
+
 @cache
 def _codec(scheme: str, level: int | None) -> pa.Codec:
     if scheme == "lz4":
@@ -262,10 +332,7 @@ def _codec(scheme: str, level: int | None) -> pa.Codec:
     if scheme != "zstd":
         raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
     level = 3 if level is None else level
-    low, high = (
-        pa.Codec.minimum_compression_level("zstd"),
-        pa.Codec.maximum_compression_level("zstd"),
-    )
+    low, high = zstd_levels()
     if not low <= level <= high:
         raise InvalidInputError(f"compression level {level} is not one of {low} to {high}")
     return pa.Codec("zstd", level)

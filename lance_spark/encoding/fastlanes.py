@@ -71,35 +71,21 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the rows of one (T, W) lie, in the order of the output; patterns are in words of 32 or
-    64 bits.
+    """Where the T rows of one (T, W) lie; patterns are in words of 32 or 64 bits of the output."""
 
-    Attributes
-    ----------
-    word : int64 array of T
-        Word that each row starts in.
-    right : unsigned array
-        By how much the bits of each of the output's words are moved.
-    mask : unsigned array
-        What is then left of them; one element that is for all of them, and for what rows get from
-        their next words too, if there is no `next_mask`.
-    split : int64 array
-        Rows that go on in the next word; all rows, if most do.
-    next_word : int64 array, one element for each of `split`
-        That word; never beyond the last.
-    left : unsigned array
-        By how much the next words' bits are moved; by all, which leaves nothing, where a row ends
-        in its word.
-    next_mask : unsigned array, or None
-        What is then left of them, for values of 8 and 16 bits.
-    """
-
+    #: Word that each row starts in.
     word: IndexArray
+    #: By how much the bits of each of the output's words are moved.
     right: UIntArray
+    #: What is then left of them; without `next_mask` also of what the next words give.
     mask: UIntArray
+    #: Rows that go on in the next word; all rows, if most do.
     split: IndexArray
+    #: The next word of each of these rows; never beyond the last.
     next_word: IndexArray
+    #: By how much its bits are moved; by all, which leaves nothing, where a row ends in its word.
     left: UIntArray
+    #: What is then left of them, for values of 8 and 16 bits.
     next_mask: UIntArray | None
 
 
@@ -159,9 +145,7 @@ _scratch = _Scratch()
 
 
 def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
-    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array of
-    words.
-    """
+    """Return ``data[start:start + size]`` of every start as rows of an array of words."""
     step = _even_step(starts, size)
     if not step:
         result: npt.NDArray[np.void] = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)]
@@ -180,7 +164,7 @@ def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     starts : int64 array of n
         Target of each chunk in `data`; targets do not overlap.
     rows : uint8 array of shape (n, size)
-        As `pack` returns them.
+        As many bytes of each as `packed_size` says.
     """
     step = _even_step(starts, rows.shape[1])
     if step:
@@ -210,11 +194,7 @@ def _windows(data: Bytes) -> npt.NDArray[np.void]:
 
 
 def unpack(
-    data: Bytes,
-    starts: IndexArray,
-    width: int,
-    out: UIntArray,
-    rows: IndexArray | None = None,
+    data: Bytes, starts: IndexArray, width: int, out: UIntArray, rows: IndexArray | None = None
 ) -> None:
     """Unpack chunks of one width.
 
@@ -329,23 +309,3 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
             np.left_shift(part, up, out=part)
             np.bitwise_or(words, part, out=words)
         write_chunks(data, starts[position : position + step], packed)
-
-
-def pack(values: UIntArray, width: int) -> Bytes:
-    """Pack chunks of values to one width.
-
-    Parameters
-    ----------
-    values : unsigned array of shape (chunks, 1024), contiguous
-        Values of at most `width` bits.
-    width : int
-
-    Returns
-    -------
-    uint8 array of shape (chunks, packed_size(width))
-    """
-    size = packed_size(width)
-    packed = np.empty((len(values), size), np.uint8)
-    if width:
-        pack_into(packed.reshape(-1), np.arange(len(values)) * size, values, width)
-    return packed

@@ -57,11 +57,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lance_spark.errors import (
-    CorruptFileError,
-    InvalidInputError,
-    UnsupportedEncodingError,
-)
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 
 #: Most levels of arrays and objects; far below the limit of Python's stack.
 MAX_DEPTH = 256

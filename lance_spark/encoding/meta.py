@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan, gather_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,18 @@ class FieldReader(Protocol):
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the read of `rows`; the result has one value per row, of the Arrow type."""
         ...
+
+
+class StructReader:
+    """Reads structs whose validity is not stored: their children side by side."""
+
+    def __init__(self, dtype: pa.DataType, children: Sequence[FieldReader]) -> None:
+        self._dtype = dtype
+        self._children = children
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        arrays = yield from gather_plans([child.read(rows) for child in self._children])
+        return pa.Array.from_buffers(self._dtype, len(rows), [None], children=arrays)
 
 
 @dataclass(frozen=True, slots=True)

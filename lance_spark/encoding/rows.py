@@ -68,8 +68,10 @@ def runs_of(bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> list[range]:
     return [range(rows[position], rows[position + 1]) for position in range(0, len(rows), 2)]
 
 
-def row_span(rows: Rows) -> range:
-    """Return the smallest range that holds all of `rows`."""
-    if isinstance(rows, range):
+def expanded(rows: Rows, per_row: int) -> Rows:
+    """Return the numbers of the values that rows of `per_row` values each stand for."""
+    if per_row == 1:
         return rows
-    return range(int(rows[0]), int(rows[-1]) + 1) if len(rows) else range(0)
+    if isinstance(rows, range):
+        return range(rows.start * per_row, rows.stop * per_row)
+    return (rows[:, None] * per_row + np.arange(per_row)).reshape(-1)

@@ -16,17 +16,23 @@ Specification: format/file, "Column metadata"; `protos/file2.proto`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.meta import ColumnMeta, PageMeta
+from lance_spark.encoding.meta import ColumnMeta, PageMeta, total_rows
+from lance_spark.encoding.rows import split_rows
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.file.footer import Footer, Tail
 from lance_spark.proto import file2_pb2 as pb
+from lance_spark.storage.remote import MAX_GAP
 from lance_spark.storage.source import ByteRange
+
+if TYPE_CHECKING:
+    from lance_spark.storage.prefetch import Part
 
 _COLUMN_TYPE = "/lance.encodings.ColumnEncoding"
 _PAGE_TYPE = {
@@ -151,8 +157,7 @@ def _buffers(
         if offset + length > size:
             raise CorruptFileError(
                 f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
-                "bytes; "
-                "it is truncated or corrupt"
+                "bytes; it is truncated or corrupt"
             )
     return buffers
 
@@ -161,12 +166,9 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     location = encoding.WhichOneof("location")
     if location == "direct":
         raw = encoding.direct.encoding
-        if len(raw) <= _SHORT:
-            try:
-                return _unwrapped(raw, expected)
-            except (DecodeError, _WrongTypeError):
-                # The code below raises the error with the place.
-                pass
+        short = _unwrapped(raw, expected) if len(raw) <= _SHORT else None
+        if short is not None:
+            return short
     elif location == "indirect":
         if tail is None:
             raise CorruptFileError(f"{where}: its encoding is elsewhere in the file")
@@ -189,16 +191,14 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     return bytes(wrapped.value)
 
 
-class _WrongTypeError(Exception):
-    """The type of a message is not the expected one."""
-
-
 @lru_cache(maxsize=256)
-def _unwrapped(raw: bytes, expected: str) -> bytes:
-    wrapped = any_pb2.Any.FromString(raw)
-    if wrapped.type_url.rpartition("/")[2] != expected[1:]:
-        raise _WrongTypeError
-    return bytes(wrapped.value)
+def _unwrapped(raw: bytes, expected: str) -> bytes | None:
+    """Return the message in an `Any`; None if it is damaged or of another type."""
+    try:
+        wrapped = any_pb2.Any.FromString(raw)
+    except DecodeError:
+        return None
+    return bytes(wrapped.value) if wrapped.type_url.rpartition("/")[2] == expected[1:] else None
 
 
 @cache
@@ -212,10 +212,7 @@ def _new_page(
 ) -> bytes:
     """Return the message of a page without the offsets of its buffers."""
     return pb.ColumnMetadata.Page(
-        buffer_sizes=sizes,
-        length=num_rows,
-        encoding=_direct(type_url, encoding),
-        priority=priority,
+        buffer_sizes=sizes, length=num_rows, encoding=_direct(type_url, encoding), priority=priority
     ).SerializeToString()
 
 
@@ -226,3 +223,37 @@ _short_page = lru_cache(maxsize=256)(_new_page)
 def _direct(type_url: str, value: bytes) -> pb.Encoding:
     wrapped = any_pb2.Any(type_url=type_url, value=value)
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))
+
+
+def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
+    """Estimate which bytes of a file some rows of a column need: a part of each buffer.
+
+    Of a page that is wanted in part, it is taken that its rows have as many bytes each, and that of
+    short buffers all is needed: they are tables of chunks, dictionaries. Nothing is known of lists
+    of version 2.0: pages of items do not tell which rows these are of.
+
+    Parameters
+    ----------
+    column : ColumnMeta
+    rows : range
+        Inside the file.
+    num_rows : int
+        Rows of the file.
+    """
+    from lance_spark.storage.prefetch import Part
+
+    slots, remainder = divmod(total_rows(column.pages), max(num_rows, 1))
+    if remainder:
+        return
+    slot_range = range(rows.start * slots, rows.stop * slots)
+    for number, page_rows in split_rows(slot_range, [page.num_rows for page in column.pages]):
+        page = column.pages[number]
+        for buffer in page.buffers:
+            offset, length = buffer
+            if length > MAX_GAP:
+                start, stop = (
+                    length * row // page.num_rows for row in (page_rows[0], page_rows[-1] + 1)
+                )
+                yield Part(buffer, offset + start, offset + stop)
+            elif length:
+                yield Part(buffer, offset, offset + length)

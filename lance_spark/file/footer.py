@@ -59,6 +59,8 @@ _SHORT = 512
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
 
+#: Footers of version 0.1 have 0.0 to 0.2; 0.3 is version 2.0.
+_FIRST_VERSION_2 = (0, 3)
 _WRITTEN_AS = {(2, 0): (0, 3)}
 _READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2), (2, 3): (2, 3)}
 
@@ -138,6 +140,14 @@ def open_tail(source: ByteSource) -> Tail:
     except BaseException:
         source.close()
         raise
+
+
+def is_legacy(tail: Tail) -> bool:
+    """Tell whether the footer of a file is that of version 0.1."""
+    if tail.size < _END.size:
+        return False
+    major, minor, magic = _END.unpack(tail.end[-_END.size :])
+    return bool(magic == _MAGIC and (major, minor) < _FIRST_VERSION_2)
 
 
 def read_footer(tail: Tail) -> Footer:
@@ -282,7 +292,7 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
     version = _READABLE.get((major, minor))
     if version is not None:
         return version
-    if (major, minor) < (0, 3):
+    if (major, minor) < _FIRST_VERSION_2:
         raise UnsupportedFeatureError(
             f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file "
             "reads both"
@@ -296,8 +306,7 @@ def _inside(name: str, label: str, start: int, length: int, limit: int) -> ByteR
     if start + length > limit:
         raise CorruptFileError(
             f"{name}: the {label} (bytes {start} to {start + length}) does not end before the "
-            f"footer at {limit}; "
-            "the file is truncated or corrupt"
+            f"footer at {limit}; the file is truncated or corrupt"
         )
     return ByteRange(start, length)
 
@@ -318,8 +327,7 @@ def _table(name: str, label: str, raw: Bytes, limit: int) -> OffsetTable:
         position = int(np.argmax(bad))
         raise CorruptFileError(
             f"{name}: {label} {position} ({int(length[position])} bytes from byte "
-            f"{int(start[position])}) lies outside the file; "
-            "it is truncated or corrupt"
+            f"{int(start[position])}) lies outside the file; it is truncated or corrupt"
         )
     return table
 

@@ -13,6 +13,8 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import is_variable
+
 #: Types whose `num_fields` does not count the arrays below them.
 _HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
 
@@ -39,7 +41,7 @@ def with_offsets(array: pa.Array) -> pa.Array:
             return array
         return pa.DictionaryArray.from_arrays(array.indices, new, ordered=dtype.ordered)
     if len(array) == 0:
-        return pa.nulls(0, dtype) if dtype.num_fields or _is_variable(dtype) else array
+        return pa.nulls(0, dtype) if dtype.num_fields or is_variable(dtype) else array
     if pat.is_struct(dtype):
         return _with_children(array)
     if not _is_list(dtype) and not pat.is_fixed_size_list(dtype):
@@ -87,12 +89,3 @@ def _with_children(array: pa.StructArray) -> pa.Array:
 
 def _is_list(dtype: pa.DataType) -> bool:
     return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype))
-
-
-def _is_variable(dtype: pa.DataType) -> bool:
-    return bool(
-        pat.is_string(dtype)
-        or pat.is_large_string(dtype)
-        or pat.is_binary(dtype)
-        or pat.is_large_binary(dtype)
-    )

@@ -1,80 +1,26 @@
-"""Opens the reader of a data file, by the version in its footer."""
+"""Opens the reader or the writer of a data file, by the file version."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-import pyarrow as pa
-
-from lance_spark.encoding.rows import Rows
-from lance_spark.file.footer import Tail, open_tail
+from lance_spark.file.footer import is_legacy, open_tail
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.source import ByteSource
 
-_END = struct.Struct("<HH4s")
-_MAGIC = b"LANC"
-#: Footers of version 0.1 have 0.0 to 0.2; 0.3 is version 2.0.
-_FIRST_VERSION_2 = (0, 3)
+if TYPE_CHECKING:
+    from lance_spark.file.blobs.writer import BlobWriter
+    from lance_spark.file.schema.schema import Schema
+    from lance_spark.file.v0_1.reader import LegacyFileReader
+    from lance_spark.file.v0_1.writer import LegacyFileWriter
+    from lance_spark.file.writer import FileWriter
+    from lance_spark.storage.write.output import OutputFile
 
-
-class DataFileReader(Protocol):
-    """An open data file; `lance_spark.file.reader.FileReader` documents the methods."""
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Major and minor version."""
-        ...
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of the file when it was written."""
-        ...
-
-    @property
-    def source(self) -> ByteSource:
-        """The file itself."""
-        ...
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows, as the file records it."""
-        ...
-
-    def read(
-        self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
-    ) -> list[pa.Array]:
-        """Read rows of some top-level fields."""
-        ...
-
-    def check_columns(
-        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
-    ) -> None:
-        """Check that the file has the columns of some fields with a value for each row."""
-        ...
-
-    def column_bytes(
-        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
-    ) -> int:
-        """Return the stored bytes of the pages of some fields."""
-        ...
-
-    def full_page_rows(
-        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
-    ) -> int | None:
-        """Return how many rows filled a page of some fields; None if unknown."""
-        ...
-
-    def forget_pages(self) -> None:
-        """Drop cached page data; the file stays open."""
-        ...
-
-    def close(self) -> None:
-        """Close the source."""
-        ...
+#: An open data file; `FileReader` documents the methods.
+DataFileReader: TypeAlias = "FileReader | LegacyFileReader"
+#: Writes one data file; `FileWriter` documents the methods.
+DataFileWriter: TypeAlias = "FileWriter | LegacyFileWriter"
 
 
 def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileReader:
@@ -103,9 +49,40 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
     return FileReader.open(source, tail)
 
 
-def is_legacy(tail: Tail) -> bool:
-    """Tell whether the footer of a file is that of version 0.1."""
-    if tail.size < _END.size:
-        return False
-    major, minor, magic = _END.unpack(tail.end[-_END.size :])
-    return bool(magic == _MAGIC and (major, minor) < _FIRST_VERSION_2)
+def create_file(
+    output: OutputFile, schema: Schema, version: tuple[int, int], blobs: BlobWriter | None = None
+) -> DataFileWriter:
+    """Return the writer of a new data file.
+
+    Parameters
+    ----------
+    output : OutputFile
+        A new output, without any bytes.
+    schema : Schema
+        The file's columns with their field ids.
+    version : tuple of int
+        For example ``(2, 2)``.
+    blobs : BlobWriter, optional
+        Writes the blobs of this output; required if the schema has blobs.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Files of that version cannot be written.
+    UnsupportedTypeError
+        The version cannot store a field.
+    """
+    if version == (0, 1):
+        # Imported here, as few tables have such files.
+        from lance_spark.file.v0_1.writer import LegacyFileWriter
+
+        return LegacyFileWriter(output, schema)
+    # Imported here, so that a reader never loads the writer.
+    from lance_spark.file.writer import FileWriter
+
+    return FileWriter(output, schema, version, blobs=blobs)
+
+
+def version_in_manifests(version: tuple[int, int]) -> tuple[int, int]:
+    """Return the version of a data file in manifests: for 0.1, the version of its footer."""
+    return (0, 2) if version == (0, 1) else version

@@ -18,7 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, is_plain
+from lance_spark.encoding.arrow_blocks import fixed_width, is_plain, vector_items
 
 #: Most rows of a page: a column of nulls has no bytes, but its levels take memory when encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024
@@ -273,8 +273,7 @@ def _children(array: pa.Array) -> list[pa.Array]:
     if pat.is_struct(dtype):
         return [array.field(index) for index in range(dtype.num_fields)]
     if pat.is_fixed_size_list(dtype):
-        size = dtype.list_size
-        return [array.values.slice(array.offset * size, len(array) * size)]
+        return [vector_items(array)]
     offsets = array.offsets
     start = offsets[0].as_py()
     length = offsets[-1].as_py() - start

@@ -22,14 +22,13 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.file.blobs.fields import described
+from lance_spark.file.checks import check_rows, named
 from lance_spark.file.columns import MAX_ROWS, read_columns
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
-from lance_spark.file.read_checks import check_rows, named
-from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.field import Field, column_fields
 from lance_spark.file.schema.json_fields import paged_json, read_json
-from lance_spark.file.schema.projection import project, unpruned
+from lance_spark.file.schema.nested import project, unpruned
 from lance_spark.file.schema.schema import FieldTree, Schema
-from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
@@ -245,7 +244,9 @@ class FileReader:
         """Return the metadata of the columns of some fields; missing fields are skipped."""
         column_by_id = self._own_columns if column_of is None else column_of
         columns = [
-            column_by_id[id_] for field in fields for id_ in self._ids(field) if id_ in column_by_id
+            column_by_id.get(node.id, -1)
+            for field in fields
+            for node in column_fields(self._stored(field), self.version)
         ]
         columns = [column for column in columns if column >= 0]
         self._load(columns)
@@ -264,7 +265,9 @@ class FileReader:
 
     @cached_property
     def _own_columns(self) -> dict[int, int]:
-        return _number(self.schema, self.version)
+        fields = self.schema.fields
+        nodes = [node for field in fields for node in column_fields(field, self.version)]
+        return {node.id: column for column, node in enumerate(nodes)}
 
     def forget_pages(self) -> None:
         """Drop cached page data: search structures, dictionaries, levels, decompressed bytes."""
@@ -284,7 +287,7 @@ class FileReader:
         """
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
-        from lance_spark.file.prefetch_ranges import parts_of
+        from lance_spark.file.columns import parts_of
         from lance_spark.storage.prefetch import AheadSource
 
         if self._prefetched is None:
@@ -394,12 +397,12 @@ class FileReader:
             from lance_spark.encoding.v2_3 import field as v2_3
 
             return v2_3.open_field(arrow, columns, name)
-        from lance_spark.encoding.v2_1 import field as v2_1
+        from lance_spark.encoding.v2_1.field_read import StructuralField
 
-        return v2_1.open_field(arrow, columns, name)
+        return StructuralField(arrow, columns, name)
 
     def _byte_columns(self, field: Field, indices: Sequence[int]) -> dict[int, ColumnMeta]:
-        from lance_spark.encoding.v2_0.codecs.byte_lists import has_byte_lists
+        from lance_spark.encoding.v2_0.lists import has_byte_lists
 
         nodes = column_fields(field, self.version)
         after = {
@@ -429,9 +432,6 @@ class FileReader:
             return described(field) if field.is_blob else field
         return unpruned(field, file_field, self.version)
 
-    def _ids(self, field: Field) -> list[int]:
-        return [node.id for node in column_fields(self._stored(field), self.version)]
-
     def _columns_of(self, field: Field, column_of: Mapping[int, int] | None) -> tuple[int, ...]:
         column_by_id = self._own_columns if column_of is None else column_of
         columns = []
@@ -440,8 +440,7 @@ class FileReader:
             if column < 0:
                 raise CorruptFileError(
                     f"{self._source.name}: the file has no column for field {node.name!r} (id "
-                    f"{node.id}) "
-                    f"of column {field.name!r}"
+                    f"{node.id}) of column {field.name!r}"
                 )
             columns.append(column)
         return tuple(columns)
@@ -451,8 +450,3 @@ class FileReader:
         if missing:
             parsed = read_columns(self._tail, self._footer, missing)
             self._columns.update(zip(missing, parsed, strict=True))
-
-
-def _number(schema: Schema, version: tuple[int, int]) -> dict[int, int]:
-    nodes = [node for field in schema.fields for node in column_fields(field, version)]
-    return {node.id: column for column, node in enumerate(nodes)}

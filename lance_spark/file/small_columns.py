@@ -113,13 +113,13 @@ def read_together(
     file : str
         Name of the file, for errors.
     """
-    from lance_spark.encoding.v2_1.field import open_field
+    from lance_spark.encoding.v2_1.field_read import StructuralField
 
     leaves = [
         ColumnMeta(tuple([page for column in leaf for page in column.pages]))
         for leaf in zip(*columns, strict=True)
     ]
-    reader = open_field(field.arrow_field, leaves, file)
+    reader = StructuralField(field.arrow_field, leaves, file)
     count = len(rows)
     if count == num_rows:
         chosen = yield from reader.read(range(num_rows * len(columns)))

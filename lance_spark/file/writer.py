@@ -18,18 +18,16 @@ import pyarrow as pa
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
-from lance_spark.file.blobs.fields import has_blobs, input_field, paged, stored
+from lance_spark.file.blobs.fields import input_field, paged, stored
 from lance_spark.file.blobs.writer import BlobWriter
+from lance_spark.file.checks import DictionaryCapacity, check_empty_structs, narrow_indices
 from lance_spark.file.columns import add_page, new_column
-from lance_spark.file.dictionary_capacity import DictionaryCapacity, narrow_indices
 from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
-from lance_spark.file.schema.empty_structs import check_empty_structs
-from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.json_fields import has_json, paged_json, write_json
+from lance_spark.file.schema.field import Field, column_fields
+from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file2_pb2, file_pb2
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.write.output import OutputFile
@@ -102,7 +100,7 @@ class FileWriter:
             )
         check_types(schema, version)
         for field in schema.fields:
-            if blobs is None and has_blobs(field):
+            if blobs is None and field.has_blobs:
                 raise UnsupportedTypeError(
                     f"{output.name}: column {field.name!r} has blobs, but no BlobWriter is given; "
                     "pass one"
@@ -137,7 +135,7 @@ class FileWriter:
         SchemaMismatchError
             Names or types differ from the schema.
         InvalidInputError
-            Dictionaries have more values than their indices allow; see `dictionary_capacity`.
+            Dictionaries have more values than their indices allow; see `checks`.
         """
         types = [column.input_type for column in self._columns]
         arrays = checked_columns(batch, self._schema, types, self._output.name)
@@ -194,10 +192,10 @@ class _ColumnWriter:
             new_column(blob=version == (2, 0) and leaf.is_blob) for leaf in leaves
         ]
         self._field = paged(field, version)
-        self._has_json = has_json(self._field)
+        self._has_json = self._field.has_json
         self._paged = paged_json(self._field).arrow_field
         self._encode = encode
-        self._blobs = blobs if has_blobs(field) else None
+        self._blobs = blobs if field.has_blobs else None
         self._output = output
         self._version = version
         self.pending = PageBuffer(page_bytes)
@@ -277,7 +275,7 @@ def _encoder(version: tuple[int, int]) -> _Encode:
         from lance_spark.encoding.v2_0.field_write import encode_field as encode_2_0
 
         return lambda array, field, _: encode_2_0(array, field)
-    from lance_spark.encoding.v2_1.field import encode_field
+    from lance_spark.encoding.v2_1.field_write import encode_field
 
     return encode_field
 
@@ -311,10 +309,10 @@ def checked_columns(
 def check_types(schema: Schema, version: tuple[int, int]) -> None:
     """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
     if version == (0, 1):
-        from lance_spark.encoding.v0_1.field_write import check_field as check_legacy
+        from lance_spark.encoding.v0_1.field import check_field as check_legacy
 
         for field in schema.fields:
-            if has_blobs(field):
+            if field.has_blobs:
                 raise UnsupportedTypeError(
                     f"field {field.name!r}: files of version 0.1 have no blobs; use data storage "
                     "version 2.2, or plain binary"

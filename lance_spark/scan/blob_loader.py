@@ -27,8 +27,8 @@ from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.blobs.fields import PLACE
-from lance_spark.file.blobs.mapping import Lengths, replace_blobs, sum_blobs
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.nested import Lengths, replace_blobs, sum_blobs
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.paths import TablePaths

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.levels import Layer, Levels, Step, parse_layers
-from lance_spark.encoding.levels_read import unravel
+from lance_spark.encoding.levels import Layer, Levels, Step, parse_layers, unravel
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.encoding.v2_1.shred import shred
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError

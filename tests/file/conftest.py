@@ -9,6 +9,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileWriter
 
 from lance_spark.proto import table_pb2
 
@@ -46,3 +47,17 @@ def file_of(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return write
+
+
+@pytest.fixture(scope="module")
+def path(data: pa.Table, version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that pylance writes with the `data` of the module, in one of its versions."""
+    path = tmp_path_factory.mktemp("file") / "f.lance"
+    with LanceFileWriter(str(path), version=version) as writer:
+        writer.write_batch(data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def raw(path: Path) -> bytes:
+    return path.read_bytes()

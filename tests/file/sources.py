@@ -6,8 +6,11 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.writer import FileWriter
 from lance_spark.storage.source import ByteRange, Bytes
 
 
@@ -30,6 +33,14 @@ class MemorySource:
 
     def close(self) -> None:
         self.closed = True
+
+
+class StrictSource(MemorySource):
+    """A file that nothing asks for ranges before its start."""
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        assert all(offset >= 0 and length >= 0 for offset, length in ranges)
+        return super().read(ranges)
 
 
 class MemoryOutput:
@@ -57,3 +68,17 @@ class MemoryOutput:
 
     def abort(self) -> None:
         raise AssertionError
+
+
+def file_bytes(data: pa.Table | pa.RecordBatch, version: str | tuple[int, int] = (2, 2)) -> bytes:
+    """A file of this package with the rows of a table, written as one batch for each of its own."""
+    if isinstance(version, str):
+        major, minor = map(int, version.split("."))
+        version = (major, minor)
+    output = MemoryOutput()
+    writer = FileWriter(output, Schema.from_arrow(data.schema), version)
+    batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
+    for batch in batches:
+        writer.write(batch)
+    writer.finish()
+    return output.data

@@ -33,19 +33,6 @@ def version(request) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def path(data, version, tmp_path_factory):
-    path = tmp_path_factory.mktemp("footer") / "f.lance"
-    with LanceFileWriter(str(path), version=version) as writer:
-        writer.write_batch(data)
-    return path
-
-
-@pytest.fixture(scope="module")
-def raw(path) -> bytes:
-    return path.read_bytes()
-
-
 def test_facts_are_those_that_pylance_reads(path, raw, version) -> None:
     theirs = LanceFileReader(str(path)).metadata()
     tail = Tail(MemorySource(raw))

@@ -57,19 +57,6 @@ def version(request) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def path(data, version, tmp_path_factory):
-    path = tmp_path_factory.mktemp("reader") / "f.lance"
-    with LanceFileWriter(str(path), version=version) as writer:
-        writer.write_batch(data)
-    return path
-
-
-@pytest.fixture(scope="module")
-def raw(path) -> bytes:
-    return path.read_bytes()
-
-
 @pytest.fixture
 def reader(path):
     reader = FileReader.open(LocalSource(str(path)))

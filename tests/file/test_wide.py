@@ -17,10 +17,9 @@ from lance_spark.file import columns as metadata
 from lance_spark.file import reader as files
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import schema as schemas
+from lance_spark.file.schema.field import column_fields
 from lance_spark.file.schema.schema import Schema
-from lance_spark.file.schema.stored_fields import column_fields
-from lance_spark.file.writer import FileWriter
-from tests.file.sources import MemoryOutput, MemorySource
+from tests.file.sources import MemorySource, file_bytes
 
 VERSIONS = ["2.0", "2.1", "2.2"]
 ROWS = 3_000
@@ -42,12 +41,7 @@ def by_pylance(data: pa.Table, version: str, folder: Path) -> bytes:
 
 
 def by_us(data: pa.Table, version: str, folder: Path) -> bytes:
-    output = MemoryOutput()
-    major, minor = map(int, version.split("."))
-    writer = FileWriter(output, Schema.from_arrow(data.schema), (major, minor))
-    writer.write(data.combine_chunks().to_batches()[0])
-    writer.finish()
-    return output.data
+    return file_bytes(data.combine_chunks(), version)
 
 
 def numbered(data: bytes) -> tuple[Schema, dict[int, int]]:

@@ -16,8 +16,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
+from lance_spark.file.checks import DictionaryCapacity
 from lance_spark.file.columns import read_columns
-from lance_spark.file.dictionary_capacity import DictionaryCapacity
 from lance_spark.file.footer import Tail, read_footer
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.schema import Schema

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding import fastlanes
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from tests.encoding.v2_0.files import make
 from tests.encoding.v2_0.test_handmade import READ, flat, some_nulls
 from tests.encoding.v2_3.pages import SPARSE, nulls_at
 from tests.encoding.v2_3.test_hostile import Case
+from tests.support.encodings.fixed import pack
 
 Made = tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding]
 
@@ -38,7 +38,7 @@ def _packed() -> Made:
         buffer=pb.Buffer(buffer_index=1),
     )
     bits = np.packbits(np.arange(rows) % 5 > 0, bitorder="little").tobytes()
-    buffers = [bits, fastlanes.pack(words.reshape(-1, 1024), width).tobytes()]
+    buffers = [bits, pack(words.reshape(-1, 1024), width).tobytes()]
     encoding = some_nulls(pb.ArrayEncoding(bitpacked_for_non_neg=message))
     return pa.uint32(), rows, buffers, encoding
 

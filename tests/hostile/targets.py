@@ -43,8 +43,8 @@ from lance_spark.table.rows.sequences import (
     encode_versions,
     parse_row_ids,
 )
-from tests.encoding.v2_1.test_hostile import Memory
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
+from tests.file.sources import StrictSource
 from tests.hostile import corpus, deletion_files, table_changes, tables, texts, transactions
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
@@ -85,7 +85,7 @@ def data_file(data: bytes) -> None:
     """Read a data file of any version: rows at its start, at its end, and some between, of each
     column.
     """
-    reader = open_file(Memory(data))
+    reader = open_file(StrictSource(data))
     schema, rows = reader.schema, reader.num_rows
     schema.to_arrow(), repr(schema)
     failed: Exception | None = None
@@ -124,7 +124,7 @@ def check(array: pa.Array) -> None:
 def legacy_file(data: bytes) -> None:
     """Read a data file of version 0.1, and its statistics."""
     data_file(data)
-    source = Memory(data)
+    source = StrictSource(data)
     tail = Tail(source)
     footer = read_legacy_footer(tail)
     for field in footer.schema.fields if footer.schema else ():

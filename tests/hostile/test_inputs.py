@@ -22,7 +22,7 @@ from lance_spark.mutations.indices import _field_names
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.manifest.manifest import Manifest
-from tests.encoding.v2_1.test_hostile import Memory
+from tests.file.sources import StrictSource
 from tests.hostile import corpus, guard
 from tests.hostile.files import worse_file
 from tests.hostile.guard import Breach, guarded
@@ -58,7 +58,7 @@ def test_most_inputs_get_past_the_footer() -> None:
     for _ in range(200):
         data = worse_file(rng.choice(corpus.files("2.2")), rng)
         try:
-            open_file(Memory(data))
+            open_file(StrictSource(data))
         except LanceError:
             continue
         opened += 1

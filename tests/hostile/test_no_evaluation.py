@@ -46,8 +46,8 @@ PICKLING = {"load", "read_pickle", "allow_pickle"}
 #: File, and what is used there: why it is no danger.
 ALLOWED = {
     ("_lazy.py", "import_module"): "names are those of the public API, given by the package",
-    ("encoding/v2_0/page.py", "import_module"): "names are those of a dictionary in the file",
-    ("encoding/v2_1/registry.py", "import_module"): "names are those of a dictionary in the file",
+    ("encoding/v2_0/page.py", "import_module"): "names are those of a set in the file",
+    ("encoding/v2_1/codec.py", "import_module"): "names are those of a dictionary in the file",
     (
         "spark/jobs/job.py",
         "pickle",

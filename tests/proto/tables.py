@@ -14,12 +14,7 @@ from lance.file import LanceFileWriter
 ROWS = 6000
 
 INDEXES = {"id": "BTREE", "word": "BITMAP", "tags": "LABEL_LIST"}
-VECTOR_INDEXES = {
-    "IVF_FLAT": {},
-    "IVF_PQ": {"num_sub_vectors": 2},
-    "IVF_HNSW_SQ": {},
-    "IVF_RQ": {},
-}
+VECTOR_INDEXES = {"IVF_FLAT": {}, "IVF_PQ": {"num_sub_vectors": 2}, "IVF_HNSW_SQ": {}, "IVF_RQ": {}}
 
 
 def hints(**values: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from fsspec.asyn import AsyncFileSystem
 
 import lance_spark
 from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.file import prefetch_ranges
+from lance_spark.file import columns
 from lance_spark.scan import prefetch as scan_prefetch
 from lance_spark.scan.fragment import column_reader as fragment
 from lance_spark.storage import prefetch, remote
@@ -198,7 +198,7 @@ def test_rows_are_those_of_a_near_table(
     fsspec.register_implementation("slowly", SlowFileSystem, clobber=True)
     monkeypatch.setattr(sys.modules[__name__], "DELAY", 0)
     monkeypatch.setattr(fragment, "WINDOW_BYTES", MIB // 4)
-    for module in (prefetch, prefetch_ranges, remote):
+    for module in (prefetch, columns, remote):
         monkeypatch.setattr(module, "MAX_GAP", 512)
     near = lance_spark.open_dataset(str(path))
     far = lance_spark.open_dataset(f"slowly://{path}")

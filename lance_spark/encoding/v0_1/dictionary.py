@@ -85,11 +85,6 @@ class DictionaryReader:
         )
 
 
-def encode_positions(array: pa.DictionaryArray, cuts: Numbers, start: int) -> EncodedPages:
-    """Encode the positions of values in their dictionary; see `encode_plain`."""
-    return encode_plain(array.indices, cuts, start)
-
-
 def encode_values(values: pa.Array, start: int) -> EncodedPages:
     """Encode the values of a dictionary as the one page that the whole file shares.
 

@@ -4,7 +4,9 @@ them.
 ==================================  ==============================================================
 field                               pages
 ==================================  ==============================================================
-struct                              none; its children have as many values
+struct                              none: zeros in the page table; its children have as many values;
+                                    a null is read as the values that the children had there, as
+                                    pylance does
 list, large list                    offsets, one more than lists; the child has the items
 dictionary                          positions; the values are shared by all batches
 string, binary, large ones          offsets to bytes
@@ -12,26 +14,35 @@ null                                none, though the page table has a length
 fixed-size list, all others         values of a fixed width; nothing below has pages
 ==================================  ==============================================================
 
+A writer encodes the rows of several batches together: `cuts` says where one batch ends and the next
+begins. The pages of a field stand one after the other, those of all fields depth first, so that a
+scan of few columns reads few ranges.
+
 Specification: format/file of the legacy format.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable
-from lance_spark.encoding.meta import FieldReader
-from lance_spark.encoding.v0_1.dictionary import DictionaryReader
-from lance_spark.encoding.v0_1.lists import ListReader
-from lance_spark.encoding.v0_1.pages import Numbers, Pages, bounds_of
-from lance_spark.encoding.v0_1.plain import NullReader, PlainReader
-from lance_spark.encoding.v0_1.structs import StructReader
-from lance_spark.encoding.v0_1.var_binary import VarBinaryReader
+from lance_spark.encoding.arrow_blocks import fixed_width, is_variable
+from lance_spark.encoding.meta import FieldReader, StructReader
+from lance_spark.encoding.v0_1.dictionary import DictionaryReader, check_values
+from lance_spark.encoding.v0_1.lists import ListReader, encode_offsets
+from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.plain import NullReader, PlainReader, encode_plain, plain_bits
+from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_binary
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedTypeError
+from lance_spark.storage.source import ByteRange, ReadPlan
+
+#: Pages of strings whose bytes are looked up; the others are taken to be like them.
+_SAMPLE = 16
+_WAY_OUT = "use data storage version 2.2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +124,7 @@ def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[Fie
 
 
 def _open_pages(
-    node: Node,
-    pages: Pages,
-    counts: Numbers,
-    items: tuple[FieldReader, Numbers] | None,
-    size: int,
+    node: Node, pages: Pages, counts: Numbers, items: tuple[FieldReader, Numbers] | None, size: int
 ) -> FieldReader:
     dtype = node.field.type
     bounds = bounds_of(counts)
@@ -144,3 +151,119 @@ def _open_struct(
             f"field {path!r}: structs without fields cannot be read from lists"
         )
     return StructReader(node.field.type, readers), counts
+
+
+def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
+    """Plan the estimate of the stored bytes of a field and all fields below it.
+
+    The page table does not say how many bytes strings have: that is estimated from some of their
+    pages.
+
+    Parameters
+    ----------
+    node : Node
+        Not checked; damaged pages count nothing.
+    size : int
+        Of the file in bytes.
+    """
+    total = 0
+    for child in node.children:
+        total += yield from stored_bytes(child, size)
+    pages, dtype = node.pages, node.field.type
+    if pages is None or not len(pages.lengths) or pat.is_null(dtype):
+        return total
+    values = int(np.clip(pages.lengths, 0, 8 * size).sum())
+    if is_variable(dtype):
+        return total + 8 * values + (yield from _value_bytes(pages, values, size))
+    return total + int(values * _bits(dtype)) // 8
+
+
+def _bits(dtype: pa.DataType) -> int:
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return 64 if pat.is_large_list(dtype) else 32
+    if pat.is_dictionary(dtype):
+        return fixed_width(dtype.index_type)
+    if pat.is_fixed_size_list(dtype):
+        return _bits(dtype.value_type) * int(dtype.list_size)
+    return fixed_width(dtype)
+
+
+def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
+    # Writers put the bytes of a page right before its offsets, so that the first offset says how
+    # many there are.
+    non_empty = np.flatnonzero(
+        (pages.lengths > 0) & (pages.positions >= 0) & (pages.positions <= size - 8)
+    )
+    if not len(non_empty):
+        return 0
+    sample = non_empty[
+        np.linspace(0, len(non_empty) - 1, min(_SAMPLE, len(non_empty))).astype(np.int64)
+    ]
+    firsts = yield [ByteRange(int(position), 8) for position in pages.positions[sample]]
+    begins = np.array([int.from_bytes(first.tobytes(), "little") for first in firsts], np.uint64)
+    sizes = np.clip(pages.positions[sample] - np.minimum(begins, size).astype(np.int64), 0, size)
+    return int(sizes.sum() / pages.lengths[sample].sum() * values)
+
+
+def encode_field(array: pa.Array, cuts: Numbers, start: int) -> Iterator[EncodedPages]:
+    """Yield the pages of a field and of each field below it, in the order in which they stand in
+    the file.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Only strings, bytes and the null type may have nulls; see `lossless`.
+    cuts : int64 array
+        First row of each batch, and the number of all rows.
+    start : int
+        Position of the first page in the file.
+
+    Yields
+    ------
+    EncodedPages
+        One for each field; a struct has pages of zeros and no buffers.
+    """
+    dtype = array.type
+    if pat.is_struct(dtype):
+        none = np.zeros(len(cuts) - 1, np.int64)
+        yield EncodedPages(Pages(none, none))
+        for index in range(dtype.num_fields):
+            for encoded in encode_field(array.field(index), cuts, start):
+                start += encoded.size
+                yield encoded
+    elif pat.is_list(dtype) or pat.is_large_list(dtype):
+        encoded, items, item_cuts = encode_offsets(array, cuts, start)
+        yield encoded
+        yield from encode_field(items, item_cuts, start + encoded.size)
+    elif is_variable(dtype):
+        yield encode_var_binary(array, cuts, start)
+    elif pat.is_dictionary(dtype):
+        yield encode_plain(array.indices, cuts, start)
+    else:
+        yield encode_plain(array, cuts, start)
+
+
+def check_field(field: pa.Field, path: str = "") -> None:
+    """Raise UnsupportedTypeError if file version 0.1 cannot store the field."""
+    dtype = field.type
+    path = f"{path}.{field.name}" if path else field.name
+    if pat.is_null(dtype) or is_variable(dtype):
+        return
+    if pat.is_struct(dtype):
+        if not dtype.num_fields:
+            raise UnsupportedTypeError(
+                f"field {path!r}: files of version 0.1 have no structs without fields; {_WAY_OUT}"
+            )
+        for index in range(dtype.num_fields):
+            check_field(dtype.field(index), path)
+        return
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        check_field(dtype.value_field, path)
+        return
+    try:
+        if pat.is_dictionary(dtype):
+            check_values(dtype.value_type)
+        else:
+            plain_bits(dtype)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"field {path!r}: {error}; {_WAY_OUT}") from None

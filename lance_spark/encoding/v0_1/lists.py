@@ -17,33 +17,27 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, read_extents, spans_of
+from lance_spark.encoding.v0_1.pages import (
+    EncodedPages,
+    Numbers,
+    Pages,
+    PagesReader,
+    read_extents,
+    spans_of,
+)
 from lance_spark.encoding.v2_1.fixed_width import ranges
-from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import ReadPlan
 
 
-class ListReader:
-    """Reads lists.
+class ListReader(PagesReader):
+    """Reads lists or large lists; see `PagesReader`.
 
     Parameters
     ----------
-    dtype : pa.DataType
-        A list or large list type.
-    pages : Pages
-        Of the offsets.
-    bounds : int64 array
-        First list of each page, and the number of all lists.
     items : FieldReader
     item_bounds : int64 array
         First item of each batch, and the number of all items.
-    size : int
-        Of the file in bytes.
-
-    Raises
-    ------
-    CorruptFileError
-        A page lies outside the file.
     """
 
     def __init__(
@@ -55,13 +49,10 @@ class ListReader:
         item_bounds: Numbers,
         size: int,
     ) -> None:
-        self._dtype = dtype
         self._offset_dtype = np.int64 if pat.is_large_list(dtype) else np.int32
-        self._pages = pages
-        self._bounds = bounds
         self._items = items
         self._item_bounds = item_bounds
-        pages.check(np.dtype(self._offset_dtype).itemsize * 8, size)
+        super().__init__(dtype, pages, bounds, size, np.dtype(self._offset_dtype).itemsize * 8)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         spans = spans_of(rows, self._bounds)
@@ -73,13 +64,7 @@ class ListReader:
                 f"batch {int(spans.batch[position])}: a list ends at item "
                 f"{int(extents.stops[position])} of {int(num_items[position])}"
             )
-        total = extents.num_items
-        if total > np.iinfo(self._offset_dtype).max:
-            raise InvalidInputError(
-                f"{len(rows)} rows have {total} items, which do not fit one array of type "
-                f"{self._dtype}: "
-                "read fewer rows at a time"
-            )
+        self._check_total(len(rows), extents.num_items, "items", self._offset_dtype)
         items = yield from self._items.read(
             self._item_rows(spans.batch, extents.starts, extents.stops)
         )

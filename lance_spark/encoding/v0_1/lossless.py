@@ -20,14 +20,15 @@ is refused, so that what is read from a file of the version can always be writte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.arrow_blocks import is_text, is_variable, vector_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +73,24 @@ def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | N
     if result is not None or not len(array):
         return result
     if pat.is_struct(dtype):
-        return _first(
-            [
-                first_change(array.field(index), dtype.field(index), path)
-                for index in range(dtype.num_fields)
-            ]
-        )
+        changes = [
+            first_change(array.field(index), dtype.field(index), path)
+            for index in range(dtype.num_fields)
+        ]
+        return min(filter(None, changes), key=attrgetter("row"), default=None)
     if pat.is_dictionary(dtype):
         return _first_of_dictionary(array, path)
     if pat.is_fixed_size_list(dtype):
-        size = dtype.list_size
-        items = array.values.slice(array.offset * size, len(array) * size)
-        result = first_change(items, dtype.value_field, path)
-        return None if result is None else _with_row(result, result.row // max(size, 1))
+        result = first_change(vector_items(array), dtype.value_field, path)
+        row_items = max(dtype.list_size, 1)
+        return None if result is None else replace(result, row=result.row // row_items)
     if pat.is_list(dtype) or pat.is_large_list(dtype):
         offsets = array.offsets.to_numpy()
         start, stop = int(offsets[0]), int(offsets[-1])
         result = first_change(array.values.slice(start, stop - start), dtype.value_field, path)
         if result is not None:
             row = int(np.searchsorted(offsets, result.row + start, side="right")) - 1
-            return _with_row(result, row)
+            return replace(result, row=row)
     return None
 
 
@@ -107,7 +106,7 @@ def _first_empty(array: pa.Array, path: str) -> Change | None:
     if not empty.true_count:
         return None
     row = int(np.argmax(empty.to_numpy(zero_copy_only=False)))
-    value = "an empty string" if _is_text(array.type) else "an empty value"
+    value = "an empty string" if is_text(array.type) else "an empty value"
     return Change(row, path, value, "null")
 
 
@@ -137,19 +136,3 @@ def _becomes(dtype: pa.DataType) -> str:
     if is_variable(dtype):
         return "an empty value"
     return "zeros" if pat.is_nested(dtype) or pat.is_fixed_size_binary(dtype) else "0"
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
-
-
-def _first(changes: list[Change | None]) -> Change | None:
-    return min(
-        (change for change in changes if change is not None),
-        key=lambda change: change.row,
-        default=None,
-    )
-
-
-def _with_row(change: Change, row: int) -> Change:
-    return Change(row, change.path, change.value, change.becomes)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 Numbers = npt.NDArray[np.int64]
@@ -70,8 +71,7 @@ class Pages:
             batch = int(np.argmax(bad))
             raise CorruptFileError(
                 f"the page of batch {batch} ({int(self.lengths[batch])} values of {bits} bits from "
-                "byte "
-                f"{int(self.positions[batch])}) lies outside the file of {size} bytes; it is "
+                f"byte {int(self.positions[batch])}) lies outside the file of {size} bytes; it is "
                 "truncated or corrupt"
             )
 
@@ -120,6 +120,53 @@ class Spans:
     def num_values(self) -> int:
         """Values of all."""
         return int(self.sizes.sum())
+
+
+class PagesReader:
+    """Base of the readers of the pages of a field.
+
+    Parameters
+    ----------
+    dtype : pa.DataType
+    pages : Pages
+        Of the values, or of their offsets.
+    bounds : int64 array
+        First row of each page, and the number of all rows.
+    size : int
+        Of the file in bytes.
+    bits : int
+        Of one value, or of one offset.
+    extra : int
+        Values that each page has beyond its length.
+
+    Raises
+    ------
+    CorruptFileError
+        A page lies outside the file.
+    """
+
+    def __init__(
+        self,
+        dtype: pa.DataType,
+        pages: Pages,
+        bounds: Numbers,
+        size: int,
+        bits: int,
+        extra: int = 0,
+    ) -> None:
+        self._dtype = dtype
+        self._pages = pages
+        self._bounds = bounds
+        self._size = size
+        pages.check(bits, size, extra)
+
+    def _check_total(self, num_rows: int, total: int, content: str, dtype: type) -> None:
+        """Refuse rows whose content is more than offsets of this type can count."""
+        if total > np.iinfo(dtype).max:
+            raise InvalidInputError(
+                f"{num_rows} rows have {total} {content}, which do not fit one array of type "
+                f"{self._dtype}: read fewer rows at a time"
+            )
 
 
 def bounds_of(counts: Numbers) -> Numbers:

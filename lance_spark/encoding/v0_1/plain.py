@@ -24,12 +24,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, flags_of
+from lance_spark.encoding.arrow_blocks import fixed_width, flags_of, vector_items
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
     Numbers,
     Pages,
+    PagesReader,
     Spans,
     read_ranges,
     read_values,
@@ -40,34 +41,20 @@ from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.storage.source import Bytes, ReadPlan
 
 
-class PlainReader:
-    """Reads values of a fixed width.
-
-    Parameters
-    ----------
-    dtype : pa.DataType
-    pages : Pages
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    size : int
-        Of the file in bytes.
+class PlainReader(PagesReader):
+    """Reads values of a fixed width; see `PagesReader`.
 
     Raises
     ------
-    CorruptFileError
-        A page lies outside the file.
     UnsupportedTypeError
         The type has no fixed width.
     """
 
     def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
-        self._dtype = dtype
-        self._pages = pages
-        self._bounds = bounds
         self._bits = plain_bits(dtype)
         _, self._per_row = _innermost(dtype)
         self._is_bits = self._bits == self._per_row
-        pages.check(self._bits, size)
+        super().__init__(dtype, pages, bounds, size, self._bits)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         spans = spans_of(rows, self._bounds)
@@ -115,9 +102,8 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
         return EncodedPages(Pages(np.full(len(lengths), start, np.int64), lengths))
     values, per_row = array, 1
     while pat.is_fixed_size_list(values.type):
-        size = values.type.list_size
-        values = values.values.slice(values.offset * size, len(values) * size)
-        per_row *= size
+        per_row *= values.type.list_size
+        values = vector_items(values)
     bits = plain_bits(array.type)
     ends = cuts * per_row
     if bits == per_row:
@@ -146,9 +132,7 @@ def plain_bits(dtype: pa.DataType) -> int:
 
 
 def _pack_bits(values: pa.BooleanArray, cuts: Numbers) -> tuple[Bytes, Numbers]:
-    """Return the bits of all pages, each of which begins with a byte, and where in them each page
-    begins.
-    """
+    """Return the bits of all pages, each from a whole byte on, and where in them each begins."""
     sizes = (np.diff(cuts) + 7) // 8
     begins = np.cumsum(sizes) - sizes
     flags = flags_of(_bytes_of(values), values.offset, len(values))

@@ -22,55 +22,40 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, offset_type
+from lance_spark.encoding.arrow_blocks import bitmap, is_text, offset_type, strings_of
+from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
     Numbers,
     Pages,
+    PagesReader,
     read_extents,
     read_ranges,
     spans_of,
 )
 from lance_spark.encoding.v2_1.fixed_width import ranges
-from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes, ReadPlan
 
 _OFFSET_BITS = 64
 
 
-class VarBinaryReader:
-    """Reads strings or bytes.
+class VarBinaryReader(PagesReader):
+    """Reads strings or bytes, large ones included; see `PagesReader`.
 
     Parameters
     ----------
-    dtype : pa.DataType
-        A string or binary type, large ones included.
     nullable : bool
         Whether empty values are nulls.
-    pages : Pages
-    bounds : int64 array
-        First row of each page, and the number of all rows.
-    size : int
-        Of the file in bytes.
-
-    Raises
-    ------
-    CorruptFileError
-        A page lies outside the file.
     """
 
     def __init__(
         self, dtype: pa.DataType, nullable: bool, pages: Pages, bounds: Numbers, size: int
     ) -> None:
-        self._dtype = dtype
+        super().__init__(dtype, pages, bounds, size, _OFFSET_BITS, extra=1)
         self._nullable = nullable
-        self._pages = pages
-        self._bounds = bounds
-        self._size = size
-        pages.check(_OFFSET_BITS, size, extra=1)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         spans = spans_of(rows, self._bounds)
@@ -83,13 +68,7 @@ class VarBinaryReader:
                 f"{int(extents.stops[position])} of a file of {self._size}"
             )
         dtype = offset_type(self._dtype)
-        total = extents.num_items
-        if total > np.iinfo(dtype).max:
-            raise InvalidInputError(
-                f"{len(rows)} rows have {total} bytes, which do not fit one array of type "
-                f"{self._dtype}: "
-                "read fewer rows at a time"
-            )
+        self._check_total(len(rows), extents.num_items, "bytes", dtype)
         data = yield from read_ranges(extents.starts, extents.stops - extents.starts)
         mask = None
         if self._nullable:
@@ -111,7 +90,8 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     start : int
         Position of the bytes of the first page in the file.
     """
-    offsets, data = _extents(array)
+    block = _stored(array)
+    offsets = block.offsets.astype(np.int64, copy=False)
     firsts = offsets[cuts]
     lengths = np.diff(cuts)
     entries = lengths + 1
@@ -123,33 +103,17 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     position = np.concatenate([before, [len(parts)]])
     buffers: list[Bytes] = []
     for page in range(len(lengths)):
-        buffers.append(data[firsts[page] : firsts[page + 1]])
+        buffers.append(block.data[firsts[page] : firsts[page + 1]])
         buffers.append(parts[position[page] : position[page + 1]])
     return EncodedPages(Pages(firsts[1:] + shift, lengths), buffers)
 
 
-def _extents(array: pa.Array) -> tuple[Numbers, Bytes]:
-    """Return the offsets of values and the bytes that these point into; nulls are empty."""
-    offsets = _offsets(array)
+def _stored(array: pa.Array) -> VariableWidthBlock:
+    """Return values with nulls as empty values."""
+    block = strings_of(array)
     if array.null_count:
         # The slot of a null may hold bytes, which would be read as a value.
         null = array.is_null().to_numpy(zero_copy_only=False)
-        if np.diff(offsets)[null].any():
-            array = array.fill_null(b"" if _holds_bytes(array.type) else "")
-            offsets = _offsets(array)
-    buffer = array.buffers()[2]
-    data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
-    return offsets, data
-
-
-def _offsets(array: pa.Array) -> Numbers:
-    dtype = offset_type(array.type)
-    buffer = array.buffers()[1]
-    if buffer is None or not len(array):
-        return np.zeros(1, np.int64)
-    offsets = np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
-    return offsets.astype(np.int64, copy=False)
-
-
-def _holds_bytes(dtype: pa.DataType) -> bool:
-    return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype))
+        if np.diff(block.offsets)[null].any():
+            return strings_of(array.fill_null("" if is_text(array.type) else b""))
+    return block

@@ -11,7 +11,7 @@ list, large list                    where the items of each list end (see `lists
                                     lists, those of the columns below are items
 packed struct, fixed-size list,     one column with the values; nothing below has any
 dictionary, blob, everything else
-string, binary                      the same; early releases wrote two, see `byte_lists`
+string, binary                      the same; early releases wrote two, see `lists`
 ==================================  ==============================================================
 """
 
@@ -23,11 +23,21 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_packed
-from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation, total_rows
-from lance_spark.encoding.v2_0.extension import Wrapped, storage_type
-from lance_spark.encoding.v2_0.lists import ListReader
-from lance_spark.encoding.v2_0.pages import ColumnReader
-from lance_spark.encoding.v2_0.structs import StructReader, check_header
+from lance_spark.encoding.meta import (
+    ColumnMeta,
+    FieldReader,
+    PageLocation,
+    StructReader,
+    total_rows,
+)
+from lance_spark.encoding.v2_0.columns import (
+    ColumnReader,
+    Wrapped,
+    check_header,
+    open_blob,
+    storage_type,
+)
+from lance_spark.encoding.v2_0.lists import ByteLists, ListReader
 from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 
@@ -70,7 +80,7 @@ def open_field(
         Name of the file, for errors.
     byte_columns : mapping of int to ColumnMeta, optional
         For those of `columns` that hold strings as lists, by their position: the column with the
-        bytes; see `byte_lists`.
+        bytes; see `lists`.
 
     Raises
     ------
@@ -111,12 +121,8 @@ def _open(
     if is_leaf(stored):
         plain = storage_type(dtype)
         if is_blob(stored):
-            from lance_spark.encoding.v2_0.codecs.blob import open_blob
-
             reader = open_blob(plain, column, location)
         elif octets is not None:
-            from lance_spark.encoding.v2_0.codecs.byte_lists import ByteLists
-
             reader = ByteLists(plain, column, octets, location)
         else:
             reader = ColumnReader(plain, column, location)

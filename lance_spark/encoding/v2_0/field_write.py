@@ -28,7 +28,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_packed, is_variable, storable
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_0 import lists, structs
+from lance_spark.encoding.v2_0 import lists
 from lance_spark.encoding.v2_0.codecs import (
     binary,
     dictionary,
@@ -37,8 +37,8 @@ from lance_spark.encoding.v2_0.codecs import (
     nullable,
     packed_struct,
 )
-from lance_spark.encoding.v2_0.extension import storage_type
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.columns import storage_type
+from lance_spark.encoding.v2_0.page import NewBuffers
 from lance_spark.encoding.v2_1.hints import Hints, check_packed
 from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
@@ -86,7 +86,7 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
             _check(field, prefix)
             pages.append(buffers.page(len(array), packed_struct.encode(array, path, buffers)))
             return
-        pages.append(buffers.page(len(array), structs.encode()))
+        pages.append(buffers.page(len(array), pb.ArrayEncoding(struct=pb.SimpleStruct())))
         for index, child in enumerate(child_fields(field)):
             _encode(array.field(index), child, path, pages)
         return
@@ -175,8 +175,7 @@ def _refuse_nulls(array: pa.Array, path: str) -> None:
     if array.null_count:
         raise InvalidInputError(
             f"column {path!r}: {array.null_count} structs are null, which file version 2.0 cannot "
-            "store; "
-            "write data storage version 2.2"
+            "store; write data storage version 2.2"
         )
 
 

@@ -14,6 +14,11 @@ field                    content
 
 The items of all pages follow one another in the item's own columns, whose pages may be cut
 elsewhere.
+
+The first releases of file version 2.0 stored strings and binaries as lists of bytes, `ByteLists`:
+where the bytes of each value end in the field's column, and the bytes of all values, as numbers of
+8 bits, in the next one. That column belongs to no field of the schema: it is only there if the
+pages of the first say `List` instead of `Binary`.
 """
 
 from __future__ import annotations
@@ -24,14 +29,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, validity_of
-from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, validity_of
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation, total_rows
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_0.codecs.binary import Extents, encode_ends, read_extents
-from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_0.pages import check_rows, message_of
-from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_0.columns import (
+    ColumnReader,
+    check_rows,
+    message_of,
+    parse,
+    storage_type,
+)
+from lance_spark.encoding.v2_0.page import NewBuffers, PageBuffers, open_encoding
+from lance_spark.encoding.v2_1.fixed_width import list_items, ranges
 from lance_spark.encoding.v2_1.page import errors_at
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
@@ -143,8 +153,51 @@ def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.A
         lengths *= valid
     ends, total, adjustment = encode_ends(lengths, valid, buffers)
     message = pb.List(offsets=ends, null_offset_adjustment=adjustment, num_items=total)
-    if total == offsets[-1] - offsets[0]:
-        items = array.values.slice(int(offsets[0]), total)
-    else:
-        items = array.values.take(pa.array(ranges(offsets[:-1], lengths)))
-    return pb.ArrayEncoding(list=message), items
+    return pb.ArrayEncoding(list=message), list_items(array.values, offsets, lengths)
+
+
+class ByteLists:
+    """Reads strings or binaries of two columns.
+
+    Parameters
+    ----------
+    dtype : pa.DataType
+        A string or binary type.
+    ends, data : ColumnMeta
+        The two columns.
+    location : PageLocation
+        For error messages.
+    """
+
+    def __init__(
+        self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, location: PageLocation
+    ) -> None:
+        self._dtype = dtype
+        of = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
+        items = ColumnReader(pa.uint8(), data, location)
+        list_dtype = of(pa.field("item", pa.uint8(), nullable=False))
+        self._lists = ListReader(list_dtype, ends, items, total_rows(data.pages), location)
+        self._location = location
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        lists = yield from self._lists.read(rows)
+        octets = lists.values
+        if octets.null_count:
+            raise CorruptFileError(
+                f"{self._location.file}, column {self._location.column!r}: "
+                "bytes of strings are null"
+            )
+        valid, offsets = lists.buffers()[:2]
+        data = octets.buffers()[1]
+        if data is not None:
+            data = data.slice(octets.offset, len(octets))
+        return pa.Array.from_buffers(self._dtype, len(lists), [valid, offsets, data])
+
+
+def has_byte_lists(dtype: pa.DataType, column: ColumnMeta) -> bool:
+    """Whether a column holds strings of type `dtype` as lists, so that the next one holds their
+    bytes.
+    """
+    if not column.pages or not is_variable(storage_type(dtype)):
+        return False
+    return bool(parse(column.pages[0].encoding).HasField("list"))

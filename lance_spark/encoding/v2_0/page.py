@@ -1,10 +1,19 @@
-"""What all encodings of version 2.0 pages share: the page at hand, the contract of a decoder, and
-opening one.
+"""What all encodings of version 2.0 pages share: the buffers of a page, the contract of a decoder,
+opening one, and values of one width.
 
 A page is described by a tree of `ArrayEncoding` messages. Each message is opened once into a
 decoder, which checks that the page's buffers are large enough for the values it promises; decoders
 then read any rows of the page, as often as asked. The count of values is never stored: the page has
 its rows, and every encoding derives its inner counts.
+
+An encoder appends the buffers it needs and returns the message that refers to them by number. A
+validity bitmap comes before the values it belongs to, indices before what they point into, as
+pylance orders them.
+
+Values of one width lie back to back in a buffer: value i is at byte ``i * width``. A range of rows
+is one byte range and no copy. Scattered rows are read in clusters, so that rows which lie close
+cost one read and rows which lie far apart do not fetch what is between them, and picked out of the
+clusters by kernels.
 """
 
 from __future__ import annotations
@@ -15,27 +24,29 @@ from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
-from lance_spark.storage.source import ByteRange, ReadPlan
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 #: Scattered reads of one buffer that lie this close are one read: stores merge them anyway.
 GAP = 64 * 1024
 
 _ENCODINGS = {
-    "flat": "flat",
-    "nullable": "nullable",
-    "fixed_size_list": "fixed_size_list",
-    "binary": "binary",
-    "dictionary": "dictionary",
-    "fsst": "fsst",
-    "packed_struct": "packed_struct",
-    "bitpacked": "bitpacked",
-    "bitpacked_for_non_neg": "bitpacked_for_non_neg",
-    "fixed_size_binary": "fixed_size_binary",
+    "binary",
+    "bitpacked",
+    "bitpacked_for_non_neg",
+    "dictionary",
+    "fixed_size_binary",
+    "fixed_size_list",
+    "flat",
+    "fsst",
+    "nullable",
+    "packed_struct",
 }
 
 
@@ -80,8 +91,7 @@ class PageBuffers:
         if reference.buffer_type not in (pb.Buffer.page, pb.Buffer.column):
             raise UnsupportedEncodingError(
                 f"a buffer of type {reference.buffer_type} is asked for; only those of the page "
-                "(0) "
-                "and of the column (1) can be read"
+                "(0) and of the column (1) can be read"
             )
         owned = self.page if reference.buffer_type == pb.Buffer.page else self.column
         if reference.buffer_index >= len(owned):
@@ -120,20 +130,109 @@ def open_encoding(
         raise UnsupportedEncodingError(
             f"encoding {name or 'unknown'!r} cannot be read in pages of file version 2.0"
         )
-    module = import_module(f"lance_spark.encoding.v2_0.codecs.{_ENCODINGS[name]}")
+    module = import_module(f"lance_spark.encoding.v2_0.codecs.{name}")
     opener: Open = module.open_message
     return opener(getattr(encoding, name), dtype, count, buffers)
-
-
-def expand(rows: Rows, per_row: int) -> Rows:
-    """Return the numbers of the values that `rows` stand for."""
-    if per_row == 1:
-        return rows
-    if isinstance(rows, range):
-        return range(rows.start * per_row, rows.stop * per_row)
-    return (rows[:, None] * per_row + np.arange(per_row)).ravel()
 
 
 def last_of(rows: Rows) -> int:
     """Return the highest of `rows`, of which there is at least one."""
     return int(rows[-1])
+
+
+class NewBuffers:
+    """The buffers of one page, in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Bytes] = []
+
+    def add(self, data: Bytes | pa.Buffer | bytes) -> pb.Buffer:
+        """Append a buffer and return the message that refers to it."""
+        self._buffers.append(np.frombuffer(data, np.uint8))
+        return pb.Buffer(buffer_index=len(self._buffers) - 1, buffer_type=pb.Buffer.page)
+
+    def page(self, num_rows: int, encoding: pb.ArrayEncoding) -> EncodedPage:
+        """Return the finished page."""
+        raw, is_header = encoding.SerializeToString(), encoding.HasField("struct")
+        return EncodedPage(tuple(self._buffers), num_rows, raw, is_header)
+
+
+def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
+    """Plan the reading of values of `width` bytes.
+
+    Parameters
+    ----------
+    buffer : ByteRange
+        Only the last value may stick out of it: its missing bytes are read as zeros.
+    width : int
+        Bytes per value.
+    rows : Rows
+        Need not be strictly increasing, only never decrease.
+
+    Returns
+    -------
+    uint8 array of ``len(rows) * width``
+        Aligned for values of up to 8 bytes, if `width` is a power of two.
+
+    Raises
+    ------
+    CorruptFileError
+        A value lies outside the buffer.
+    """
+    size = len(rows) * width
+    if not size:
+        return np.zeros(0, np.uint8)
+    if isinstance(rows, range):
+        (data,) = yield [_inside(buffer, rows.start, rows.stop - 1, width)]
+        return _aligned(_padded(data, size), width)
+    cuts = np.flatnonzero(np.diff(rows) * width > GAP) + 1
+    bounds = [0, *cuts.tolist(), len(rows)]
+    firsts = rows[bounds[:-1]].tolist()
+    lasts = rows[np.asarray(bounds[1:]) - 1].tolist()
+    clusters = yield [
+        _inside(buffer, first, last, width) for first, last in zip(firsts, lasts, strict=True)
+    ]
+    slots = np.empty((len(rows), width), np.uint8)
+    for i, data in enumerate(clusters):
+        first, last = firsts[i], lasts[i]
+        piece = slice(bounds[i], bounds[i + 1])
+        values = _padded(data, (last + 1 - first) * width).reshape(-1, width)
+        slots[piece] = _pick(values, rows[piece] - first)
+    return slots.reshape(-1)
+
+
+def pick_slots(data: Bytes, width: int, rows: Rows) -> Bytes:
+    """Return values of `width` bytes out of bytes at hand."""
+    if isinstance(rows, range):
+        return _aligned(data[rows.start * width : rows.stop * width], width)
+    return _pick(data[: len(data) // width * width].reshape(-1, width), rows).reshape(-1)
+
+
+def _inside(buffer: ByteRange, first: int, last: int, width: int) -> ByteRange:
+    if last * width >= buffer.length:
+        raise CorruptFileError(
+            f"value {last} of {width} bytes lies outside its buffer of {buffer.length} bytes"
+        )
+    start = first * width
+    return ByteRange(buffer.offset + start, min((last + 1) * width, buffer.length) - start)
+
+
+def _padded(data: Bytes, size: int) -> Bytes:
+    if len(data) == size:
+        return data
+    return np.concatenate([data, np.zeros(size - len(data), np.uint8)])
+
+
+def _pick(values: npt.NDArray[np.uint8], rows: RowNumbers) -> npt.NDArray[np.uint8]:
+    width = values.shape[1]
+    if width in (2, 4, 8):
+        words = values.view(f"<u{width}")[:, 0][rows]
+        return words.view(np.uint8).reshape(-1, width)
+    picked: npt.NDArray[np.uint8] = values[rows]
+    return picked
+
+
+def _aligned(data: Bytes, width: int) -> Bytes:
+    # Writers align buffers; only a file by another hand makes a copy necessary.
+    unit = min(width & -width, 8)
+    return data if unit <= 1 or data.ctypes.data % unit == 0 else data.copy()

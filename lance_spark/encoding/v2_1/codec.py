@@ -1,4 +1,4 @@
-"""The contract of a compressive encoding of file versions 2.1 and 2.2.
+"""The contract of a compressive encoding of file versions 2.1 to 2.3.
 
 One `CompressiveEncoding` message describes how the values of a page became bytes. It is used in
 three ways:
@@ -12,11 +12,16 @@ three ways:
   block, the codec gives back the block they stand for.
 
 A codec that cannot be used in one of these ways keeps the inherited refusal.
+
+Codecs are found by the name of their field in the oneof. Their modules are imported when a page
+first asks for them: planning never does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +29,26 @@ import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.errors import UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
+
+_CODECS = {
+    "flat": ("v2_1.codecs.flat", "FlatCodec"),
+    "variable": ("v2_1.codecs.variable", "VariableCodec"),
+    "constant": ("v2_1.codecs.constant", "ConstantCodec"),
+    "out_of_line_bitpacking": ("v2_1.codecs.out_of_line_bitpacking", "OutOfLineBitpackingCodec"),
+    "inline_bitpacking": ("v2_1.codecs.inline_bitpacking", "InlineBitpackingCodec"),
+    "fsst": ("v2_1.codecs.strings.fsst", "FsstCodec"),
+    "dictionary": ("v2_1.codecs.dictionary", "DictionaryCodec"),
+    "rle": ("v2_1.codecs.rle", "RleCodec"),
+    "byte_stream_split": ("v2_1.codecs.byte_stream_split", "ByteStreamSplitCodec"),
+    "general": ("v2_1.codecs.general", "GeneralCodec"),
+    "fixed_size_list": ("v2_1.codecs.fixed_size_list", "FixedSizeListCodec"),
+    "packed_struct": ("v2_1.codecs.packed_struct", "PackedStructCodec"),
+    "variable_packed_struct": ("v2_1.codecs.variable_packed_struct", "VariablePackedStructCodec"),
+    "range": ("v2_3.range", "RangeCodec"),
+    "delta": ("v2_3.delta", "DeltaCodec"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +87,10 @@ class Chunks:
     @property
     def total(self) -> int:
         return int(self.num_values.sum())
+
+
+#: Chunks, and how they are to be read.
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +155,76 @@ class Codec:
         raise UnsupportedEncodingError(
             f"encoding {self.name!r} cannot be used inside full-zip pages"
         )
+
+
+class BlocksCodec(Codec):
+    """Base of the codecs of numbers whose `decode_blocks` decodes all buffers at once, also one."""
+
+    def decode_block(self, encoding: Any, data: Bytes, num_values: int) -> FixedWidthBlock:
+        """Return the values of one buffer."""
+        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, buffer, np.array([num_values]))
+
+
+@cache
+def codec(name: str) -> Codec:
+    """Return the codec of a oneof field name.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        The name is not known to this release.
+    """
+    try:
+        module, cls = _CODECS[name]
+    except KeyError:
+        raise UnsupportedEncodingError(f"unknown compressive encoding {name!r}") from None
+    instance: Codec = getattr(import_module(f"lance_spark.encoding.{module}"), cls)()
+    return instance
+
+
+def _split(encoding: pb.CompressiveEncoding) -> tuple[Codec, object]:
+    name = encoding.WhichOneof("compression")
+    if name is None:
+        raise UnsupportedEncodingError(
+            "the page names a compressive encoding that this release does not know"
+        )
+    return codec(name), getattr(encoding, name)
+
+
+def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock:
+    """Decode mini-block chunks as `encoding` says; see `Codec.decode_chunks`."""
+    result, message = _split(encoding)
+    return result.decode_chunks(message, chunks)
+
+
+def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int) -> DataBlock:
+    """Decode one buffer as `encoding` says; see `Codec.decode_block`."""
+    result, message = _split(encoding)
+    return result.decode_block(message, data, num_values)
+
+
+def decode_blocks(
+    encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: npt.NDArray[np.int64]
+) -> FixedWidthBlock:
+    """Decode many single buffers, such as the levels of all chunks; see `Codec.decode_blocks`."""
+    result, message = _split(encoding)
+    return result.decode_blocks(message, buffer, num_values)
+
+
+def decode_values(encoding: pb.CompressiveEncoding, values: DataBlock) -> DataBlock:
+    """Decode the values of a full-zip page as `encoding` says; see `Codec.decode_values`."""
+    result, message = _split(encoding)
+    return result.decode_values(message, values)
+
+
+def has_payload(encoding: pb.CompressiveEncoding) -> bool:
+    """Whether an encoding of a sequence has a buffer."""
+    compression = encoding.WhichOneof("compression")
+    if compression == "delta":
+        return has_payload(encoding.delta.deltas)
+    if compression == "rle":
+        return has_payload(encoding.rle.values) or has_payload(encoding.rle.run_lengths)
+    if compression == "dictionary":
+        return has_payload(encoding.dictionary.indices) or has_payload(encoding.dictionary.items)
+    return compression not in ("constant", "range")

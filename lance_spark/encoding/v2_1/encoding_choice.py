@@ -17,7 +17,7 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.encoding.compression import compressed_share
 from lance_spark.encoding.levels import BoolArray
-from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Encoded
 from lance_spark.encoding.v2_1.codecs import (
     byte_stream_split,
     flat,
@@ -29,9 +29,6 @@ from lance_spark.encoding.v2_1.codecs import (
 from lance_spark.encoding.v2_1.codecs.strings import compressed_strings, fsst_write
 from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.encoding.v2_1.shred import LeafColumn
-from lance_spark.proto import encodings_v2_1_pb2 as pb
-
-Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 #: Dictionaries of fewer values than this save nothing worth a third buffer.
 _MIN_DICTIONARY = 100

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
+from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.arrow_blocks import bitmap, fixed_width, with_validity
-from lance_spark.encoding.levels import BoolArray, LayerSlots
+from lance_spark.encoding.levels import LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
-from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.rows import Rows, expanded, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.encoding.v2_1.layouts.opening import open_page
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
     child_fields,
@@ -26,8 +26,9 @@ from lance_spark.encoding.v2_1.leaf_columns import (
     leaf_fields,
     storage_field,
 )
-from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at
+from lance_spark.encoding.v2_1.page import PageReader, SlottedRows, errors_at, parse_layout
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
 
 if TYPE_CHECKING:
@@ -36,7 +37,46 @@ if TYPE_CHECKING:
 #: Descriptions of pages that are kept.
 _MODELS = 16
 
-OpenPage = Callable[[PageMeta, Leaf], SlottedReader]
+OpenPage = Callable[[PageMeta, Leaf], PageReader]
+
+
+def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
+    """Return the reader for a page by its layout.
+
+    Raises
+    ------
+    CorruptFileError
+        The page's message cannot be parsed, or contradicts the page's buffers.
+    UnsupportedEncodingError
+        The layout is not known to this release.
+    """
+    try:
+        message = parse_layout(meta.encoding)
+    except DecodeError as error:
+        raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
+    return open_layout(message, meta, leaf)
+
+
+def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReader:
+    """Return the reader for a page by its parsed layout; see `open_page`."""
+    layout = message.WhichOneof("layout")
+    if layout == "mini_block_layout":
+        from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
+
+        return MiniBlockPage(message.mini_block_layout, meta, leaf)
+    if layout == "full_zip_layout":
+        from lance_spark.encoding.v2_1.layouts.full_zip_read import FullZipPage
+
+        return FullZipPage(message.full_zip_layout, meta, leaf)
+    if layout == "constant_layout":
+        from lance_spark.encoding.v2_1.layouts.constant_read import ConstantPage
+
+        return ConstantPage(message.constant_layout, meta, leaf)
+    if layout == "blob_layout":
+        from lance_spark.encoding.v2_1.layouts.blob import BlobPage
+
+        return BlobPage(message.blob_layout, meta, leaf, open_layout)
+    raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +93,18 @@ class StructuralField:
     Parameters
     ----------
     field : pa.Field
+        Its type says what to read: a struct may lack children that the file has.
     columns : sequence of ColumnMeta
-        The field's leaf columns, in order.
+        The leaf columns of `field`, depth first.
     file : str
         Name of the file, for errors.
     open_page : callable
         Gives the reader for a page of a leaf; that of versions 2.1 and 2.2 if not given.
+
+    Raises
+    ------
+    CorruptFileError
+        The number of columns is not that of the field's leaves.
     """
 
     def __init__(
@@ -84,7 +130,7 @@ class StructuralField:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of rows; the array has the field's type."""
         leaves = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
-        array = _build(self._field, 0, iter(leaves))
+        array, _ = _build(self._field, 0, iter(leaves))
         if len(array) != len(rows):
             raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
         return array
@@ -101,26 +147,18 @@ class LeafReader:
         self._column = column
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
-        self._pages: dict[int, SlottedReader] = {}
+        self._pages: dict[int, PageReader] = {}
         # Pages with the same description differ in their buffers alone.
         self._models: dict[bytes, Any] = {}
 
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""
-        slots = self._leaf.slots_per_row
-        leaf_rows = rows
-        if slots != 1:
-            leaf_rows = (
-                range(rows.start * slots, rows.stop * slots)
-                if isinstance(rows, range)
-                else (rows[:, None] * slots + np.arange(slots)).reshape(-1)
-            )
+        leaf_rows = expanded(rows, self._leaf.slots_per_row)
         pieces = split_rows(leaf_rows, self._lengths)
         if sum(len(piece) for _, piece in pieces) != len(leaf_rows):
             raise CorruptFileError(
                 f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} "
-                "rows, "
-                f"fewer than the file"
+                "rows, fewer than the file"
             )
         if not pieces:
             return self._empty_rows()
@@ -199,7 +237,7 @@ class LeafReader:
             raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
         return LeafRows(page.values, tuple(slots))
 
-    def _page(self, number: int) -> SlottedReader:
+    def _page(self, number: int) -> PageReader:
         reader = self._pages.get(number)
         if reader is None:
             meta: PageMeta = self._column.pages[number]
@@ -224,66 +262,49 @@ class LeafReader:
 def _joined(parts: list[LeafRows]) -> LeafRows:
     if len(parts) == 1:
         return parts[0]
-    values = pa.concat_arrays(_one_dictionary([part.values for part in parts]))
+    arrays = [part.values for part in parts]
+    if pat.is_dictionary(arrays[0].type):
+        arrays = pa.chunked_array(arrays).unify_dictionaries().chunks
+    values = pa.concat_arrays(arrays)
     layers = zip(*(part.slots for part in parts), strict=True)
     return LeafRows(values, tuple(_join(list(layer)) for layer in layers))
 
 
-def _one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
-    if not pat.is_dictionary(arrays[0].type):
-        return arrays
-    chunks = pa.chunked_array(arrays).unify_dictionaries().chunks
-    return list(chunks)
-
-
 def _join(parts: list[LayerSlots]) -> LayerSlots:
     count = sum(part.count for part in parts)
-    validity: BoolArray | None = None
+    validity = lengths = None
     if any(part.validity is not None for part in parts):
-        validity = np.concatenate(
-            [
-                np.ones(part.count, np.bool_) if part.validity is None else part.validity
-                for part in parts
-            ]
-        )
-    lengths = None
+        flags = [np.ones(p.count, np.bool_) if p.validity is None else p.validity for p in parts]
+        validity = np.concatenate(flags)
     if parts[0].lengths is not None:
         lengths = np.concatenate([part.lengths for part in parts if part.lengths is not None])
     return LayerSlots(count, validity, lengths)
 
 
-def _build(field: pa.Field, depth: int, leaves: Iterator[LeafRows]) -> pa.Array:
-    """Return the array of the field `depth` layers below the top, taking its leaves off the
-    iterator.
-    """
-    array, _ = _build_with(field, depth, leaves)
-    return array
-
-
-def _build_with(
+def _build(
     field: pa.Field, depth: int, leaves: Iterator[LeafRows]
 ) -> tuple[pa.Array, tuple[LayerSlots, ...]]:
+    """Return the array and the layers of a field `depth` layers below the top; take its leaves."""
     stored = storage_field(field)
     dtype = stored.type
     if is_leaf(stored):
         leaf = next(leaves)
         array = _leaf_array(leaf, dtype)
         return _wrapped(array, field.type), leaf.slots
-    built = [_build_with(child, depth + 1, leaves) for child in child_fields(stored)]
+    built = [_build(child, depth + 1, leaves) for child in child_fields(stored)]
     children = [child for child, _ in built]
     slots = built[0][1]
     layer = slots[len(slots) - 1 - depth]
     mask = None if layer.validity is None or layer.validity.all() else bitmap(layer.validity)
+    buffers = [mask]
     if pat.is_struct(dtype):
         if any(len(child) != layer.count for child in children):
             raise CorruptFileError(
                 f"the children of struct {field.name!r} have different numbers of values"
             )
-        array = pa.Array.from_buffers(dtype, layer.count, [mask], children=children)
-    elif pat.is_fixed_size_list(dtype):
-        array = pa.Array.from_buffers(dtype, layer.count, [mask], children=children)
-    else:
-        array = _list_array(dtype, layer, mask, children[0])
+    elif not pat.is_fixed_size_list(dtype):
+        buffers.append(pa.py_buffer(_list_offsets(dtype, layer, len(children[0]))))
+    array = pa.Array.from_buffers(dtype, layer.count, buffers, children=children)
     return _wrapped(array, field.type), slots
 
 
@@ -294,33 +315,22 @@ def _leaf_array(leaf: LeafRows, dtype: pa.DataType) -> pa.Array:
     return with_validity(leaf.values, leaf.slots[0].validity)
 
 
-def _list_array(
-    dtype: pa.DataType, layer: LayerSlots, mask: pa.Buffer | None, items: pa.Array
-) -> pa.Array:
+def _list_offsets(
+    dtype: pa.DataType, layer: LayerSlots, num_items: int
+) -> npt.NDArray[np.signedinteger]:
     assert layer.lengths is not None
     offsets = bounds(layer.lengths)
-    if int(offsets[-1]) != len(items):
+    if int(offsets[-1]) != num_items:
         raise CorruptFileError(
-            f"lists of {int(offsets[-1])} items in all, but {len(items)} are there"
+            f"lists of {int(offsets[-1])} items in all, but {num_items} are there"
         )
-    if not pat.is_large_list(dtype):
-        if int(offsets[-1]) > np.iinfo(np.int32).max:
-            raise UnsupportedEncodingError(
-                f"{int(offsets[-1])} items are too many for a column of type {dtype}: read fewer "
-                "rows at once"
-            )
-        return _list(dtype, layer.count, mask, offsets.astype(np.int32), items)
-    return _list(dtype, layer.count, mask, offsets, items)
-
-
-def _list(
-    dtype: pa.DataType,
-    count: int,
-    mask: pa.Buffer | None,
-    offsets: npt.NDArray[np.signedinteger],
-    items: pa.Array,
-) -> pa.Array:
-    return pa.Array.from_buffers(dtype, count, [mask, pa.py_buffer(offsets)], children=[items])
+    if pat.is_large_list(dtype):
+        return offsets
+    if num_items > np.iinfo(np.int32).max:
+        raise UnsupportedEncodingError(
+            f"{num_items} items are too many for a column of type {dtype}: read fewer rows at once"
+        )
+    return offsets.astype(np.int32)
 
 
 def _wrapped(array: pa.Array, dtype: pa.DataType) -> pa.Array:

@@ -6,32 +6,44 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.leaf_columns import Leaf, leaf_fields
+from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.encoding.v2_1.shred import shred
 from lance_spark.encoding.v2_1.strategy import encode_leaf
 from lance_spark.errors import UnsupportedTypeError
 
 
-def encode(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
-    """Return the pages of all rows of `array`; see `field.encode_field`."""
+def encode_field(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
+    """Return one page for each leaf column of `field`, holding all rows of `array`.
+
+    Parameters
+    ----------
+    array : pa.Array
+        Of the field's type.
+    field : pa.Field
+        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings.
+    version : tuple of int
+        File version, ``(2, 1)`` or ``(2, 2)``.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The version has no encoding for the type.
+    InvalidInputError
+        A metadata key has a value that is not one of its.
+    """
     if version < (2, 2):
-        check_2_1(field)
+        _check_2_1(field)
     return [encode_leaf(column, version) for column in shred(array, field)]
 
 
-def check_2_1(field: pa.Field) -> None:
-    """Raise UnsupportedTypeError if file version 2.1 cannot store the field."""
+def _check_2_1(field: pa.Field) -> None:
     if _has_map(field.type):
         raise UnsupportedTypeError(f"column {field.name!r}: maps need file version 2.2")
     for leaf in leaf_fields(field):
-        if _below_fixed_size_list(leaf):
+        if leaf.slots_per_row != 1:
             raise UnsupportedTypeError(
                 f"column {leaf.path!r}: fixed-size lists of structs need file version 2.2"
             )
-
-
-def _below_fixed_size_list(leaf: Leaf) -> bool:
-    return leaf.slots_per_row != 1
 
 
 def _has_map(dtype: pa.DataType) -> bool:

@@ -12,20 +12,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
-from lance_spark.encoding.memory import empty
+from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 UIntArray = npt.NDArray[Any]
-IndexArray = npt.NDArray[np.int64]
 
 #: More bytes than this do not come out of one page: pages are cut at a few MiB of values.
 _MAX_PAGE_BYTES = 1 << 30
 
 #: So many ranges are copied one by one.
 _FEW_RANGES = 16
+#: Smaller arrays are not returned to the system.
+_SMALL = 64 * 1024
 
 
 def uint_type(bits: int) -> np.dtype[Any]:
@@ -115,6 +116,16 @@ def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
     return positions
 
 
+def list_items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Array:
+    """Return the first `lengths[i]` values of each list, which begins at `offsets[i]`, as a slice
+    if there are no others between them.
+    """
+    total = int(lengths.sum())
+    if total == offsets[-1] - offsets[0]:
+        return values.slice(int(offsets[0]), total)
+    return values.take(pa.array(ranges(offsets[:-1], lengths)))
+
+
 def bounds(lengths: npt.ArrayLike) -> IndexArray:
     """Return where each of some pieces begins if they lie back to back, and the end: one number
     more than pieces.
@@ -160,21 +171,57 @@ def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
 
 
 def _scattered(data: Bytes, starts: IndexArray, ends: IndexArray) -> Bytes:
-    """Return the bytes of increasing ranges as one run: copied by Arrow, as byte strings of an
-    array.
-    """
-    count = len(starts)
-    edges = np.empty(2 * count + 1, np.int64)
-    edges[0] = 0
-    edges[1::2] = starts
-    edges[2::2] = ends
-    if count < _FEW_RANGES or (edges[1:] < edges[:-1]).any():
+    """Return the bytes of several ranges as one run; Arrow copies many that increase."""
+    if len(starts) < _FEW_RANGES or (starts[1:] < ends[:-1]).any() or (starts > ends).any():
         return np.concatenate(
             [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         )
+    return take_ranges(data, starts, ends)[1]
+
+
+def take_ranges(data: Bytes, starts: IndexArray, ends: IndexArray) -> tuple[IndexArray, Bytes]:
+    """Return ranges of bytes as one run, and offsets into it; see `take_pieces`.
+
+    No range begins before the end of the one before.
+    """
+    edges = np.zeros(2 * len(starts) + 1, np.int64)
+    edges[1::2] = starts
+    edges[2::2] = ends
     # By turns what lies between two ranges, and a range.
-    between = pa.Array.from_buffers(
-        pa.large_binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    )
-    content = between.take(pa.array(np.arange(1, 2 * count, 2))).buffers()[2]
-    return data[:0] if content is None else np.frombuffer(content, np.uint8)
+    return take_pieces(data, edges, np.arange(1, 2 * len(starts), 2))
+
+
+def take_pieces(data: Bytes, edges: IndexArray, indices: IndexArray) -> tuple[IndexArray, Bytes]:
+    """Return pieces of bytes as one run, and offsets into it, by one copy of Arrow.
+
+    Parameters
+    ----------
+    data : uint8 array
+    edges : int64 array
+        Where the pieces begin that `data` is cut into, and the end of the last.
+    indices : int64 array
+        Which pieces, in which order.
+    """
+    if not len(indices):
+        return np.zeros(1, np.int64), data[:0]
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    pieces = pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, buffers)
+    _, offset_buffer, content = pieces.take(pa.array(indices)).buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[: len(indices) + 1]
+    if content is None:
+        return offsets, data[:0]
+    return offsets, np.frombuffer(content, np.uint8)[: int(offsets[-1])]
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array whose elements are not set, as `numpy.empty` does.
+
+    Its memory comes from the pool of Arrow, which reuses released memory. numpy returns large
+    arrays to the system: to get their pages again takes as long as most decoding.
+    """
+    item_dtype = np.dtype(dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    if count * item_dtype.itemsize < _SMALL:
+        return np.empty(shape, item_dtype)
+    buffer = pa.allocate_buffer(count * item_dtype.itemsize)
+    return np.frombuffer(buffer, item_dtype, count).reshape(shape)

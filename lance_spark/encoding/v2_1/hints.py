@@ -31,9 +31,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from lance_spark.encoding.compression import zstd_levels
 from lance_spark.errors import InvalidInputError
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 _PREFIX = "lance-encoding:"
 
@@ -73,7 +75,7 @@ class Hints:
         if not raw:
             return NO_HINTS
 
-        def get(key: str, parse: Callable[[str], T], expected: str, default: T) -> T:
+        def get(key: str, parse: Callable[[str], V], expected: str, default: T) -> V | T:
             value = raw.get(key)
             if value is None:
                 return default
@@ -85,32 +87,25 @@ class Hints:
                     f"{expected}"
                 ) from None
 
+        def choose(key: str, names: tuple[str, ...], default: T) -> str | T:
+            def parse(value: str) -> str:
+                if value not in names:
+                    raise ValueError
+                return value
+
+            return get(key, parse, f"{', '.join(names[:-1])} or {names[-1]}", default)
+
         return cls(
-            compression=get(
-                "compression",
-                _one_of("none", "lz4", "zstd", "fsst"),
-                "none, lz4, zstd or fsst",
-                None,
-            ),
+            compression=choose("compression", ("none", "lz4", "zstd", "fsst"), None),
             compression_level=get("compression-level", _level, _LEVELS, None),
-            structural=get(
-                "structural-encoding",
-                _one_of("miniblock", "fullzip"),
-                "miniblock or fullzip",
-                None,
-            ),
+            structural=choose("structural-encoding", ("miniblock", "fullzip"), None),
             rle_threshold=get("rle-threshold", _share(0.0), "a number from 0 to 1", 0.5),
-            bss=get("bss", _one_of("off", "on", "auto"), "off, on or auto", "auto"),
+            bss=choose("bss", ("off", "on", "auto"), "auto"),
             dict_divisor=get("dict-divisor", _positive, "a positive integer", None),
             dict_size_ratio=get(
                 "dict-size-ratio", _share(1e-9), "a number above 0 and up to 1", 0.8
             ),
-            dict_compression=get(
-                "dict-values-compression",
-                _one_of("none", "lz4", "zstd"),
-                "none, lz4 or zstd",
-                None,
-            ),
+            dict_compression=choose("dict-values-compression", ("none", "lz4", "zstd"), None),
             dict_compression_level=get("dict-values-compression-level", _level, _LEVELS, None),
             chunk_bytes=get("minichunk-size", _positive, "a positive number of bytes", None),
         )
@@ -127,8 +122,7 @@ def check_packed(field: pa.Field) -> None:
     if value is not None and value.lower() not in (b"true", b"false"):
         raise InvalidInputError(
             f"column {field.name!r}: metadata {_PACKED.decode()!r} is "
-            f"{value.decode(errors='replace')!r}, "
-            "but must be true or false"
+            f"{value.decode(errors='replace')!r}, but must be true or false"
         )
 
 
@@ -137,21 +131,9 @@ _PACKED = (_PREFIX + "packed").encode()
 _LEVELS = "an integer that is a level of zstd"
 
 
-def _one_of(*names: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in names:
-            raise ValueError
-        return value
-
-    return parse
-
-
 def _level(value: str) -> int:
     number = int(value)
-    low, high = (
-        pa.Codec.minimum_compression_level("zstd"),
-        pa.Codec.maximum_compression_level("zstd"),
-    )
+    low, high = zstd_levels()
     if not low <= number <= high:
         raise ValueError
     return number

@@ -1,5 +1,5 @@
-"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows
-it gives back.
+"""What every page layout of file versions 2.1 and 2.2 has in common: the rows that a page gives
+back, rows among the entries of a page that has lists, and byte ranges that are read together.
 """
 
 from __future__ import annotations
@@ -8,15 +8,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
-from lance_spark.encoding.levels_read import unravel
+from lance_spark.encoding.levels import (
+    IndexArray,
+    Layer,
+    LayerSlots,
+    Levels,
+    Step,
+    max_repetition,
+    unravel,
+)
 from lance_spark.encoding.meta import PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -25,6 +33,10 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 #: Descriptions up to this many bytes recur in many pages, so their parsed form is cached. Longer
 #: descriptions have symbol tables of FSST.
 _SHORT = 512
+#: Ranges that are nearer than this are one: what lies between is on the same page of memory, or the
+#: next. Stores that charge for requests merge ranges further apart by themselves.
+NEAR = 4 * 1024
+EntryIndex = slice | IndexArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +58,6 @@ class PageRows:
         return unravel(self.levels, steps)
 
 
-class PageReader(Protocol):
-    """Reads rows of one page; keeps what it learnt of the page for the next read."""
-
-    def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows (at least one, all inside the page)."""
-        ...
-
-
 class SlottedRows(Protocol):
     """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all
     layers.
@@ -67,8 +71,8 @@ class SlottedRows(Protocol):
         ...
 
 
-class SlottedReader(Protocol):
-    """Reads rows of one page of any layout."""
+class PageReader(Protocol):
+    """Reads rows of one page of any layout; keeps what it learnt of the page for the next read."""
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""
@@ -149,3 +153,116 @@ def buffer_at(meta: PageMeta, index: int) -> ByteRange:
     if index >= len(meta.buffers):
         raise CorruptFileError(f"buffer {index} is missing: the page has {len(meta.buffers)}")
     return meta.buffers[index]
+
+
+class Fetched(NamedTuple):
+    """Bytes that were read, and where in them each range begins and ends."""
+
+    data: Bytes
+    starts: IndexArray
+    ends: IndexArray
+
+
+def fetch(base: int, starts: IndexArray, ends: IndexArray) -> ReadPlan[Fetched]:
+    """Plan the reading of at least one range, ``base + starts[i]`` to ``base + ends[i]``; neither
+    starts nor ends decrease.
+    """
+    is_gap = starts[1:] - ends[:-1] > NEAR
+    group = np.concatenate([[0], np.cumsum(is_gap)])
+    heads = np.flatnonzero(np.append(True, is_gap))
+    tails = np.append(heads[1:], len(starts)) - 1
+    firsts, lasts = starts[heads], ends[tails]
+    sizes = lasts - firsts
+    byte_offsets = (firsts + base).tolist()
+    buffers = yield list(map(ByteRange, byte_offsets, sizes.tolist()))
+    shift = (np.cumsum(sizes) - sizes - firsts)[group]
+    return Fetched(joined(buffers), starts + shift, ends + shift)
+
+
+def fetch_rows(base: int, stride: int, rows: Rows, length: int) -> ReadPlan[Fetched]:
+    """Plan the reading of `length` bytes for each of some rows; row ``r`` begins at byte ``base + r
+    * stride``.
+    """
+    if isinstance(rows, range):
+        numbers = np.arange(len(rows)) * stride
+        size = (len(rows) - 1) * stride + length
+        (data,) = yield [ByteRange(base + rows.start * stride, size)]
+        return Fetched(data, numbers, numbers + length)
+    return (yield from fetch(base, rows * stride, rows * stride + length))
+
+
+def levels_at(levels: Levels, where: EntryIndex) -> Levels:
+    """Return the levels of some entries, in that order."""
+    repetition, definition = levels.repetition, levels.definition
+    count = where.stop - where.start if isinstance(where, slice) else len(where)
+    return Levels(
+        levels.layers,
+        count,
+        None if repetition is None else repetition[where],
+        None if definition is None else definition[where],
+    )
+
+
+def starts_rows(levels: Levels, count: int) -> bool:
+    """Tell whether levels describe exactly this many rows."""
+    assert levels.repetition is not None
+    begins = levels.repetition == max_repetition(levels.layers)
+    return int(np.count_nonzero(begins)) == count and bool(begins[0])
+
+
+def values_of(levels: Levels, entries: EntryIndex) -> EntryIndex:
+    """Return which values belong to some entries: the values of a page are those of its visible
+    entries.
+    """
+    visible = levels.visible()
+    if visible is None:
+        return entries
+    if isinstance(entries, slice):
+        before = int(np.count_nonzero(visible[: entries.start]))
+        return slice(before, before + int(np.count_nonzero(visible[entries])))
+    order: IndexArray = np.cumsum(visible) - 1
+    return order[entries[visible[entries]]]
+
+
+def entries_of(
+    levels: Levels,
+    rows: Rows,
+    run_ends: IndexArray | None = None,
+    first_rows: IndexArray | None = None,
+) -> EntryIndex:
+    """Return which entries belong to some rows.
+
+    Parameters
+    ----------
+    levels : Levels
+        With repetition levels.
+    rows : Rows
+        At least one.
+    run_ends : int64 array, or None
+        Where the levels were put together from runs of entries with rows missing in between: the
+        end of each run. Only the wanted rows need to be complete. None: all are one run, of whole
+        rows from row 0 on.
+    first_rows : int64 array, or None
+        Number of the first row that starts in each run.
+
+    Raises
+    ------
+    CorruptFileError
+        Some rows are not there.
+    """
+    assert levels.repetition is not None
+    if run_ends is None or first_rows is None:
+        run_ends, first_rows = np.array([levels.num_entries]), np.zeros(1, np.int64)
+    starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
+    run_of = np.searchsorted(run_ends, starts, side="right")
+    first_start = np.searchsorted(starts, np.append(0, run_ends[:-1]))
+    numbers = first_rows[run_of] + np.arange(len(starts)) - first_start[run_of]
+    # A row ends where the next one starts, or with its run.
+    stops = np.minimum(np.append(starts[1:], levels.num_entries), run_ends[run_of])
+    edges = np.array([rows.start, rows.stop - 1]) if isinstance(rows, range) else rows
+    entry_indices = np.searchsorted(numbers, edges)
+    if int(entry_indices[-1]) >= len(numbers) or (numbers[entry_indices] != edges).any():
+        raise CorruptFileError("the repetition levels do not hold the rows that they should")
+    if isinstance(rows, range):
+        return slice(int(starts[entry_indices[0]]), int(stops[entry_indices[1]]))
+    return ranges(starts[entry_indices], stops[entry_indices] - starts[entry_indices])

@@ -38,11 +38,10 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.codec import ChunkLimits
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Encoded
 from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, general, variable
 from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from lance_spark.encoding.v2_1.encoding_choice import (
-    Encoded,
     choose_fixed,
     choose_variable,
     compressed,
@@ -53,7 +52,7 @@ from lance_spark.encoding.v2_1.encoding_choice import (
     word_type,
 )
 from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
-from lance_spark.encoding.v2_1.layouts.blob_write import write_blob
+from lance_spark.encoding.v2_1.layouts.blob import write_blob
 from lance_spark.encoding.v2_1.layouts.constant_write import write_all_null, write_scalar
 from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.layouts.mini_block_write import (
@@ -136,16 +135,13 @@ def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     if column.levels.definition is not None or column.levels.repetition is not None:
         raise UnsupportedTypeError(
             f"column {column.leaf.path!r}: a struct without fields can be stored only at the top "
-            "or below "
-            "structs, and without nulls"
+            "or below structs, and without nulls"
         )
     return write_all_null(column, version)
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
-    """Return the values with no garbage in the slots of nulls: empty strings, or the value before,
-    so that runs go on.
-    """
+    """Return the values with empty strings, or the value before, in the slots of nulls."""
     if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
         return values
     if pat.is_null(values.type):

@@ -12,23 +12,18 @@ import numpy as np
 
 from lance_spark.encoding.arrow_blocks import unsigned
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Codec
-from lance_spark.encoding.v2_1.fixed_width import IndexArray, UIntArray, block_of, uint_type
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import BlocksCodec, ChunkBuffer, decode_blocks
+from lance_spark.encoding.v2_1.fixed_width import UIntArray, block_of, uint_type
 from lance_spark.encoding.v2_3.range import require_sequence_word
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from lance_spark.storage.source import Bytes
 
 
-class DeltaCodec(Codec):
+class DeltaCodec(BlocksCodec):
     """Decodes ``Delta``."""
 
     name = "delta"
-
-    def decode_block(self, encoding: pb.Delta, data: Bytes, num_values: int) -> FixedWidthBlock:
-        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
@@ -60,7 +55,7 @@ def differences(
     if int(num_values.min(initial=1)) < 1:
         raise CorruptFileError("differences between no values")
     counts = num_values - 1
-    deltas = unsigned(registry.decode_blocks(encoding.deltas, buffer, counts))
+    deltas = unsigned(decode_blocks(encoding.deltas, buffer, counts))
     if len(deltas) != int(counts.sum()):
         raise CorruptFileError(f"{len(deltas)} differences instead of {int(counts.sum())}")
     # The sum itself may be too large to be computed.

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Codec
-from lance_spark.encoding.v2_1.fixed_width import IndexArray, block_of, ranges, uint_type
+from lance_spark.encoding.v2_1.fixed_width import block_of, ranges, uint_type
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes

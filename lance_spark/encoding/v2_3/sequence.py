@@ -1,7 +1,7 @@
 """Sequences of sparse pages: positions that increase, and counts.
 
 A sequence is a compressive encoding with a buffer of its own, or none if there is nothing to store
-(`lance_spark.encoding.v2_3.payload`). The common ones without are
+(`lance_spark.encoding.v2_1.codec`). The common ones without are
 
 ==========================  ==========================================================
 encoding                    numbers
@@ -23,8 +23,8 @@ import numpy as np
 
 from lance_spark.encoding.arrow_blocks import unsigned
 from lance_spark.encoding.levels import BoolArray, IndexArray
+from lance_spark.encoding.v2_1.codec import decode_block
 from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.encoding.v2_1.registry import decode_block
 from lance_spark.encoding.v2_3.range import require_range
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb

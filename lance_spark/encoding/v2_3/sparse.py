@@ -28,12 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots, Step
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import Rows, expanded
+from lance_spark.encoding.v2_1.codec import has_payload
 from lance_spark.encoding.v2_1.fixed_width import ranges
-from lance_spark.encoding.v2_3.payload import has_payload
-from lance_spark.encoding.v2_3.sequence import (
-    Sequence as Numbers,
-)
+from lance_spark.encoding.v2_3.sequence import Sequence as Numbers
 from lance_spark.encoding.v2_3.sequence import (
     check_increasing,
     decode_sequence,
@@ -83,9 +81,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer with its sequences decoded; positions of lists and their counts are None for other
-    layers.
-    """
+    """A layer with its sequences decoded; those of lists are None for other layers."""
 
     shape: LayerShape
     nulls: bool
@@ -113,7 +109,7 @@ class Selected:
     live: BoolArray
 
 
-def parse_layers(
+def parse_shapes(
     structure: pb.SparseStructure, num_rows: int, steps: Sequence[Step]
 ) -> tuple[LayerShape, ...]:
     """Return the layers of a page, outermost first.
@@ -226,19 +222,9 @@ class SparseSlots:
             if isinstance(shape.message, pb.SparseFixedSizeListLayer):
                 dimension = shape.message.dimension
                 _require_readable(len(slots) * dimension)
-                slots = multiplied(slots, dimension)
+                slots = expanded(slots, dimension)
                 live = np.repeat(live, dimension)
         return Selected(tuple(reversed(results)), slots, live)
-
-
-def multiplied(slots: Rows, dimension: int) -> Rows:
-    """Return the slots below fixed-size lists."""
-    if dimension == 1:
-        return slots
-    if isinstance(slots, range):
-        return range(slots.start * dimension, slots.stop * dimension)
-    inner: IndexArray = (slots[:, None] * dimension + np.arange(dimension)).reshape(-1)
-    return inner
 
 
 def _decode(shape: LayerShape, payloads: Iterator[Bytes]) -> _Layer:

@@ -16,15 +16,13 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.fixed_width import IndexArray, bounds, gather
-from lance_spark.encoding.v2_1.registry import decode_blocks
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, decode_blocks, has_payload
+from lance_spark.encoding.v2_1.fixed_width import bounds, gather
 from lance_spark.encoding.v2_3.delta import differences
-from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
-_INT32_MAX = (1 << 31) - 1
 _OF_NUMBERS = {
     "constant",
     "delta",
@@ -80,9 +78,7 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
         raise CorruptFileError("string offsets decrease or leave their chunk")
     ends = bounds(lengths)
     data = gather(text.data, text.starts + firsts, lasts - firsts)
-    if block.bits_per_value == 64 or len(data) > _INT32_MAX:
-        return VariableWidthBlock(ends, data)
-    return VariableWidthBlock(ends.astype(np.int32), data)
+    return VariableWidthBlock.of(ends, data, block.bits_per_value // 8)
 
 
 def _by_lengths(
@@ -96,6 +92,4 @@ def _by_lengths(
     if (base + sizes > text.sizes).any():
         raise CorruptFileError("string offsets leave their chunk")
     data = gather(text.data, text.starts + base, sizes)
-    if encoding.uncompressed_bits_per_value == 64 or len(data) > _INT32_MAX:
-        return VariableWidthBlock(ends, data)
-    return VariableWidthBlock(ends.astype(np.int32), data)
+    return VariableWidthBlock.of(ends, data, encoding.uncompressed_bits_per_value // 8)

@@ -86,7 +86,8 @@ def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Sch
 
 def described(field: Field) -> Field:
     """Return a blob field in the shape that says where its values are: that of its pages."""
-    if field.metadata.get(EXTENSION_NAME) == BLOB_V2 or _is_stored_v2(field):
+    stored_v2 = field.logical_type == "struct" and len(field.children) == BLOB_DESCRIPTOR.num_fields
+    if stored_v2 or field.metadata.get(EXTENSION_NAME) == BLOB_V2:
         return field
     return replace(
         field,
@@ -120,16 +121,14 @@ def stored(field: Field, version: tuple[int, int]) -> Field:
     if field.is_blob:
         if version < FIRST_V2:
             return field
-        metadata = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
-        flags = {BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
         return replace(
             field,
             logical_type="struct",
             children=_anonymous(BLOB_DESCRIPTOR),
-            metadata={**metadata, **flags},
+            metadata={**_as_v1(field), "lance-encoding:packed": b"true"},
             carried=b"",
         )
-    if not has_blobs(field):
+    if not field.has_blobs:
         return field
     return replace(field, children=tuple(stored(child, version) for child in field.children))
 
@@ -143,7 +142,7 @@ def paged(field: Field, version: tuple[int, int]) -> Field:
         return replace(
             descriptor, metadata={**descriptor.metadata, "lance-encoding:packed": b"true"}
         )
-    if not has_blobs(field):
+    if not field.has_blobs:
         return field
     return replace(field, children=tuple(paged(child, version) for child in field.children))
 
@@ -155,7 +154,7 @@ def input_field(field: Field) -> pa.Field:
     if field.metadata.get(EXTENSION_NAME) == BLOB_V2:
         children = [child.arrow_field for child in field.children]
         return pa.field(field.name, pa.struct(children), field.nullable, dict(field.metadata))
-    if field.is_blob or not has_blobs(field):
+    if field.is_blob or not field.has_blobs:
         return field.arrow_field
     children = [input_field(child) for child in field.children]
     return pa.field(
@@ -260,12 +259,7 @@ def advice(dtype: pa.DataType) -> str:
     """Return what to say to who gives values of this type for blobs: of use if they are what a read
     gave.
     """
-    names = (
-        [dtype.field(index).name for index in range(dtype.num_fields)]
-        if pat.is_struct(dtype)
-        else []
-    )
-    if names not in (PLACE.names, BLOB_DESCRIPTOR.names):
+    if _child_names(dtype) not in (PLACE.names, BLOB_DESCRIPTOR.names):
         return ""
     return ". It says where blobs are and has no bytes: read them with blob_handling=all_binary"
 
@@ -285,10 +279,6 @@ def is_v1(field: pa.Field) -> bool:
     return bool(BLOB_KEY.encode() in (field.metadata or {}))
 
 
-def _is_stored_v2(field: Field) -> bool:
-    return field.logical_type == "struct" and len(field.children) == BLOB_DESCRIPTOR.num_fields
-
-
 def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Field | None:
     if field.is_blob:
         if handling is Handling.NONE:
@@ -298,22 +288,20 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
             metadata = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
             return replace(field, metadata=metadata)
         if handling is Handling.BINARY or version < (2, 0):
-            metadata = {
-                k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")
-            }
-            return replace(
-                field,
-                logical_type="large_binary",
-                children=(),
-                metadata={**metadata, BLOB_KEY: b"true"},
-            )
+            return replace(field, logical_type="large_binary", children=(), metadata=_as_v1(field))
         return described(field)
-    if not has_blobs(field):
+    if not field.has_blobs:
         return field
     result = (_handled(child, handling, version) for child in field.children)
     children = tuple(child for child in result if child is not None)
     # A list of blobs, or a struct of nothing else, goes with them.
     return replace(field, children=children) if children else None
+
+
+def _as_v1(field: Field) -> dict[str, bytes]:
+    """Return the metadata of a blob field with the mark of the first kind."""
+    metadata = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
+    return {**metadata, BLOB_KEY: b"true"}
 
 
 def _anonymous(dtype: pa.StructType) -> tuple[Field, ...]:
@@ -327,8 +315,7 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
         if version < FIRST_V2:
             raise UnsupportedTypeError(
                 f"field {path!r}: blobs of the kind lance.blob.v2 need data storage version 2.2; "
-                "with an older one, give "
-                "large_binary with the metadata lance-encoding:blob = true"
+                "with an older one, give large_binary with the metadata lance-encoding:blob = true"
             )
         _check_v2(field, path)
         return field
@@ -365,7 +352,7 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
 
 def _with_marked_lists(field: Field, arrow_field: pa.Field) -> Field:
     """Return a field with the logical type ``list`` for lists of blobs marked by metadata."""
-    if field.is_blob or not has_blobs(field):
+    if field.is_blob or not field.has_blobs:
         return field
     dtype = arrow_field.type
     given_children = [dtype.field(index) for index in range(dtype.num_fields)]
@@ -414,16 +401,15 @@ def _check_bytes(field: pa.Field, data_type: pa.DataType) -> None:
 
 def _check_v2(field: pa.Field, path: str) -> None:
     dtype = storage_type(field.type)
-    names = (
-        [dtype.field(index).name for index in range(dtype.num_fields)]
-        if pat.is_struct(dtype)
-        else []
-    )
-    if names not in (["data", "uri"], ["data", "uri", "position", "size"]):
+    if _child_names(dtype) not in (["data", "uri"], ["data", "uri", "position", "size"]):
         raise UnsupportedTypeError(
             f"field {path!r}: lance.blob.v2 is an extension of struct<data, uri> or "
             f"struct<data, uri, position, size>, not of {dtype}"
         )
+
+
+def _child_names(dtype: pa.DataType) -> list[str]:
+    return [field.name for field in dtype] if pat.is_struct(dtype) else []
 
 
 def _blob_inside(dtype: pa.DataType) -> bool:

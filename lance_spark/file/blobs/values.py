@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import strings_of
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.blobs.mapping import Lengths
+from lance_spark.file.schema.nested import Lengths
 from lance_spark.storage.uri import parse_uri
 
 _LARGEST = 1 << 62
@@ -135,12 +136,8 @@ def not_absolute(uris: pa.Array) -> Lengths:
 
 def binary_parts(array: pa.Array) -> tuple[Lengths, npt.NDArray[np.uint8]]:
     """Return the offsets and bytes of a large_binary array, without copying."""
-    _, offsets, data = array.buffers()
-    if offsets is None or not len(array):
-        return np.zeros(len(array) + 1, np.int64), np.zeros(0, np.uint8)
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return ends, content
+    block = strings_of(array)
+    return block.offsets.astype(np.int64, copy=False), block.data
 
 
 def _ranges(

@@ -31,12 +31,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import bitmap
+from lance_spark.encoding.v2_1.fixed_width import take_pieces
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import FIRST_V2, PLACE
-from lance_spark.file.blobs.mapping import Lengths, replace_blobs
 from lance_spark.file.blobs.values import BlobValues, below_bases, binary_parts, not_absolute
 from lance_spark.file.footer import align_output
 from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
+from lance_spark.file.schema.nested import Lengths, replace_blobs
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.write.output import OutputFile
 
@@ -139,7 +140,7 @@ class BlobWriter:
         Parameters
         ----------
         array : pyarrow.Array
-            Of the type of `blob_fields.input_field`.
+            Of the type of `fields.input_field`.
         column : Field
 
         Raises
@@ -215,24 +216,16 @@ class BlobWriter:
             for storage_mode in (_DEDICATED, _INLINE, _PACKED):
                 run = stored[segment[storage_modes[segment] == storage_mode]]
                 for part, edges, content in _contiguous_parts(run, offsets, data):
-                    self._store_run(storage_mode, part, edges, content, limits, descriptions)
-
-    def _store_run(
-        self,
-        storage_mode: int,
-        run: Lengths,
-        edges: Lengths,
-        data: npt.NDArray[np.uint8],
-        limits: _Limits,
-        descriptions: _Descriptions,
-    ) -> None:
-        if storage_mode == _PACKED:
-            self._store_packed(run, edges, data, limits, descriptions)
-        elif storage_mode == _INLINE:
-            descriptions.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
-            self._output.write(data[int(edges[0]) : int(edges[-1])])
-        else:
-            descriptions.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
+                    if storage_mode == _PACKED:
+                        self._store_packed(part, edges, content, limits, descriptions)
+                        continue
+                    run_bytes = content[int(edges[0]) : int(edges[-1])]
+                    if storage_mode == _DEDICATED:
+                        descriptions.blob_ids[part] = self._dedicated(run_bytes)
+                        continue
+                    start = align_output(self._output)
+                    descriptions.positions[part] = start + edges[:-1] - edges[0]
+                    self._output.write(run_bytes)
 
     def _store_packed(
         self,
@@ -285,10 +278,8 @@ class BlobWriter:
                 raise InvalidInputError(
                     f"column {name!r}: value {int(named[outside[0]])} of a batch is a URI"
                     f"{' that is below no base path of the table' if self._options.bases else ''}. "
-                    "Say "
-                    "external_blob_mode='ingest' to store what it names, or "
-                    "allow_external_blob_outside_bases to keep a "
-                    "reference to it"
+                    "Say external_blob_mode='ingest' to store what it names, or "
+                    "allow_external_blob_outside_bases to keep a reference to it"
                 )
             relative = not_absolute(uris.take(pa.array(outside)))
             if len(relative):
@@ -361,9 +352,7 @@ def _contiguous_parts(
     starts, ends = offsets[run], offsets[run + 1]
     breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
     if len(breaks) and int((ends - starts).sum()) < _WORTH_A_WRITE * (len(breaks) + 1):
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        values_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-        yield run, *binary_parts(values_and_gaps.take(pa.array(run)))
+        yield run, *take_pieces(data, offsets, run)
         return
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(run)], strict=True):
         yield run[first:last], np.append(starts[first:last], ends[last - 1]), data

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.v2_1.leaf_columns import child_fields
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.schema.logical_types import (
     ARROW_JSON,
@@ -74,7 +75,7 @@ def field_parts(field: pa.Field) -> FieldParts:
             )
         name = "json"
         metadata[EXTENSION_NAME] = JSON.encode()
-    return FieldParts(name, _children(dtype), metadata)
+    return FieldParts(name, _children(field.with_type(dtype)), metadata)
 
 
 @lru_cache(maxsize=256)
@@ -86,17 +87,11 @@ def _leaf_name(dtype: pa.DataType) -> str | None:
         return None
 
 
-def _children(dtype: pa.DataType) -> list[pa.Field]:
-    if pat.is_struct(dtype):
-        return [dtype.field(i) for i in range(dtype.num_fields)]
-    if pat.is_list(dtype) or pat.is_large_list(dtype):
-        return [dtype.value_field]
-    if pat.is_map(dtype):
-        entries = pa.struct([dtype.key_field, dtype.item_field])
-        return [pa.field("entries", entries, nullable=False)]
-    if pat.is_fixed_size_list(dtype) and pat.is_struct(storage_type(dtype.value_type)):
-        return [dtype.value_field]
-    return []
+def _children(field: pa.Field) -> list[pa.Field]:
+    dtype = field.type
+    if pat.is_fixed_size_list(dtype) and not pat.is_struct(storage_type(dtype.value_type)):
+        return []
+    return child_fields(field) if dtype.num_fields else []
 
 
 class _ArrowSchema(ctypes.Structure):

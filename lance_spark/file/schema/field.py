@@ -9,7 +9,7 @@ Specification: format/table/schema; `protos/file.proto`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -77,7 +77,7 @@ class Field(PicklesFields):
         The message that the field was parsed from; empty for a new field.
     dictionary_pages : bytes
         Of a dictionary of a table of version 0.1: what its values lie in; see
-        `legacy_dictionaries`.
+        `lance_spark.file.v0_1.dictionaries`.
     unread : tuple of Field
         Children that a selection has left out: they can tell whether a struct is null where a
         fragment has none of the others.
@@ -186,12 +186,6 @@ class Field(PicklesFields):
             The child does not exist.
         """
         return find_field(name, self.children, f"field {self.name!r}")
-
-    def with_children(self, children: Iterable[Field]) -> Field:
-        """Return the field with other children, their parent ids set."""
-        return replace(
-            self, children=tuple(replace(child, parent_id=self.id) for child in children)
-        )
 
     def to_proto(self) -> pb.Field:
         """Return the message of this field alone."""
@@ -311,3 +305,21 @@ def _position(metadata: Mapping[str, bytes], key: str) -> int:
     if not value.isdigit() or len(value) > 9:
         raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
     return int(value)
+
+
+def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:
+    """Yield the fields at and below a field that have columns in a file, in the order of the
+    columns.
+
+    In version 2.0 every field has a column, from 2.1 on only leaves have one, depth-first in both.
+    A packed struct, a fixed-size list of plain values and a blob are leaves, also with fields below
+    them; in 2.0 any fixed-size list is a leaf. Specification: format/file, "Columns".
+    """
+    is_2_0 = version == (2, 0)
+    is_leaf = not field.children or field.is_packed or field.is_blob
+    is_leaf = is_leaf or (is_2_0 and field.logical_type.startswith("fixed_size_list:"))
+    if is_leaf or is_2_0:
+        yield field
+    if not is_leaf:
+        for child in field.children:
+            yield from column_fields(child, version)

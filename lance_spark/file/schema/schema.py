@@ -80,7 +80,9 @@ class Schema(PicklesFields):
         for arrow in schema:
             new.append(Field.from_arrow(arrow, next_id))
             next_id += new[-1].num_fields
-        metadata = {_text(key): value for key, value in (schema.metadata or {}).items()}
+        metadata = {
+            key.decode(errors="replace"): value for key, value in (schema.metadata or {}).items()
+        }
         return cls(tuple(new), metadata)
 
     def to_arrow(self) -> pa.Schema:
@@ -276,7 +278,3 @@ def _from_proto(proto: pb.Field, children: tuple[Field, ...]) -> Field:
         int(proto.encoding),
         proto.SerializeToString(deterministic=True),
     )
-
-
-def _text(key: bytes) -> str:
-    return key.decode(errors="replace")

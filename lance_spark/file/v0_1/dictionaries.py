@@ -171,10 +171,9 @@ class FileDictionaries:
             row = int(np.argmax(indices.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidInputError(
                 f"{self.name}: column {field.name!r}, rows from {first_row} on: "
-                f"{_shown(array[row])} is not in the "
-                f"dictionary of {len(values)} values that all data files of version 0.1 of a table "
-                "share; give rows of "
-                "these values, or write the table with data storage version 2.2"
+                f"{_shown(array[row])} is not in the dictionary of {len(values)} values that all "
+                "data files of version 0.1 of a table share; give rows of these values, or write "
+                "the table with data storage version 2.2"
             )
         return pa.DictionaryArray.from_arrays(
             indices.cast(array.type.index_type), values, ordered=array.type.ordered, safe=False

@@ -7,7 +7,7 @@ pages                 see `lance_spark.encoding.v0_1`; no padding anywhere
 page table            for each field id from the smallest to the greatest of the file, for each
                       batch: i64 position and i64 length of the page; zeros for structs and for
                       ids that are not in the file
-statistics            pages and page table of a small table of its own, see `legacy_statistics`
+statistics            pages and page table of a small table of its own, see `statistics`
 dictionary values     one page for each dictionary
 manifest              u32 length, `lance.table.Manifest` with nothing but the schema; optional
 metadata              u32 length, `lance.file.Metadata`
@@ -135,9 +135,7 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
 
 
 def _has_entries(tail: Tail, footer: LegacyFooter, first_id: int) -> bool:
-    """Whether the entries of a field have the lengths that it must have, if `first_id` is the first
-    of the page table.
-    """
+    """Whether the entries of a field have the right lengths if the page table starts here."""
     field = next(_of_rows(footer.schema.fields if footer.schema else ()), None)
     if field is None:
         return True
@@ -184,9 +182,8 @@ def read_pages(
         if id_ < first_id or offset + length > tail.size - _FOOTER.size:
             raise CorruptFileError(
                 f"{tail.name}: the page table (from byte {table} on, {num_batches} batches, first "
-                f"field {first_id}) "
-                f"has no entries for field {id_}; the file of {tail.size} bytes is truncated or "
-                "corrupt"
+                f"field {first_id}) has no entries for field {id_}; the file of {tail.size} bytes "
+                "is truncated or corrupt"
             )
     result = {}
     for id_, raw in zip(unique_ids, tail.read(ranges), strict=True):

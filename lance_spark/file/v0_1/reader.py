@@ -31,12 +31,11 @@ import pyarrow.types as pat
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.dictionary import open_values
-from lance_spark.encoding.v0_1.field import Node, has_pages, open_field
+from lance_spark.encoding.v0_1.field import Node, has_pages, open_field, stored_bytes
 from lance_spark.encoding.v0_1.pages import Pages
-from lance_spark.encoding.v0_1.sizes import stored_bytes
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.file.checks import check_rows, named
 from lance_spark.file.footer import Tail, open_tail
-from lance_spark.file.read_checks import check_rows, named
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.schema import Schema

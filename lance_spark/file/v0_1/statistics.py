@@ -38,12 +38,12 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import runs_of
 from lance_spark.encoding.v0_1.field import Node, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
@@ -55,7 +55,6 @@ from lance_spark.file.v0_1.footer import LegacyFooter, read_pages
 from lance_spark.storage.source import ByteSource, run_plans
 
 Op = Literal["==", "!=", "<", "<=", ">", ">=", "is_null", "is_not_null"]
-Flags = npt.NDArray[np.bool_]
 
 #: Strings of that many bytes may have been cut.
 _CUT = 64
@@ -168,7 +167,7 @@ def _read(
     )
 
 
-def _may_match(statistics: PageStatistics, op: Op, value: Any) -> Flags:
+def _may_match(statistics: PageStatistics, op: Op, value: Any) -> BoolArray:
     dtype = statistics.minimum.type
     with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
     everything = np.ones(len(with_nulls), np.bool_)
@@ -220,9 +219,7 @@ def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | Non
 
 
 def _cast(value: Any, scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar:
-    """Return a value in the type of the field; an error of Arrow or Python if it is not the same
-    value there.
-    """
+    """Return the same value in the type of the field; an error of Arrow or Python if not."""
     if pat.is_floating(dtype) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
         return scalar.cast(pa.float64()).cast(dtype, safe=False)
     if pat.is_decimal(dtype) and isinstance(value, int):
@@ -236,6 +233,6 @@ def _cast(value: Any, scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar:
     return result
 
 
-def _flags(array: pa.Array, unknown: bool = True) -> Flags:
-    flags: Flags = pc.fill_null(array, unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
+def _flags(array: pa.Array, unknown: bool = True) -> BoolArray:
+    flags: BoolArray = pc.fill_null(array, unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
     return flags

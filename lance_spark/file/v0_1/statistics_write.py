@@ -1,4 +1,4 @@
-"""Collecting the statistics of a version 0.1 file; `legacy_statistics` has what they are and how
+"""Collecting the statistics of a version 0.1 file; `statistics` has what they are and how
 they are stored.
 
 The rules are those of pylance, so that both write the same bounds, but for NaN:
@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import flags_of, is_variable
+from lance_spark.encoding.arrow_blocks import flags_of, is_text, is_variable
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.file.schema.field import Field
 
@@ -69,7 +69,8 @@ class Collected:
         cuts : int64 array
             First row of each batch, and the number of all rows.
         """
-        if self.is_unknown or _has_nan(array):
+        has_nan = pat.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py()
+        if self.is_unknown or has_nan:
             self.is_unknown = True
             return
         if is_variable(array.type):
@@ -179,10 +180,6 @@ def _of_numbers(array: pa.Array, cuts: Numbers) -> tuple[pa.Array, pa.Array]:
     )
 
 
-def _has_nan(array: pa.Array) -> bool:
-    return bool(pat.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py())
-
-
 def _of_floats(
     values: np.ndarray[tuple[int], np.dtype[np.floating]], dtype: pa.DataType, starts: Numbers
 ) -> tuple[pa.Array, pa.Array]:
@@ -195,9 +192,7 @@ def _of_floats(
 def _of_decimals(
     data: np.ndarray[tuple[int], np.dtype[np.uint8]], dtype: pa.DataType, cuts: Numbers
 ) -> tuple[pa.Array, pa.Array]:
-    """Compare numbers of 128 bits by their upper halves, and where these are equal by their lower
-    ones.
-    """
+    """Compare numbers of 128 bits by their upper halves, then by their lower halves."""
     upper, lower = data.view("<i8")[1::2], data.view("<u8")[::2]
     starts, sizes = cuts[:-1], np.diff(cuts)
     bounds = []
@@ -218,9 +213,9 @@ def _from_numpy(
 
 
 def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.Array]:
-    is_text = pat.is_string(array.type) or pat.is_large_string(array.type)
+    is_string = is_text(array.type)
     # Compared as bytes, which is how strings compare, and none has to be decoded.
-    values = array.cast(pa.large_binary()) if is_text else array
+    values = array.cast(pa.large_binary()) if is_string else array
     lengths = pc.binary_length(values)
     nulls = np.zeros(len(cuts) - 1, np.int64)
     lows: list[bytes | None] = []
@@ -231,11 +226,11 @@ def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.A
         bounds = pc.min_max(part)
         low, high = bounds["min"].as_py(), bounds["max"].as_py()
         longest = pc.max(lengths.slice(start, len(part))).as_py() or 0
-        lows.append(None if low is None else _cut(low, is_text))
+        lows.append(None if low is None else _cut(low, is_string))
         if high is not None and longest > MAX_BYTES:
-            high = _raised(_cut(high, is_text), is_text)
+            high = _raised(_cut(high, is_string), is_string)
         elif high is not None and low == high and part.null_count:
-            high = _above(high, is_text)
+            high = _above(high, is_string)
         highs.append(high)
     return nulls, _strings(lows, array.type), _strings(highs, array.type)
 
@@ -258,9 +253,7 @@ def _above(value: bytes, is_text: bool) -> bytes | None:
 
 
 def _raised(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value that is greater than all that begin with `value`, of its length; None if there
-    is none.
-    """
+    """Return a value of this length above all that begin with `value`, if there is one."""
     if not is_text:
         # Arithmetic on the whole: a byte of 255 becomes 0 and raises the one before it.
         number = int.from_bytes(value) + 1

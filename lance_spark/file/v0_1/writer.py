@@ -1,4 +1,4 @@
-"""Writes record batches as one file of version 0.1; `legacy_footer` has the parts of the file.
+"""Writes record batches as one file of version 0.1; `footer` has the parts of the file.
 
 A batch has 1,024 rows, the default of pylance. Rows are collected until they are worth about
 `page_bytes` and are then written batch by batch, with the pages of one column one after the other;
@@ -18,19 +18,16 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.v0_1.field_write import encode_field
+from lance_spark.encoding.v0_1.field import encode_field
 from lance_spark.encoding.v0_1.lossless import first_change
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.file.v0_1.dictionaries import (
-    FileDictionaries,
-    encode_dictionaries,
-    write_buffers,
-)
+from lance_spark.file.v0_1.dictionaries import FileDictionaries, encode_dictionaries, write_buffers
 from lance_spark.file.v0_1.statistics_write import StatisticsCollector
 from lance_spark.file.writer import DEFAULT_PAGE_BYTES, WrittenFile, check_types, checked_columns
 from lance_spark.proto import file_pb2, table_pb2
@@ -119,7 +116,8 @@ class LegacyFileWriter:
         """Write what waits, and the end of the file."""
         self._flush(everything=True)
         metadata = file_pb2.Metadata()
-        metadata.batch_offsets.extend(self._batch_offsets().tolist())
+        counts = np.concatenate([np.zeros(0, np.int64), *self._batch_rows])
+        metadata.batch_offsets.extend(bounds(counts).tolist())
         ids = [field.id for field in self._schema.walk()]
         metadata.page_table_position = self._output.tell()
         self._write_page_table(self._pages, range(min(ids), max(ids) + 1))
@@ -144,10 +142,9 @@ class LegacyFileWriter:
         if change is not None:
             raise InvalidInputError(
                 f"{self._output.name}: column {change.path!r}, row {self._num_rows + change.row} "
-                "of the file: "
-                f"{change.value} would come back as {change.becomes} from a data file of version "
-                "0.1; replace the "
-                "value, or write the table with data storage version 2.2"
+                f"of the file: {change.value} would come back as {change.becomes} from a data file "
+                "of version 0.1; replace the value, or write the table with data storage version "
+                "2.2"
             )
 
     def _flush(self, *, everything: bool = False) -> None:
@@ -188,12 +185,9 @@ class LegacyFileWriter:
             write_buffers(self._output, encoded.buffers)
             table.setdefault(node.id, []).append(encoded.pages)
 
-    def _batch_offsets(self) -> Numbers:
-        counts = np.concatenate(self._batch_rows) if self._batch_rows else np.zeros(0, np.int64)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
     def _write_page_table(self, pages: dict[int, list[Pages]], ids: Iterable[int]) -> None:
-        batches = max(map(_num_pages, pages.values()), default=0)
+        counts = (sum(len(part.lengths) for part in parts) for parts in pages.values())
+        batches = max(counts, default=0)
         none = np.zeros((batches, 2), "<i8")
         for field_id in ids:
             entries = none
@@ -222,7 +216,3 @@ class LegacyFileWriter:
     def _write_message(self, message: bytes) -> None:
         self._output.write(_LENGTH.pack(len(message)))
         self._output.write(message)
-
-
-def _num_pages(parts: list[Pages]) -> int:
-    return sum(len(part.lengths) for part in parts)

@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.file.create import DataFileWriter, create_file
-from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.open import DataFileReader, DataFileWriter, create_file, open_file
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.pruning.btree_bounds import rows_of_page

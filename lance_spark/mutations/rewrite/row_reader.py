@@ -19,8 +19,8 @@ from pyroaring import BitMap
 from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
-from lance_spark.file.blobs.mapping import replace_blobs
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.nested import replace_blobs
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
-from lance_spark.file.dictionary_capacity import narrow_indices
+from lance_spark.file.checks import narrow_indices
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns

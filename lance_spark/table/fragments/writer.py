@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError, StorageError, naming
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.blobs.writer import BlobOptions, BlobWriter
-from lance_spark.file.create import DataFileWriter, create_file, version_in_manifests
+from lance_spark.file.open import DataFileWriter, create_file, version_in_manifests
 from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.store import ObjectStore, OutputFile
 from lance_spark.storage.uri import join

@@ -20,37 +20,17 @@ from lance_spark.errors import (
     UnsupportedEncodingError,
 )
 from lance_spark.proto import encodings_v2_0_pb2 as pb
-from lance_spark.storage.source import ByteRange, Bytes, run_plans
+from lance_spark.storage.source import ByteRange, run_plans
 from tests.encoding.v2_0.files import File, make, write
 from tests.encoding.v2_0.test_columns import CASES, UNREADABLE, many_pages
+from tests.file.sources import StrictSource
 
 ROWS = 300
 NAMES = [name for name in CASES if name not in (*UNREADABLE, "wide_vectors", "zstd_level")]
 FLIPS = 150
 
 
-class Memory:
-    """A file in memory."""
-
-    name = "memory"
-
-    def __init__(self, data: bytearray) -> None:
-        self.data = np.frombuffer(data, np.uint8)
-        self.size = len(data)
-
-    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        for offset, length in ranges:
-            assert offset >= 0
-            assert length >= 0
-            if offset + length > self.size:
-                raise CorruptFileError("outside")
-        return [self.data[offset : offset + length] for offset, length in ranges]
-
-    def close(self) -> None:
-        pass
-
-
-def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> bool:
+def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: StrictSource) -> bool:
     """Read in two ways; False if an error of this package says why not."""
     try:
         reader = open_field(field, columns, "memory")
@@ -82,7 +62,7 @@ def damaged(request, tmp_path_factory):
     file = File(path, table.schema)
     field = table.schema.field("c")
     columns = file.columns["c"]
-    assert reads(field, columns, Memory(bytearray(Path(path).read_bytes())))
+    assert reads(field, columns, StrictSource(bytearray(Path(path).read_bytes())))
     return field, columns, Path(path).read_bytes()
 
 
@@ -97,12 +77,12 @@ def test_flipped_bits_of_pages(damaged) -> None:
         for _ in range(rng.integers(1, 4)):
             offset, length = spans[rng.integers(len(spans))]
             data[offset + rng.integers(length)] ^= 1 << int(rng.integers(8))
-        reads(field, columns, Memory(data))
+        reads(field, columns, StrictSource(data))
 
 
 def test_flipped_bits_of_messages(damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(bytearray(raw))
+    source = StrictSource(bytearray(raw))
     rng = np.random.default_rng(2)
     failed = 0
     for _ in range(FLIPS):
@@ -119,7 +99,7 @@ def test_flipped_bits_of_messages(damaged) -> None:
 
 def test_buffers_cut_short(damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(bytearray(raw))
+    source = StrictSource(bytearray(raw))
     for number, column in enumerate(columns):
         page = column.pages[0]
         for i, buffer in enumerate(page.buffers):
@@ -137,7 +117,7 @@ def test_buffers_cut_short(damaged) -> None:
 
 def test_pages_that_claim_more_rows(damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(bytearray(raw))
+    source = StrictSource(bytearray(raw))
     for number, column in enumerate(columns):
         page = column.pages[0]
         if not page.buffers:
@@ -238,7 +218,7 @@ def test_messages_nested_without_end() -> None:
     page = PageMeta((ByteRange(0, 16),), 2, 0, encoding)
     reader = open_field(pa.field("c", pa.int64()), [ColumnMeta((page,))], "memory")
     with pytest.raises(CorruptFileError, match=r"column 'c', page 0.*cannot be parsed"):
-        run_plans(Memory(bytearray(16)), [reader.read(range(2))])
+        run_plans(StrictSource(bytearray(16)), [reader.read(range(2))])
 
 
 def test_the_pages_hold_fewer_rows(tmp_path: Path) -> None:
@@ -254,7 +234,7 @@ def test_lists_of_countless_nulls() -> None:
     nothing = pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Nullable.AllNull()))
     items = PageMeta((), 1 << 45, 0, nothing.SerializeToString())
     columns = [ColumnMeta((lists,)), ColumnMeta((items,))]
-    source = Memory(bytearray(ends(1 << 45)))
+    source = StrictSource(bytearray(ends(1 << 45)))
     reader = open_field(pa.field("c", pa.large_list(pa.int64())), columns, "memory")
     with pytest.raises(CorruptFileError, match="nulls do not fit into memory"):
         run_plans(source, [reader.read(range(1))])

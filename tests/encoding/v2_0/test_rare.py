@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.encoding import fastlanes
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from tests.encoding.v2_0.files import File, assert_rows, make, read_theirs
+from tests.support.encodings.fixed import pack
 
 ROWS = [1, 7, 1000, 1024, 2500, 20_000]
 
@@ -89,7 +89,7 @@ def test_bitpacked_for_non_neg(kind: pa.DataType, width: int, rows: int, tmp_pat
     encoding = pb.ArrayEncoding(nullable=pb.Nullable(some_nulls=some))
     buffers = [
         np.packbits(valid, bitorder="little").tobytes(),
-        fastlanes.pack(filled.reshape(-1, 1024), width).tobytes(),
+        pack(filled.reshape(-1, 1024), width).tobytes(),
     ]
     field = pa.field("c", kind)
     path = make(tmp_path / "f.lance", field, rows, buffers, encoding)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding import fastlanes
-from tests.support.encodings.fixed import random_values, slow_pack
+from tests.support.encodings.fixed import pack, random_values, slow_pack
 
 WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
     lambda bits: st.tuples(st.just(bits), st.integers(0, bits))
@@ -22,7 +22,7 @@ WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
 def test_packed_bytes_are_those_of_the_plain_way(kind, seed):
     bits, width = kind
     values = random_values(seed, 1024, width, bits).reshape(1, 1024)
-    assert fastlanes.pack(values, width).tobytes() == slow_pack(values[0].tolist(), width, bits)
+    assert pack(values, width).tobytes() == slow_pack(values[0].tolist(), width, bits)
 
 
 @given(WIDTHS, st.integers(0, 2**32))
@@ -49,7 +49,7 @@ def test_many_chunks_at_any_place(bits, even, scattered):
         gaps = np.full(count, 3) if even else rng.integers(0, 9, count)
         starts = np.cumsum(size + gaps) - size
         data = np.full(int(starts[-1]) + size, 0x5A, np.uint8)
-        fastlanes.write_chunks(data, starts, fastlanes.pack(values, width))
+        fastlanes.write_chunks(data, starts, pack(values, width))
         data.flags.writeable = False
         assert not even or (data[: starts[0]] == 0x5A).all()
         rows = rng.permutation(count + 5)[:count] if scattered else None
@@ -64,7 +64,7 @@ def test_many_chunks_at_any_place(bits, even, scattered):
 
 def test_chunks_can_overlap_or_go_backwards():
     values = random_values(1, 3 * 1024, 7, 16).reshape(3, 1024)
-    packed = fastlanes.pack(values, 7)
+    packed = pack(values, 7)
     out = np.zeros((3, 1024), np.uint16)
     fastlanes.unpack(packed.reshape(-1), np.array([2, 1, 0]) * 896, 7, out)
     assert (out == values[::-1]).all()
@@ -88,7 +88,7 @@ def test_bit_widths(bits, data):
 def test_threads_do_not_share_memory():
     def turn(seed: int) -> bool:
         values = random_values(seed, 64 * 1024, 37, 64).reshape(64, 1024)
-        packed = fastlanes.pack(values, 37).reshape(-1)
+        packed = pack(values, 37).reshape(-1)
         starts = np.arange(64) * fastlanes.packed_size(37)
         out = np.empty((64, 1024), np.uint64)
         for _ in range(20):

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.encoding import fastlanes
 from lance_spark.encoding.arrow_blocks import to_block
-from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, VariableWidthBlock
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import layer_numbers
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
@@ -30,6 +29,8 @@ from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.layouts.mini_block_write import DictionaryItems, write_mini_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.encodings.chunks import block_of, symbol_table
+from tests.support.encodings.fixed import pack as pack_rows
 from tests.support.encodings.handmade import (
     CE,
     Make,
@@ -85,7 +86,7 @@ def pack(values: np.ndarray, width: int) -> bytes:
     """Bit-pack values, the last 1,024 filled up with zeros."""
     rows = np.zeros((-(-len(values) // 1024), 1024), values.dtype)
     rows.reshape(-1)[: len(values)] = values
-    return fastlanes.pack(rows, width).tobytes()
+    return pack_rows(rows, width).tobytes()
 
 
 # Runs
@@ -160,7 +161,13 @@ def bare_planes() -> Case:
     return one_buffer(encoding, lambda part: part.view(np.uint8).reshape(-1, 8).T.tobytes())
 
 
-def vectors(inner: CE, items: Callable[[np.ndarray], bytes], **more: Any) -> Case:
+def vectors(
+    inner: CE,
+    items: Callable[[np.ndarray], bytes],
+    mask: Callable[[bytes], bytes] = bytes,
+    wrap: Callable[[CE], CE] = lambda encoding: encoding,
+    **more: Any,
+) -> Case:
     """Vectors of 4 items; every seventh item is null."""
     parts = cut(numbers(), 256 * 4)
     valid = np.arange(len(numbers())) % 7 != 0
@@ -169,27 +176,16 @@ def vectors(inner: CE, items: Callable[[np.ndarray], bytes], **more: Any) -> Cas
         fixed_size_list=pb.FixedSizeList(items_per_value=4, has_validity=True, values=inner)
     )
     chunks = chunks_of(
-        [[mask, items(part)] for mask, part in zip(flags, parts, strict=True)],
+        [[mask(bitmap), items(part)] for bitmap, part in zip(flags, parts, strict=True)],
         [len(part) // 4 for part in parts],
     )
     array = pa.FixedSizeListArray.from_arrays(pa.array(numbers(), mask=~valid), 4)
-    return Case(array, mini(encoding, chunks), **more)
+    return Case(array, mini(wrap(encoding), chunks), **more)
 
 
 def zipped_vectors() -> Case:
     """The first buffer is the bitmap: it is what a compressor around vectors compresses."""
-    case = vectors(flat(64), lambda part: part.tobytes())
-    inner = CE(
-        fixed_size_list=pb.FixedSizeList(items_per_value=4, has_validity=True, values=flat(64))
-    )
-    parts = cut(numbers(), 256 * 4)
-    valid = np.arange(len(numbers())) % 7 != 0
-    flags = [np.packbits(part, bitorder="little").tobytes() for part in cut(valid, 256 * 4)]
-    chunks = chunks_of(
-        [[squeezed(mask), part.tobytes()] for mask, part in zip(flags, parts, strict=True)],
-        [len(part) // 4 for part in parts],
-    )
-    return Case(case.array, mini(general(inner), chunks))
+    return vectors(flat(64), lambda part: part.tobytes(), squeezed, general)
 
 
 STRUCT = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.int64(), False)])
@@ -252,15 +248,8 @@ def texts(bits: int = 32) -> CE:
 SYMBOLS = [b"ab", b"al", b"ph", b"a", b"b", b"e", b"t", b"gam", b"ma ", b"delta"]
 
 
-def symbol_table() -> bytes:
-    table = bytes([len(SYMBOLS), 0, 0, 1]) + b"TSSF"
-    table += b"".join(symbol.ljust(8, b"\0") for symbol in SYMBOLS)
-    table += bytes(len(symbol) for symbol in SYMBOLS)
-    return table.ljust(2312, b"\0")
-
-
 def fsst(inner: CE) -> CE:
-    return CE(fsst=pb.Fsst(symbol_table=symbol_table(), values=inner))
+    return CE(fsst=pb.Fsst(symbol_table=symbol_table(SYMBOLS), values=inner))
 
 
 def coded(text: bytes) -> bytes:
@@ -462,12 +451,6 @@ def full_zip(
     return Case(array, make, field=field, **more)
 
 
-def strings(values: Sequence[bytes], kind: type = np.int32) -> VariableWidthBlock:
-    offsets = np.zeros(len(values) + 1, kind)
-    np.cumsum([len(value) for value in values], out=offsets[1:])
-    return VariableWidthBlock(offsets, np.frombuffer(b"".join(values), np.uint8))
-
-
 def zip_text(
     encoding: CE,
     store: Callable[[bytes], bytes],
@@ -475,7 +458,7 @@ def zip_text(
     width: type = np.int32,
     **more: Any,
 ) -> Case:
-    stored = strings([store(word.encode()) for word in words()], width)
+    stored = block_of([store(word.encode()) for word in words()], width)
     return full_zip(pa.array(words(), kind or pa.string()), encoding, stored, **more)
 
 
@@ -540,7 +523,7 @@ def text_rows(value: CE, store: Callable[[bytes], bytes], **more: Any) -> Case:
         pb.VariablePackedStruct.FieldEncoding(value=value, bits_per_length=32),
     ]
     encoding = CE(variable_packed_struct=pb.VariablePackedStruct(fields=fields))
-    return full_zip(array, encoding, strings(rows), field, **more)
+    return full_zip(array, encoding, block_of(rows), field, **more)
 
 
 def zip_constant(value: bytes | None, array: pa.Array, **more: Any) -> Case:

@@ -20,14 +20,15 @@ import pytest
 from lance.file import LanceFileWriter
 
 from lance_spark.encoding.meta import ColumnMeta
-from lance_spark.encoding.v2_1.field import open_field
+from lance_spark.encoding.v2_1.field_read import StructuralField
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
-from lance_spark.errors import CorruptFileError, LanceError
+from lance_spark.errors import LanceError
 from lance_spark.file.columns import read_columns
 from lance_spark.file.footer import Tail, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
-from lance_spark.storage.source import ByteRange, Bytes, run_plans
+from lance_spark.storage.source import ByteRange, run_plans
+from tests.file.sources import StrictSource
 from tests.support.interop.tables import PATTERNS, build
 
 ROWS = 1_100
@@ -164,27 +165,6 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
 POOLS: list[pa.MemoryPool] = []
 
 
-class Memory:
-    """A file in memory."""
-
-    name = "memory"
-
-    def __init__(self, data: bytes | bytearray) -> None:
-        self.data = np.frombuffer(data, np.uint8)
-        self.size = len(data)
-
-    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        for offset, length in ranges:
-            assert offset >= 0
-            assert length >= 0
-            if offset + length > self.size:
-                raise CorruptFileError("outside")
-        return [self.data[offset : offset + length] for offset, length in ranges]
-
-    def close(self) -> None:
-        pass
-
-
 def has_text(kind: pa.DataType) -> bool:
     if pat.is_dictionary(kind):
         kind = kind.value_type
@@ -206,7 +186,7 @@ def check(array: pa.Array) -> None:
             raise
 
 
-def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> bool:
+def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: StrictSource) -> bool:
     """Read in two ways, in little time and memory; False if an error of this package says why
     not.
     """
@@ -221,7 +201,7 @@ def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> boo
     before = tracemalloc.get_traced_memory()[0]
     started = time.process_time()
     try:
-        reader = open_field(field, columns, "memory")
+        reader = StructuralField(field, columns, "memory")
         whole, part = run_plans(source, [reader.read(range(rows)), reader.read(some)])
         check(whole)
         check(part)
@@ -257,7 +237,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     footer = read_footer(tail)
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
     raw = path.read_bytes()
-    assert reads(field, columns, Memory(raw))
+    assert reads(field, columns, StrictSource(raw))
     return field, columns, raw
 
 
@@ -281,12 +261,12 @@ def test_flipped_bits_of_pages(damaged: Damaged) -> None:
                 data[offset + place] ^= 1 << int(rng.integers(8))
             else:
                 data[offset + place] = int(rng.choice([0, 1, 127, 128, 255]))
-        reads(field, columns, Memory(data))
+        reads(field, columns, StrictSource(data))
 
 
 def test_flipped_bits_of_messages(damaged: Damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(raw)
+    source = StrictSource(raw)
     rng = np.random.default_rng(seed_of(field, columns))
     failed = 0
     for i in range(FLIPS):
@@ -308,7 +288,7 @@ def test_flipped_bits_of_messages(damaged: Damaged) -> None:
 def test_numbers_of_messages(damaged: Damaged) -> None:
     """Every number of a message, however deep, is set to others."""
     field, columns, raw = damaged
-    source = Memory(raw)
+    source = StrictSource(raw)
     for number, column in enumerate(columns):
         page = column.pages[0]
         message = pb.PageLayout.FromString(page.encoding)
@@ -355,7 +335,7 @@ def with_page(columns: Sequence[ColumnMeta], number: int, page: object) -> list[
 
 def test_buffers_cut_short(damaged: Damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(raw)
+    source = StrictSource(raw)
     rng = np.random.default_rng(seed_of(field, columns))
     for number, column in enumerate(columns):
         page = column.pages[0]
@@ -374,7 +354,7 @@ def test_buffers_cut_short(damaged: Damaged) -> None:
 
 def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
     field, columns, raw = damaged
-    source = Memory(raw)
+    source = StrictSource(raw)
     pages = [column.pages[0] for column in columns]
     if not any(page.buffers for page in pages):
         return

@@ -27,7 +27,7 @@ from tests.encoding.v2_1.test_handmade import (
     text_case,
     text_chunk,
 )
-from tests.encoding.v2_1.test_hostile import Damaged, Memory, reads, traced
+from tests.encoding.v2_1.test_hostile import Damaged, StrictSource, reads, traced
 from tests.support.encodings.handmade import CE, file_of, flat, ours
 
 __all__ = ["traced"]
@@ -73,7 +73,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     footer = read_footer(tail)
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
     field = case.field or pa.field("c", case.array.type)
-    assert reads(field, columns, Memory(raw))
+    assert reads(field, columns, StrictSource(raw))
     return field, columns, raw
 
 
@@ -98,9 +98,7 @@ REFUSED: dict[str, Callable[[], Case]] = {
         CE(flat=pb.Flat(bits_per_value=64, data=SCHEME)), as_is
     ),
     "bit-packed chunks that went through a compressor": lambda: one_buffer(
-        CE(
-            inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=64, values=SCHEME),
-        ),
+        CE(inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=64, values=SCHEME)),
         as_is,
     ),
     "strings whose bytes are compressed on their own": lambda: text_case(

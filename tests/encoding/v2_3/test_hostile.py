@@ -24,7 +24,7 @@ from tests.encoding.v2_1.test_hostile import (  # noqa: F401
     STRUCT,
     Case,
     Damaged,
-    Memory,
+    StrictSource,
     made,
     test_buffers_cut_short,
     test_flipped_bits_of_messages,
@@ -83,7 +83,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def version() -> Iterator[None]:
     """Let the trials open and parse pages of this version."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "open_field", open_field)
+        patch.setattr(trials, "StructuralField", open_field)
         patch.setattr(trials, "FLIPS", trials.FLIPS // 4)
         patch.setattr(trials, "pb", SimpleNamespace(PageLayout=pb.PlanarLayout))
         yield
@@ -102,7 +102,7 @@ def damaged(
     footer = read_footer(tail)
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
     raw = path.read_bytes()
-    assert trials.reads(field, columns, Memory(raw))
+    assert trials.reads(field, columns, StrictSource(raw))
     return field, columns, raw
 
 
@@ -120,7 +120,7 @@ def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
         if rows == pages[0].num_rows * 1000 and pa.types.is_fixed_size_list(field.type):
             # Arrow's vectors take their room, null or not.
             continue
-        read = trials.reads(field, broken, Memory(raw))
+        read = trials.reads(field, broken, StrictSource(raw))
         assert not read or rows == pages[0].num_rows * 1000
 
 

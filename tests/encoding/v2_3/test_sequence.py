@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1.codec import ChunkBuffer
-from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks
-from lance_spark.encoding.v2_3.payload import has_payload
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, decode_block, decode_blocks, has_payload
 from lance_spark.encoding.v2_3.sequence import (
     Steps,
     Stored,
@@ -88,11 +86,7 @@ def test_told_and_stored_sequences_agree(
         (runs(stepped(1, 2), constant(2, 4)), None, [1, 1, 3, 3, 5]),
         (runs(stepped(1, 2), stepped(1, 1, 32)), None, [1, 3, 3, 5, 5, 5, 7]),
         (runs(stepped(9, 1), stepped(50, 1, 32)), None, [9] * 20),
-        (
-            runs(FLAT, constant(3, 4)),
-            run_block(words([8, 2]), NOTHING),
-            [8, 8, 8, 2, 2, 2],
-        ),
+        (runs(FLAT, constant(3, 4)), run_block(words([8, 2]), NOTHING), [8, 8, 8, 2, 2, 2]),
         (
             runs(stepped(0, 80), FLAT32),
             run_block(NOTHING, words([2, 1, 3], "<u4")),

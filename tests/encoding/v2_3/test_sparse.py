@@ -15,7 +15,7 @@ import pytest
 from lance_spark.encoding.levels import Step
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
 from lance_spark.encoding.v2_3.field import open_field
-from lance_spark.encoding.v2_3.sparse import SparseSlots, num_payloads, parse_layers
+from lance_spark.encoding.v2_3.sparse import SparseSlots, num_payloads, parse_shapes
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.file.reader import FileReader
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
@@ -49,11 +49,7 @@ def item(own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
 
 
 def lists(
-    children: int,
-    positions: CE,
-    count: int,
-    counts: CE,
-    own: pb.SparseValiditySet | None = None,
+    children: int, positions: CE, count: int, counts: CE, own: pb.SparseValiditySet | None = None
 ) -> pb.SparseStructuralLayer:
     layer = pb.SparseListLayer(
         num_child_slots=children,
@@ -71,7 +67,7 @@ def vectors(dimension: int, own: pb.SparseValiditySet | None = None) -> pb.Spars
 
 
 def opened(rows: int, column: list[Step], *layers: pb.SparseStructuralLayer) -> SparseSlots:
-    return SparseSlots(parse_layers(pb.SparseStructure(layers=layers), rows, column), [])
+    return SparseSlots(parse_shapes(pb.SparseStructure(layers=layers), rows, column), [])
 
 
 def test_slots_of_some_rows() -> None:
@@ -157,7 +153,7 @@ def test_buffers_are_those_of_what_is_stored() -> None:
             item(validity(NULLS, flat, 1)),
         ]
     )
-    shapes = parse_layers(structure, 9, [LEAF, LIST])
+    shapes = parse_shapes(structure, 9, [LEAF, LIST])
     assert num_payloads(shapes) == 3
 
 

@@ -353,10 +353,7 @@ def test_fields_without_statistics(stated: LegacyFileReader, data: bytes) -> Non
     ],
 )
 def test_missing_statistics_rule_nothing_out(
-    file_of: FileOf,
-    children: tuple[str, ...],
-    below: list[range] | None,
-    above: list[range] | None,
+    file_of: FileOf, children: tuple[str, ...], below: list[range] | None, above: list[range] | None
 ) -> None:
     data = file_of(pa.table({"i": np.arange(2_048)}), "0.1").read_bytes()
     metadata, _ = parts(data)

@@ -143,16 +143,10 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
             "mini(rle(flat:64,flat:8))",
             "mini(rle(flat:32,flat:8)) dict(general:lz4(flat:64))",
         ),
-        "int64 few": (
-            "mini(inline:64)",
-            "mini(inline:32) dict(general:lz4(flat:64))",
-        ),
+        "int64 few": ("mini(inline:64)", "mini(inline:32) dict(general:lz4(flat:64))"),
         "int16 small": "mini(inline:16)",
         "float64": "mini(flat:64)",
-        "float64 few": (
-            "mini(flat:64)",
-            "mini(inline:32) dict(general:lz4(flat:64))",
-        ),
+        "float64 few": ("mini(flat:64)", "mini(inline:32) dict(general:lz4(flat:64))"),
         "text": "mini(fsst(variable(flat:32)))",
         "text few": (
             "mini(inline:32) dict(variable(flat:32))",
@@ -174,14 +168,8 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
         ),
     },
     "compression=none": {
-        "int64 runs": (
-            "mini(flat:64)",
-            "mini(flat:32) dict(general:lz4(flat:64))",
-        ),
-        "int64 few": (
-            "mini(flat:64)",
-            "mini(flat:32) dict(general:lz4(flat:64))",
-        ),
+        "int64 runs": ("mini(flat:64)", "mini(flat:32) dict(general:lz4(flat:64))"),
+        "int64 few": ("mini(flat:64)", "mini(flat:32) dict(general:lz4(flat:64))"),
         "int16 small": "mini(flat:16)",
         "text": "mini(variable(flat:32))",
         "text few": (
@@ -233,10 +221,7 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
         "decimal": "mini(general:zstd(flat:128))",
     },
     "compression=fsst": {
-        "int64 runs": (
-            "mini(planes(flat:64))",
-            "mini(planes(flat:32)) dict(general:lz4(flat:64))",
-        ),
+        "int64 runs": ("mini(planes(flat:64))", "mini(planes(flat:32)) dict(general:lz4(flat:64))"),
         "float64 few": (
             "mini(planes(flat:64))",
             "mini(planes(flat:32)) dict(general:lz4(flat:64))",
@@ -256,10 +241,7 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "structural-encoding=fullzip": {
         "int64": "zip(flat:64)",
-        "int64 runs": (
-            "zip(flat:64)",
-            "mini(rle(flat:32,flat:8)) dict(general:lz4(flat:64))",
-        ),
+        "int64 runs": ("zip(flat:64)", "mini(rle(flat:32,flat:8)) dict(general:lz4(flat:64))"),
         "int16 small": "zip(flat:16)",
         "float64": "zip(flat:64)",
         "text": "zip(fsst(variable(flat:32)))",
@@ -276,17 +258,11 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
         ),
     },
     "structural-encoding=fullzip compression=fsst": {
-        "int64 runs": (
-            "zip(flat:64)",
-            "mini(planes(flat:32)) dict(general:lz4(flat:64))",
-        ),
+        "int64 runs": ("zip(flat:64)", "mini(planes(flat:32)) dict(general:lz4(flat:64))"),
         "text": "zip(fsst(variable(flat:32)))",
     },
     "rle-threshold=0.0001": {
-        "int64 runs": (
-            "mini(inline:64)",
-            "mini(inline:32) dict(general:lz4(flat:64))",
-        ),
+        "int64 runs": ("mini(inline:64)", "mini(inline:32) dict(general:lz4(flat:64))"),
         "nullable runs": (
             "mini(inline:64) def(packed:16(flat:1))",
             "mini(inline:32) dict(general:lz4(flat:64)) def(packed:16(flat:1))",
@@ -299,14 +275,8 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
         "list": "mini(general:lz4(planes(flat:64))) rep(packed:16(flat:1)) def(packed:16(flat:2))",
     },
     "compression=lz4 bss=off": {
-        "int64 few": (
-            "mini(general:lz4(inline:64))",
-            "mini(inline:32) dict(general:lz4(flat:64))",
-        ),
-        "float64 few": (
-            "mini(general:lz4(flat:64))",
-            "mini(inline:32) dict(general:lz4(flat:64))",
-        ),
+        "int64 few": ("mini(general:lz4(inline:64))", "mini(inline:32) dict(general:lz4(flat:64))"),
+        "float64 few": ("mini(general:lz4(flat:64))", "mini(inline:32) dict(general:lz4(flat:64))"),
         "list few": "mini(general:lz4(inline:64)) rep(packed:16(flat:1)) def(packed:16(flat:2))",
     },
     "dict-divisor=1000000": {
@@ -321,22 +291,13 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
         "decimal few": "mini(flat:128)",
     },
     "dict-divisor=2 dict-values-compression=none": {
-        "int64 few": (
-            "mini(inline:64)",
-            "mini(inline:32) dict(flat:64)",
-        ),
-        "float64 few": (
-            "mini(flat:64)",
-            "mini(inline:32) dict(flat:64)",
-        ),
+        "int64 few": ("mini(inline:64)", "mini(inline:32) dict(flat:64)"),
+        "float64 few": ("mini(flat:64)", "mini(inline:32) dict(flat:64)"),
         "text few": "mini(inline:32) dict(variable(flat:32))",
         "decimal few": "mini(inline:32) dict(flat:128)",
     },
     "dict-divisor=2 dict-values-compression=zstd dict-values-compression-level=7": {
-        "int64 few": (
-            "mini(inline:64)",
-            "mini(inline:32) dict(general:zstd:7(flat:64))",
-        ),
+        "int64 few": ("mini(inline:64)", "mini(inline:32) dict(general:zstd:7(flat:64))"),
         "text few": (
             "mini(inline:32) dict(variable(flat:32))",
             "mini(inline:32) dict(general:zstd:7(variable(flat:32)))",

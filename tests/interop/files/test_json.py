@@ -283,10 +283,7 @@ def test_what_hides_below_a_null_is_not_looked_at(tmp_path: Path) -> None:
     )
     lance_spark.write_dataset(pa.table({"c": hidden, "v": vectors}), path)
     rows = lance_spark.open_dataset(path).to_table().to_pylist()
-    assert rows == [
-        {"c": None, "v": None},
-        {"c": {"j": "1"}, "v": [{"j": "1"}, {"j": "2"}]},
-    ]
+    assert rows == [{"c": None, "v": None}, {"c": {"j": "1"}, "v": [{"j": "1"}, {"j": "2"}]}]
 
 
 def test_types_that_hold_no_json(tmp_path: Path) -> None:

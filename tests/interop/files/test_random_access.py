@@ -16,9 +16,7 @@ from lance.file import LanceFileWriter
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file import writer as container
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Schema
-from lance_spark.file.writer import FileWriter
-from tests.file.sources import MemoryOutput, MemorySource
+from tests.file.sources import MemorySource, file_bytes
 from tests.support.interop.random_access import COLUMNS, Cost, column, costs
 
 READ = ("2.0", "2.1", "2.2", "2.3")
@@ -35,12 +33,7 @@ def by_pylance(path: Path, array: pa.Array, field: pa.Field, version: str) -> by
 
 
 def by_us(array: pa.Array, field: pa.Field, version: str) -> bytes:
-    output = MemoryOutput()
-    major, minor = map(int, version.split("."))
-    writer = FileWriter(output, Schema.from_arrow(pa.schema([field])), (major, minor))
-    writer.write(pa.record_batch([array], schema=pa.schema([field])))
-    writer.finish()
-    return output.data
+    return file_bytes(pa.record_batch([array], schema=pa.schema([field])), version)
 
 
 class Counted:

@@ -17,10 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import (
-    TableNotFoundError,
-    UnsupportedError,
-)
+from lance_spark.errors import TableNotFoundError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from tests.support.interop.tables import (

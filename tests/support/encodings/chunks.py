@@ -15,8 +15,11 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.file.reader import FileReader
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.proto import file2_pb2
+from lance_spark.storage.local import LocalSource
+from tests.file.sources import file_bytes
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,19 @@ def write_field(array: pa.Array, field: pa.Field, version: str) -> list[WrittenP
         back = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
         assert back.cast(array.type).equals(array)
         return pages_of(Path(path).read_bytes())
+
+
+def read_by_both(folder: Path, table: pa.Table, version: tuple[int, int], rows: list[int]) -> None:
+    """Write a file of this package; read it whole by pylance and by this package, and some rows."""
+    path = folder / "strings.lance"
+    path.write_bytes(file_bytes(table, version))
+    reader = LanceFileReader(str(path))
+    assert reader.read_all().to_table().equals(table)
+    assert reader.take_rows(rows).to_table().equals(table.take(rows))
+    ours = FileReader.open(LocalSource(str(path)))
+    columns = ours.read(ours.schema.fields, range(ours.num_rows))
+    assert [pa.chunked_array([column]) for column in columns] == table.columns
+    ours.close()
 
 
 def pages_of(file: bytes, column: int = 0) -> list[WrittenPage]:
@@ -141,6 +157,14 @@ def strings_of(block: object) -> list[bytes]:
     data = block.data.tobytes()
     offsets = block.offsets.tolist()
     return [data[a:b] for a, b in pairwise(offsets)]
+
+
+def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
+    """Return the table of FSST symbols as files hold it."""
+    table = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
+    table += b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
+    table += bytes(len(symbol) for symbol in symbols)
+    return table.ljust(2312, b"\0")
 
 
 def as_bytes(array: pa.Array) -> list[bytes]:

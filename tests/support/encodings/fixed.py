@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lance_spark.encoding import fastlanes
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.fixed_width import ranges
 from tests.support.encodings.chunks import WrittenPage
@@ -25,6 +26,16 @@ def slow_pack(values: list[int], width: int, bits: int) -> bytes:
         for lane in range(lanes):
             out += ((streams[lane] >> (number * bits)) & word).to_bytes(bits // 8, "little")
     return out
+
+
+def pack(values: np.ndarray, width: int) -> np.ndarray:
+    """Return rows of 1,024 integers as rows of packed bytes."""
+    size = fastlanes.packed_size(width)
+    packed = np.empty((len(values), size), np.uint8)
+    if width:
+        starts = np.arange(len(values)) * size
+        fastlanes.pack_into(packed.reshape(-1), starts, values, width)
+    return packed
 
 
 def random_values(seed: int, count: int, width: int, bits: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from lance.file import LanceFileReader
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1 import field as pages
+from lance_spark.encoding.v2_1 import field_write as pages
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.shred import LeafColumn, shred
 from lance_spark.file import columns as metadata
@@ -23,31 +23,11 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.proto import encodings_v2_3_pb2 as pb23
 from lance_spark.storage.local import LocalSource
+from tests.file.sources import MemoryOutput
 
 Version = tuple[int, int]
 Make = Callable[[LeafColumn, Version], EncodedPage | None]
 CE = pb.CompressiveEncoding
-
-
-class Output:
-    """A file that is written to memory."""
-
-    name = "handmade"
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, buffer: object) -> None:
-        self.data += memoryview(buffer).cast("B")  # type: ignore[arg-type]
-
-    def tell(self) -> int:
-        return len(self.data)
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
 
 
 def file_of(array: pa.Array, version: Version, make: Make, field: pa.Field | None = None) -> bytes:
@@ -56,7 +36,7 @@ def file_of(array: pa.Array, version: Version, make: Make, field: pa.Field | Non
     Version 2.3 has the same chunks and entries in another frame.
     """
     field = pa.field("c", array.type) if field is None else field
-    output = Output()
+    output = MemoryOutput()
 
     def encode(rows: pa.Array, _: pa.Field, version: Version) -> list[EncodedPage]:
         found = [make(column, min(version, (2, 2))) for column in shred(rows, field)]
@@ -73,7 +53,7 @@ def file_of(array: pa.Array, version: Version, make: Make, field: pa.Field | Non
         writer = FileWriter(output, Schema.from_arrow(pa.schema([field])), version, 1 << 40)
         writer.write(pa.record_batch([array], schema=pa.schema([field])))
         writer.finish()
-    return bytes(output.data)
+    return output.data
 
 
 def planar(page: EncodedPage) -> EncodedPage:

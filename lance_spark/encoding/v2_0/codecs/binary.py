@@ -18,20 +18,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, validity_of
-from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.encoding.arrow_blocks import (
+    bitmap,
+    is_variable,
+    offset_type,
+    strings_of,
+    validity_of,
+)
+from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.rows import RowNumbers, Rows, expanded
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
-from lance_spark.encoding.v2_0.page import GAP, Decoder, PageBuffers, expand, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.page import GAP, Decoder, NewBuffers, PageBuffers, open_encoding
+from lance_spark.encoding.v2_1.fixed_width import bounds, take_ranges
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +55,16 @@ class Extents:
 
     starts: RowNumbers
     ends: RowNumbers
-    valid: Flags | None
+    valid: BoolArray | None
     edges: RowNumbers | None
 
     @classmethod
-    def between(cls, edges: RowNumbers, valid: Flags | None) -> Extents:
+    def between(cls, edges: RowNumbers, valid: BoolArray | None) -> Extents:
         """Return the extents of values that follow one another without gaps."""
         return cls(edges[:-1], edges[1:], valid, edges)
 
     @classmethod
-    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: Flags | None) -> Extents:
+    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: BoolArray | None) -> Extents:
         """Return the extents of values with or without gaps between them."""
         if len(starts) and (starts[1:] == ends[:-1]).all():
             return cls(starts, ends, valid, np.concatenate([starts[:1], ends]))
@@ -98,11 +102,11 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
     return Extents.of(starts, stops, None if valid is None else valid[positions])
 
 
-def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | None]:
+def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, BoolArray | None]:
     if array.null_count:
         raise CorruptFileError("ends of values are null")
     numbers = np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
-    valid: Flags = numbers < adjustment
+    valid: BoolArray = numbers < adjustment
     all_valid = bool(valid.all())
     if not all_valid:
         numbers = np.where(valid, numbers, numbers - np.uint64(adjustment))
@@ -122,7 +126,7 @@ class BinaryValues:
         self._adjustment = adjustment
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
+        rows = expanded(rows, per_row)
         extents = yield from read_extents(self._ends, rows, self._adjustment)
         starts, ends = extents.starts, extents.ends
         if not len(rows):
@@ -133,27 +137,20 @@ class BinaryValues:
             offsets = extents.edges - first if first else extents.edges
             return self._build(offsets, _bytes_of(array), extents.valid)
         cuts = np.flatnonzero(starts[1:] - ends[:-1] > GAP) + 1
-        bounds = [0, *cuts.tolist(), len(rows)]
-        firsts = starts[bounds[:-1]].tolist()
-        lasts = ends[np.asarray(bounds[1:]) - 1].tolist()
+        cuts_at = [0, *cuts.tolist(), len(rows)]
+        firsts = starts[cuts_at[:-1]].tolist()
+        lasts = ends[np.asarray(cuts_at[1:]) - 1].tolist()
         plans = [
             self._data.read(range(first, last)) for first, last in zip(firsts, lasts, strict=True)
         ]
         clusters = yield from gather_plans(plans)
-        pieces = []
-        for i, array in enumerate(clusters):
-            piece = slice(bounds[i], bounds[i + 1])
-            pieces.append(_without_gaps(starts[piece], ends[piece], firsts[i], _bytes_of(array)))
-        joined = pa.concat_arrays(pieces)
-        offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset :][: len(rows) + 1]
-        data = joined.buffers()[2]
-        return self._build(
-            offsets,
-            np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8),
-            extents.valid,
-        )
+        parts = [_bytes_of(array) for array in clusters]
+        begins = bounds([len(part) for part in parts])[:-1]
+        shift = np.repeat(begins - firsts, np.diff(cuts_at))
+        offsets, data = take_ranges(np.concatenate(parts), starts + shift, ends + shift)
+        return self._build(offsets, data, extents.valid)
 
-    def _build(self, offsets: RowNumbers, data: Bytes, valid: Flags | None) -> pa.Array:
+    def _build(self, offsets: RowNumbers, data: Bytes, valid: BoolArray | None) -> pa.Array:
         dtype = offset_type(self._dtype)
         if int(offsets[-1]) > np.iinfo(dtype).max:
             raise InvalidInputError(
@@ -177,17 +174,6 @@ def _bytes_of(array: pa.Array) -> Bytes:
     return np.frombuffer(data, np.uint8)[array.offset :][: len(array)]
 
 
-def _without_gaps(starts: RowNumbers, ends: RowNumbers, first: int, data: Bytes) -> pa.Array:
-    # Values and what lies between them, taken together, are an array over the bytes as they are:
-    # its even elements are the values.
-    offsets = np.empty(2 * len(starts), np.int64)
-    offsets[0::2] = starts - first
-    offsets[1::2] = ends - first
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    values_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    return values_and_gaps.take(pa.array(np.arange(0, len(values_and_gaps), 2)))
-
-
 def open_message(
     message: pb.Binary, dtype: pa.DataType, count: int | None, buffers: PageBuffers
 ) -> Decoder:
@@ -200,7 +186,7 @@ def open_message(
 
 
 def encode_ends(
-    lengths: RowNumbers, valid: Flags | None, buffers: NewBuffers
+    lengths: RowNumbers, valid: BoolArray | None, buffers: NewBuffers
 ) -> tuple[pb.ArrayEncoding, int, int]:
     """Return the message for the ends of values, what they add up to, and what marks nulls.
 
@@ -222,35 +208,21 @@ def encode_ends(
 
 
 def encode(
-    array: pa.Array,
-    buffers: NewBuffers,
-    compression: str | None = None,
-    level: int | None = None,
+    array: pa.Array, buffers: NewBuffers, compression: str | None = None, level: int | None = None
 ) -> pb.ArrayEncoding:
     """Return the message for an array of strings or binaries; see `flat.encode`."""
-    valid = validity_of(array)
-    lengths = np.diff(_offsets(array)).astype(np.int64)
+    valid, block = validity_of(array), strings_of(array)
+    lengths = np.diff(block.offsets).astype(np.int64)
     if valid is not None:
         if lengths[~valid].any():
             # Bytes of null slots would be taken for the next value.
-            array = array.drop_null()
+            block = strings_of(array.drop_null())
         lengths *= valid
     indices, total, adjustment = encode_ends(lengths, valid, buffers)
-    start = int(_offsets(array)[0])
-    data = array.buffers()[2]
-    text_bytes = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    text = flat.encode(text_bytes[start : start + total], 8, buffers, compression, level)
+    start = int(block.offsets[0])
+    text = flat.encode(block.data[start : start + total], 8, buffers, compression, level)
     return pb.ArrayEncoding(
         binary=pb.Binary(
             indices=indices, bytes=text, null_adjustment=adjustment if lengths.size else 0
         )
     )
-
-
-def _offsets(array: pa.Array) -> npt.NDArray[np.signedinteger]:
-    data = array.buffers()[1]
-    if data is None or not data.size:
-        return np.zeros(1, np.int64)
-    part = slice(array.offset, array.offset + len(array) + 1)
-    offsets: npt.NDArray[np.signedinteger] = np.frombuffer(data, offset_type(array.type))
-    return offsets[part]

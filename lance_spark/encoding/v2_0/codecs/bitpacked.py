@@ -12,46 +12,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import from_block
-from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_0.codecs.flat import check_width
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand
-from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.encoding.v2_0.codecs.flat import PackedValues, check_width
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
-from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+from lance_spark.storage.source import ByteRange, Bytes
 
 Words = npt.NDArray[np.uint64]
 
 
-class BitpackedValues:
+class BitpackedValues(PackedValues):
     """Integers of any number of bits."""
+
+    group_values = 8
 
     def __init__(
         self, buffer: ByteRange, width: int, bits: int, signed: bool, dtype: pa.DataType
     ) -> None:
-        self._buffer = buffer
-        self._width = width
-        self._bits = bits
+        super().__init__(buffer, width, bits, dtype)
         self._signed = signed
-        self._dtype = dtype
 
-    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
-        if isinstance(rows, range):
-            groups: Rows = range(rows.start // 8, (rows.stop + 7) // 8 if len(rows) else 0)
-            indices = np.arange(rows.start % 8, rows.start % 8 + len(rows))
-        else:
-            groups, group_index = np.unique(rows >> 3, return_inverse=True)
-            indices = group_index * 8 + (rows & 7)
-        data = yield from read_slots(self._buffer, self._width, groups)
+    def _unpack(self, data: Bytes, num_groups: int) -> npt.NDArray[np.unsignedinteger]:
         words = unpack(data, self._width)
         if self._signed:
             sign = np.uint64(1 << (self._width - 1))
             words = (words ^ sign) - sign
-        values = words[indices].astype(f"<u{self._bits // 8}").view(np.uint8)
-        return from_block(FixedWidthBlock(values, self._bits, len(rows)), self._dtype)
+        return words.astype(f"<u{self._bits // 8}")
 
 
 def unpack(data: Bytes, width: int) -> Words:

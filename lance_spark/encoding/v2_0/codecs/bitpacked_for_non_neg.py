@@ -8,47 +8,29 @@ back to back; the last one is filled up with zeros.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding import fastlanes
-from lance_spark.encoding.arrow_blocks import from_block
-from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_0.codecs.flat import check_width
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand
-from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.encoding.v2_0.codecs.flat import PackedValues, check_width
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
-from lance_spark.storage.source import ByteRange, ReadPlan
+from lance_spark.storage.source import Bytes
 
 
-class ChunkedValues:
+class ChunkedValues(PackedValues):
     """Integers out of packed chunks."""
 
-    def __init__(self, buffer: ByteRange, width: int, bits: int, dtype: pa.DataType) -> None:
-        self._buffer = buffer
-        self._width = width
-        self._bits = bits
-        self._dtype = dtype
+    group_values = CHUNK_VALUES
 
-    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
-        if isinstance(rows, range):
-            stop = -(-rows.stop // CHUNK_VALUES) if len(rows) else 0
-            chunks: Rows = range(rows.start // CHUNK_VALUES, stop)
-            first = rows.start % CHUNK_VALUES
-            indices: slice | np.ndarray = slice(first, first + len(rows))
-        else:
-            chunks, chunk_index = np.unique(rows // CHUNK_VALUES, return_inverse=True)
-            indices = chunk_index * CHUNK_VALUES + rows % CHUNK_VALUES
-        size = fastlanes.packed_size(self._width)
-        data = yield from read_slots(self._buffer, size, chunks)
-        values = np.empty((len(chunks), CHUNK_VALUES), f"<u{self._bits // 8}")
-        if len(chunks):
-            fastlanes.unpack(data, np.arange(len(chunks)) * size, self._width, values)
-        chosen = values.reshape(-1)[indices].view(np.uint8)
-        return from_block(FixedWidthBlock(chosen, self._bits, len(rows)), self._dtype)
+    def _unpack(self, data: Bytes, num_groups: int) -> npt.NDArray[np.unsignedinteger]:
+        values = np.empty((num_groups, CHUNK_VALUES), f"<u{self._bits // 8}")
+        if num_groups:
+            starts = np.arange(num_groups) * fastlanes.packed_size(self._width)
+            fastlanes.unpack(data, starts, self._width, values)
+        return values.reshape(-1)
 
 
 def open_message(

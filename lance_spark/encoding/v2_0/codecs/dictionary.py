@@ -26,8 +26,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.flat import width_of
 from lance_spark.encoding.v2_0.codecs.nullable import AllNulls, never_null
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
@@ -156,8 +155,7 @@ def encode(
             if len(used) > highest:
                 raise InvalidInputError(
                     f"{len(dictionary)} items and a null need more indices than {indices.type} "
-                    "has: "
-                    "cast the column to a dictionary with a wider index type"
+                    "has: cast the column to a dictionary with a wider index type"
                 )
             indices = pc.index_in(indices, used).cast(indices.type)
             dictionary = dictionary.take(used)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import vector_items
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
 from lance_spark.errors import CorruptFileError
@@ -51,6 +52,5 @@ def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb
     items : callable
         Returns the message for the items of all vectors.
     """
-    size = array.type.list_size
-    inner = items(array.values.slice(array.offset * size, len(array) * size))
-    return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=inner))
+    message = pb.FixedSizeList(dimension=array.type.list_size, items=items(vector_items(array)))
+    return pb.ArrayEncoding(fixed_size_list=message)

@@ -14,17 +14,25 @@ and has to be read as a whole.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import fixed_width, from_block, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.compression import MAX_SIZE, compress, decompress
-from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, last_of
-from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_0.slots import pick_slots, read_slots
+from lance_spark.encoding.rows import RowNumbers, Rows, expanded
+from lance_spark.encoding.v2_0.page import (
+    Decoder,
+    NewBuffers,
+    PageBuffers,
+    last_of,
+    pick_slots,
+    read_slots,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
@@ -91,7 +99,7 @@ class FlatBits:
         self._buffer = buffer
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        rows = expand(rows, per_row)
+        rows = expanded(rows, per_row)
         count = len(rows)
         if isinstance(rows, range):
             covering = range(rows.start // 8, (rows.stop + 7) // 8) if count else range(0)
@@ -102,6 +110,38 @@ class FlatBits:
         flags = (data >> (rows & 7).astype(np.uint8)) & 1
         packed = pa.py_buffer(np.packbits(flags, bitorder="little"))
         return pa.Array.from_buffers(pa.bool_(), count, [None, packed])
+
+
+class PackedValues:
+    """Base of the decoders of integers that are packed in groups of `group_values`."""
+
+    group_values: ClassVar[int]
+
+    def __init__(self, buffer: ByteRange, width: int, bits: int, dtype: pa.DataType) -> None:
+        self._buffer = buffer
+        self._width = width
+        self._bits = bits
+        self._dtype = dtype
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        rows = expanded(rows, per_row)
+        size = self.group_values
+        if isinstance(rows, range):
+            groups: Rows = range(rows.start // size, -(-rows.stop // size) if len(rows) else 0)
+            first = rows.start % size
+            indices: slice | RowNumbers = slice(first, first + len(rows))
+        else:
+            groups, group_index = np.unique(rows // size, return_inverse=True)
+            indices = group_index * size + rows % size
+        data = yield from read_slots(self._buffer, self._width * size // 8, groups)
+        values = self._unpack(data, len(groups))[indices]
+        return from_block(
+            FixedWidthBlock(values.view(np.uint8), self._bits, len(rows)), self._dtype
+        )
+
+    def _unpack(self, data: Bytes, num_groups: int) -> npt.NDArray[np.unsignedinteger]:
+        """Return the values of whole groups, of the width of the type."""
+        raise NotImplementedError
 
 
 def open_message(

@@ -7,13 +7,14 @@ as in later versions, and so is what a code means (see
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 from google.protobuf.message import Message
 
 from lance_spark.encoding.arrow_blocks import (
     from_block,
     is_variable,
+    offset_type,
     to_block,
     validity_of,
     with_validity,
@@ -42,7 +43,7 @@ class FsstValues:
         )
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        from lance_spark.encoding.v2_1.registry import decode_values
+        from lance_spark.encoding.v2_1.codec import decode_values
 
         codes = yield from self._codes.read(rows, per_row)
         if not len(codes):
@@ -61,8 +62,7 @@ def open_message(
         raise CorruptFileError(f"byte strings store a column of type {dtype}")
     if _holds_fsst(message.binary):
         raise CorruptFileError("FSST codes are stored as FSST codes")
-    large = pat.is_large_string(dtype) or pat.is_large_binary(dtype)
-    codes = pa.large_binary() if large else pa.binary()
+    codes = pa.large_binary() if offset_type(dtype) is np.int64 else pa.binary()
     return FsstValues(
         open_encoding(message.binary, codes, count, buffers), message.symbol_table, dtype
     )

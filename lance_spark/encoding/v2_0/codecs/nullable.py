@@ -21,8 +21,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import bitmap, flags_of, validity_of, with_validity
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs import flat
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
-from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans

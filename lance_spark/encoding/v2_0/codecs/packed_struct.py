@@ -13,13 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, to_block
+from lance_spark.encoding.arrow_blocks import fixed_width, to_block, vector_items
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
-from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, last_of
-from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, last_of, read_slots
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, ReadPlan
@@ -157,15 +155,13 @@ def can_pack(dtype: pa.DataType) -> bool:
 def _has_nulls(array: pa.Array) -> bool:
     if array.null_count or not pat.is_fixed_size_list(array.type):
         return bool(array.null_count)
-    size = array.type.list_size
-    return _has_nulls(array.values.slice(array.offset * size, len(array) * size))
+    return _has_nulls(vector_items(array))
 
 
 def _rows(array: pa.Array) -> Matrix:
     count = len(array)
     while pat.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        array = array.values.slice(array.offset * size, len(array) * size)
+        array = vector_items(array)
     block = to_block(array)
     assert isinstance(block, FixedWidthBlock)
     width = block.bits_per_value // 8 * (len(array) // count) if count else 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec, Encoded
 from lance_spark.encoding.v2_1.fixed_width import flat, flat_bits, gather, only_buffer, values_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -77,7 +77,7 @@ def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
             values[position : position + step, :, byte] = streams[position : position + step, byte]
 
 
-def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Split values in chunks of 4 KiB, or less if the limits demand it.
 
     Raises

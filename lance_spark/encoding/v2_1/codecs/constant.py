@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.levels import IndexArray
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
-from lance_spark.encoding.v2_1.fixed_width import IndexArray, require_page_size
+from lance_spark.encoding.v2_1.fixed_width import require_page_size
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
@@ -43,8 +44,3 @@ def _repeated(encoding: pb.Constant, num_values: int) -> FixedWidthBlock:
     data = np.empty((num_values, len(value)), np.uint8)
     data[...] = value
     return FixedWidthBlock(data.reshape(-1), bits, num_values)
-
-
-def encode(value: bytes) -> pb.CompressiveEncoding:
-    """Return the message for values that are all the same."""
-    return pb.CompressiveEncoding(constant=pb.Constant(value=value))

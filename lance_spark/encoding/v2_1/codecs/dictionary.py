@@ -21,8 +21,7 @@ import numpy as np
 
 from lance_spark.encoding.arrow_blocks import unsigned
 from lance_spark.encoding.blocks import DataBlock, DictionaryBlock, FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import Codec
+from lance_spark.encoding.v2_1.codec import Codec, decode_block
 from lance_spark.encoding.v2_1.fixed_width import require_page_size
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -48,8 +47,8 @@ class DictionaryCodec(Codec):
                 f"indices of {first} bytes and items of {second} bytes in a buffer of {len(data)}"
             )
         middle = _HEADER + first
-        indices = registry.decode_block(encoding.indices, data[_HEADER:middle], num_values)
-        items = registry.decode_block(encoding.items, data[middle:], encoding.num_dictionary_items)
+        indices = decode_block(encoding.indices, data[_HEADER:middle], num_values)
+        items = decode_block(encoding.items, data[middle:], encoding.num_dictionary_items)
         if not isinstance(indices, FixedWidthBlock):
             raise CorruptFileError("the indices of a dictionary are not numbers")
         if isinstance(items, FixedWidthBlock) and items.bits_per_value % 8 == 0:

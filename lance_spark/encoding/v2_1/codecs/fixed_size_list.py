@@ -24,16 +24,23 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, FixedSizeListBlock, FixedWidthBlock
-from lance_spark.encoding.memory import empty
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    Codec,
+    Encoded,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import flat
+from lance_spark.encoding.v2_1.fixed_width import empty
 from lance_spark.encoding.v2_1.fixed_width import flat as fixed_width_message
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
-
-BoolArray = npt.NDArray[np.bool_]
 
 #: Items of a vector at most, over all levels of lists.
 _MAX_ITEMS = 1 << 31
@@ -41,16 +48,7 @@ _MAX_ITEMS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One level of lists.
-
-    Attributes
-    ----------
-    dimension : int
-        Items of a list.
-    items : int
-        Items that a whole value has on this level.
-    validity : bool array of values x items, or None
-    """
+    """One level of lists: items of a list, items of a whole value, and which are not null."""
 
     dimension: int
     items: int
@@ -74,7 +72,7 @@ class FixedSizeListCodec(Codec):
                 flat.FlatCodec().decode_blocks(pb.Flat(bits_per_value=1), buffers[0], counts)
             )
             buffers = buffers[1:]
-        items = registry.decode_chunks(encoding.values, Chunks(buffers, counts))
+        items = decode_chunks(encoding.values, Chunks(buffers, counts))
         return _vectors(items, dimension, validity)
 
     def decode_block(
@@ -86,7 +84,7 @@ class FixedSizeListCodec(Codec):
             if remainder:
                 raise CorruptFileError(f"{num_values} vectors with null items in {len(data)} bytes")
             return self.decode_values(encoding, FixedWidthBlock(data, 8 * width, num_values))
-        items = registry.decode_block(encoding.values, data, num_values * dimension)
+        items = decode_block(encoding.values, data, num_values * dimension)
         return _vectors(items, dimension, None)
 
     def decode_values(self, encoding: pb.FixedSizeList, values: DataBlock) -> FixedSizeListBlock:
@@ -121,7 +119,7 @@ class FixedSizeListCodec(Codec):
             data = empty((count, value_width), np.uint8)
             data[...] = table[:, position:]
         stored = FixedWidthBlock(data.reshape(-1), value_width * 8 // items, count * items)
-        block = registry.decode_values(inner, stored)
+        block = decode_values(inner, stored)
         for (level, _), validity in zip(reversed(levels), reversed(flags), strict=True):
             block = _vectors(block, level.dimension, validity)
         assert isinstance(block, FixedSizeListBlock)
@@ -135,9 +133,7 @@ def _dimension(encoding: pb.FixedSizeList) -> int:
     return dimension
 
 
-def _parse(
-    encoding: pb.FixedSizeList,
-) -> tuple[list[tuple[_Level, bool]], pb.CompressiveEncoding]:
+def _parse(encoding: pb.FixedSizeList) -> tuple[list[tuple[_Level, bool]], pb.CompressiveEncoding]:
     levels: list[tuple[_Level, bool]] = []
     items = 1
     while True:
@@ -193,9 +189,7 @@ def _message(levels: list[_Level], inner: pb.CompressiveEncoding) -> pb.Compress
     return encoding
 
 
-def encode_chunks(
-    block: FixedSizeListBlock, limits: ChunkLimits
-) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: FixedSizeListBlock, limits: ChunkLimits) -> Encoded:
     """Cut vectors into chunks of the largest power of two that the limits allow.
 
     Raises

@@ -11,15 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
-from lance_spark.encoding.v2_1.fixed_width import (
-    IndexArray,
-    UIntArray,
-    block_of,
-    flat,
-    gather,
-    only_buffer,
-)
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec, Encoded
+from lance_spark.encoding.v2_1.fixed_width import flat, gather, only_buffer
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -86,7 +80,7 @@ def _fixed(block: DataBlock) -> FixedWidthBlock:
     return block
 
 
-def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Cut values into chunks of the largest power of two that the limits allow.
 
     Raises
@@ -107,14 +101,8 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     return flat(bits), Chunks((buffer,), counts)
 
 
-def encode_block(values: UIntArray | FixedWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]:
-    """Return values as one buffer, without copying.
-
-    Parameters
-    ----------
-    values : FixedWidthBlock, or contiguous array of uint8, uint16, uint32 or uint64
-    """
-    block = values if isinstance(values, FixedWidthBlock) else block_of(values)
+def encode_block(block: FixedWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]:
+    """Return values as one buffer, without copying."""
     size = -(-block.num_values * block.bits_per_value // 8)
     return flat(block.bits_per_value), block.data[:size]
 

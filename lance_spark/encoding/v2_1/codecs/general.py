@@ -28,14 +28,19 @@ from lance_spark.encoding.compression import (
     message_of,
     scheme_of,
 )
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    Chunks,
+    Codec,
+    Encoded,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
-
-Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 #: What the chunks of a page, or all values of a full-zip read, may hold at most together.
 _MAX_BYTES = (1 << 31) - 1
@@ -61,13 +66,13 @@ class GeneralCodec(Codec):
             if strings is not None:
                 return strings
         first = inflate(scheme, chunks.buffers[0])
-        return registry.decode_chunks(
+        return decode_chunks(
             encoding.values, Chunks((first, *chunks.buffers[1:]), chunks.num_values)
         )
 
     def decode_block(self, encoding: pb.General, data: Bytes, num_values: int) -> DataBlock:
         inner = decompress(scheme_of(encoding.compression), data)
-        return registry.decode_block(encoding.values, inner, num_values)
+        return decode_block(encoding.values, inner, num_values)
 
     def decode_values(self, encoding: pb.General, values: DataBlock) -> DataBlock:
         if not isinstance(values, VariableWidthBlock):
@@ -83,11 +88,8 @@ class GeneralCodec(Codec):
             pieces.append(piece)
         edges = bounds([len(piece) for piece in pieces])
         data = np.concatenate(pieces) if pieces else _NOTHING
-        if values.offsets.dtype.itemsize == 4:
-            return registry.decode_values(
-                encoding.values, VariableWidthBlock(edges.astype(np.int32), data)
-            )
-        return registry.decode_values(encoding.values, VariableWidthBlock(edges, data))
+        block = VariableWidthBlock.of(edges, data, values.offsets.itemsize)
+        return decode_values(encoding.values, block)
 
 
 _NOTHING = np.zeros(0, np.uint8)
@@ -201,9 +203,7 @@ def compress_values(
     edges = bounds([len(piece) for piece in pieces])
     data = np.frombuffer(b"".join(pieces), np.uint8)
     wrapped = _wrap(encoding, scheme, level)
-    if values.offsets.dtype.itemsize == 4:
-        return wrapped, VariableWidthBlock(edges.astype(np.int32), data)
-    return wrapped, VariableWidthBlock(edges, data)
+    return wrapped, VariableWidthBlock.of(edges, data, values.offsets.itemsize)
 
 
 def pays_by_value(values: VariableWidthBlock) -> bool:

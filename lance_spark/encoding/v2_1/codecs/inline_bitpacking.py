@@ -20,19 +20,19 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.memory import empty
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import BlocksCodec, ChunkBuffer, ChunkLimits, Chunks, Encoded
 from lance_spark.encoding.v2_1.fixed_width import (
-    IndexArray,
     UIntArray,
     block_of,
+    empty,
     gather,
     only_buffer,
     require_word,
     uint_type,
     values_of,
 )
-from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
@@ -41,7 +41,7 @@ from lance_spark.storage.source import Bytes
 _FULL_CHUNKS = 16
 
 
-class InlineBitpackingCodec(Codec):
+class InlineBitpackingCodec(BlocksCodec):
     """Decodes ``InlineBitpacking``."""
 
     name = "inline_bitpacking"
@@ -49,12 +49,6 @@ class InlineBitpackingCodec(Codec):
     def decode_chunks(self, encoding: pb.InlineBitpacking, chunks: Chunks) -> FixedWidthBlock:
         buffer = only_buffer(chunks, "bit-packed values")
         return self.decode_blocks(encoding, buffer, chunks.num_values)
-
-    def decode_block(
-        self, encoding: pb.InlineBitpacking, data: Bytes, num_values: int
-    ) -> FixedWidthBlock:
-        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
@@ -138,9 +132,7 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
 
 
 def _tables(values: UIntArray, step: int) -> list[UIntArray]:
-    """Return `step` values for each row, zeros behind them, as arrays of shape (n, 1024); full rows
-    are a view.
-    """
+    """Return rows of `step` values and zeros, of shape (n, 1024); full rows are a view."""
     if step < CHUNK_VALUES:
         return [_padded(values, step)]
     full = len(values) // CHUNK_VALUES * CHUNK_VALUES
@@ -201,7 +193,7 @@ def _encode(tables: list[UIntArray]) -> ChunkBuffer:
     return ChunkBuffer(data, starts, sizes)
 
 
-def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Pack each 1,024 values to the width of their largest.
 
     Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that,
@@ -218,22 +210,3 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     counts = np.full(-(-len(values) // step), step, np.int64)
     counts[len(values) // step :] = len(values) % step
     return _message(values.itemsize * 8), Chunks((_encode(_tables(values, step)),), counts)
-
-
-def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
-    """Pack up to 1,024 values into one buffer.
-
-    Parameters
-    ----------
-    values : array of uint8, uint16, uint32 or uint64
-
-    Raises
-    ------
-    InvalidInputError
-        There are more than 1,024 values.
-    """
-    if len(values) > CHUNK_VALUES:
-        raise InvalidInputError(
-            f"{len(values)} values do not fit one bit-packed chunk of {CHUNK_VALUES}"
-        )
-    return _message(values.itemsize * 8), _encode(_tables(values, CHUNK_VALUES)).data

@@ -26,13 +26,13 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
-from lance_spark.encoding.memory import empty
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import BlocksCodec, ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.codecs.inline_bitpacking import compact
 from lance_spark.encoding.v2_1.fixed_width import (
-    IndexArray,
     UIntArray,
     block_of,
+    empty,
     flat,
     flat_bits,
     only_buffer,
@@ -50,14 +50,7 @@ from lance_spark.storage.source import Bytes
 class _Pieces:
     """The runs of up to 1,024 values that make up one or many buffers, in order.
 
-    Attributes
-    ----------
-    counts : int64 array
-        Values of each piece.
-    starts : int64 array
-        Position of each piece.
-    raw : bool array
-        Which pieces are not packed.
+    Of each piece: its number of values, its position, and whether it is not packed.
     """
 
     counts: IndexArray
@@ -65,7 +58,7 @@ class _Pieces:
     raw: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-class OutOfLineBitpackingCodec(Codec):
+class OutOfLineBitpackingCodec(BlocksCodec):
     """Decodes ``OutOfLineBitpacking``."""
 
     name = "out_of_line_bitpacking"
@@ -73,12 +66,6 @@ class OutOfLineBitpackingCodec(Codec):
     def decode_chunks(self, encoding: pb.OutOfLineBitpacking, chunks: Chunks) -> FixedWidthBlock:
         buffer = only_buffer(chunks, "bit-packed values")
         return self.decode_blocks(encoding, buffer, chunks.num_values)
-
-    def decode_block(
-        self, encoding: pb.OutOfLineBitpacking, data: Bytes, num_values: int
-    ) -> FixedWidthBlock:
-        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.OutOfLineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
@@ -102,9 +89,7 @@ class OutOfLineBitpackingCodec(Codec):
 def _cut(
     num_values: IndexArray, bits: int, width: int, buffer: ChunkBuffer | None = None
 ) -> _Pieces:
-    """Cut blocks into pieces: as the sizes of `buffer` demand, or without one as they are to be
-    written.
-    """
+    """Cut blocks into pieces: as the sizes of `buffer` demand; without it as they are written."""
     full_chunks, num_last = np.divmod(num_values, CHUNK_VALUES)
     packed = fastlanes.packed_size(width)
     raw = (num_last > 0) & (width * (CHUNK_VALUES - num_last) >= (bits - width) * num_last)

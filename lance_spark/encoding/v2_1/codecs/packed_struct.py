@@ -19,8 +19,15 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, StructBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks, Codec
+from lance_spark.encoding.v2_1.codec import (
+    ChunkLimits,
+    Chunks,
+    Codec,
+    Encoded,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import flat
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -33,13 +40,13 @@ class PackedStructCodec(Codec):
     name = "packed_struct"
 
     def decode_chunks(self, encoding: pb.PackedStruct, chunks: Chunks) -> StructBlock:
-        return _unpack(encoding, registry.decode_chunks(encoding.values, chunks))
+        return _unpack(encoding, decode_chunks(encoding.values, chunks))
 
     def decode_block(self, encoding: pb.PackedStruct, data: Bytes, num_values: int) -> StructBlock:
-        return _unpack(encoding, registry.decode_block(encoding.values, data, num_values))
+        return _unpack(encoding, decode_block(encoding.values, data, num_values))
 
     def decode_values(self, encoding: pb.PackedStruct, values: DataBlock) -> StructBlock:
-        return _unpack(encoding, registry.decode_values(encoding.values, values))
+        return _unpack(encoding, decode_values(encoding.values, values))
 
 
 def _unpack(encoding: pb.PackedStruct, rows: DataBlock) -> StructBlock:
@@ -97,7 +104,7 @@ def _encoding(widths: list[int], values: pb.CompressiveEncoding) -> pb.Compressi
     )
 
 
-def encode_chunks(block: StructBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: StructBlock, limits: ChunkLimits) -> Encoded:
     """Return rows as mini-block chunks.
 
     Raises

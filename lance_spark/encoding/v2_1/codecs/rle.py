@@ -35,13 +35,20 @@ from __future__ import annotations
 from math import isqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.compression import scheme_of
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.levels import BoolArray, IndexArray
+from lance_spark.encoding.v2_1.codec import (
+    BlocksCodec,
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    Encoded,
+    decode_blocks,
+    has_payload,
+)
 from lance_spark.encoding.v2_1.fixed_width import (
-    IndexArray,
     UIntArray,
     block_of,
     bounds,
@@ -52,18 +59,15 @@ from lance_spark.encoding.v2_1.fixed_width import (
     uint_type,
     values_of,
 )
-from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
-
-BoolArray = npt.NDArray[np.bool_]
 
 _LONGEST_RUN = 255
 _BLOCK_HEADER = 8
 
 
-class RleCodec(Codec):
+class RleCodec(BlocksCodec):
     """Decodes ``Rle``."""
 
     name = "rle"
@@ -73,10 +77,6 @@ class RleCodec(Codec):
             raise CorruptFileError(f"runs in {len(chunks.buffers)} buffers instead of 2")
         values, lengths = chunks.buffers
         return _decode(encoding, values, lengths, chunks.num_values)
-
-    def decode_block(self, encoding: pb.Rle, data: Bytes, num_values: int) -> FixedWidthBlock:
-        buffer = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
-        return self.decode_blocks(encoding, buffer, np.array([num_values]))
 
     def decode_blocks(
         self, encoding: pb.Rle, buffer: ChunkBuffer, num_values: IndexArray
@@ -164,9 +164,7 @@ def _number_of_runs(
     lengths: ChunkBuffer,
     num_values: IndexArray,
 ) -> IndexArray:
-    """Return the runs of each chunk, as the size of flat values or of flat lengths tells, or what
-    lengths come to.
-    """
+    """Return the runs of each chunk, from the size of a flat buffer, or what lengths come to."""
     counts = []
     for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
         if encoding.WhichOneof("compression") == "flat":
@@ -207,9 +205,7 @@ def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexA
     if encoding.WhichOneof("compression") == "flat":
         data = gather(buffer.data, buffer.starts, buffer.sizes)
         return data.view(uint_type(_width(encoding)))
-    from lance_spark.encoding.v2_1 import registry
-
-    return values_of(registry.decode_blocks(encoding, buffer, runs))
+    return values_of(decode_blocks(encoding, buffer, runs))
 
 
 def count_runs(block: DataBlock) -> int:
@@ -226,21 +222,10 @@ def _changes(values: UIntArray) -> BoolArray:
 
 
 def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return what runs become that end wherever a chunk does.
+    """Return starts and lengths of runs that end wherever a chunk does.
 
-    Parameters
-    ----------
-    changes : bool array
-        Which values start a run; the starts of chunks are added.
-    cuts : int64 array
-        Where chunks start, and where the last ends.
-
-    Returns
-    -------
-    starts, lengths : int64 arrays
-        Of the runs.
-    entries : int64 array, one element per chunk
-        Entries of up to 255 values that the runs of each chunk need.
+    Chunks start, and the last ends, at `cuts`; their starts are added to `changes`. The third array
+    has the entries of up to 255 values that the runs of each chunk need.
     """
     changes[cuts[cuts < len(changes)]] = True
     starts = np.flatnonzero(changes)
@@ -250,9 +235,7 @@ def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArr
 
 
 def _cut(changes: BoolArray, width: int, limits: ChunkLimits) -> IndexArray:
-    """Return where chunks start and where the last ends; all but the last hold a power of two of
-    values.
-    """
+    """Return where chunks start and end; all but the last hold a power of two of values."""
     total, step = len(changes), limits.max_values
     cuts = np.append(np.arange(0, total, step), total)
     while True:
@@ -279,7 +262,7 @@ def _message(bits: int) -> pb.CompressiveEncoding:
     return pb.CompressiveEncoding(rle=pb.Rle(values=flat(bits), run_lengths=flat(8)))
 
 
-def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     """Turn values into runs that end with their chunk.
 
     Chunks have ``limits.max_values`` values, halved as often as their runs need to fit

@@ -37,12 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec, Encoded
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-IndexArray = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _INT32_MAX = (1 << 31) - 1
@@ -249,9 +249,7 @@ def padding(size: int, width: int) -> bytes:
     return bytes((_PAD,)) * (-size % width)
 
 
-def encode_chunks(
-    block: VariableWidthBlock, limits: ChunkLimits
-) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     """Return strings as mini-block chunks.
 
     Parameters
@@ -267,9 +265,7 @@ def encode_chunks(
     return cut_chunks(block, cut(block, limits))
 
 
-def cut_chunks(
-    block: VariableWidthBlock, cuts: IndexArray
-) -> tuple[pb.CompressiveEncoding, Chunks]:
+def cut_chunks(block: VariableWidthBlock, cuts: IndexArray) -> Encoded:
     """Return strings as mini-block chunks that start at the values that `cut` found."""
     width = block.offsets.dtype.itemsize
     counts = np.diff(cuts)
@@ -313,8 +309,6 @@ def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Byt
     return message(width), out
 
 
-def encode_values(
-    block: VariableWidthBlock,
-) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+def encode_values(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return strings as full-zip pages store them: unchanged."""
     return message(block.offsets.dtype.itemsize), block

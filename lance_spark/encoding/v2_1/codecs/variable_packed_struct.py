@@ -17,10 +17,10 @@ A null row has no bytes. Specification: VariablePackedStruct in protos/encodings
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_spark.encoding.arrow_blocks import strings_of
 from lance_spark.encoding.blocks import (
     DataBlock,
     FixedSizeListBlock,
@@ -28,16 +28,13 @@ from lance_spark.encoding.blocks import (
     StructBlock,
     VariableWidthBlock,
 )
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import Codec, decode_values
 from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, variable
+from lance_spark.encoding.v2_1.fixed_width import take_ranges
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
-
-IndexArray = npt.NDArray[np.int64]
-
-_INT32_MAX = (1 << 31) - 1
 
 
 class VariablePackedStructCodec(Codec):
@@ -78,21 +75,12 @@ class _Rows:
             result[self.live] = windows[starts].view(np.uint8).reshape(-1, width)
         return result.reshape(-1)
 
-    def take_lengths(self, lengths: IndexArray) -> VariableWidthBlock:
+    def take_lengths(self, lengths: IndexArray, offset_bytes: int) -> VariableWidthBlock:
         """Return the next bytes of every row, as many as `lengths` tells for each."""
         starts = self._advance(lengths)
-        # Values and what lies between them take turns; every second one is wanted.
-        bounds = np.empty(2 * len(lengths) + 1, np.int64)
-        bounds[:-1:2] = starts
-        bounds[1::2] = starts + lengths
-        bounds[-1] = len(self.data)
-        lengths_and_gaps = pa.Array.from_buffers(
-            pa.large_binary(),
-            2 * len(lengths),
-            [None, pa.py_buffer(bounds), pa.py_buffer(self.data)],
+        return VariableWidthBlock.of(
+            *take_ranges(self.data, starts, starts + lengths), offset_bytes
         )
-        picked = lengths_and_gaps.take(pa.array(np.arange(0, 2 * len(lengths), 2)))
-        return _block_of(picked)
 
     def _advance(self, sizes: IndexArray) -> IndexArray:
         starts = self.cursors
@@ -121,17 +109,8 @@ def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBloc
         lengths = rows.take(bits // 8).view(f"<u{bits // 8}")
         if int(lengths.max(initial=0)) > len(rows.data):
             raise CorruptFileError("a packed row is shorter than its fields")
-        block = rows.take_lengths(lengths.astype(np.int64))
-        if bits == 32 and len(block.data) <= _INT32_MAX:
-            block = VariableWidthBlock(block.offsets.astype(np.int32), block.data)
-    return registry.decode_values(field.value, block)
-
-
-def _block_of(array: pa.Array) -> VariableWidthBlock:
-    _, offsets, data = array.buffers()
-    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    result = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return VariableWidthBlock(result, content)
+        block = rows.take_lengths(lengths.astype(np.int64), bits // 8)
+    return decode_values(field.value, block)
 
 
 # Writing
@@ -164,9 +143,9 @@ def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, VariableW
             )
         )
         parts.append(_fixed(stored.data, stored.bits_per_value // 8, stored.num_values))
-    rows = _block_of(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())))
-    if int(rows.offsets[-1]) <= _INT32_MAX:
-        rows = VariableWidthBlock(rows.offsets.astype(np.int32), rows.data)
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+    rows = strings_of(joined)
+    rows = VariableWidthBlock.of(rows.offsets.astype(np.int64), rows.data, 4)
     message = pb.VariablePackedStruct(fields=fields)
     return pb.CompressiveEncoding(variable_packed_struct=message), rows
 

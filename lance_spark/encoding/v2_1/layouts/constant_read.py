@@ -34,20 +34,19 @@ from lance_spark.encoding.arrow_blocks import (
     offset_type,
     unsigned,
 )
-from lance_spark.encoding.levels import (
-    Layer,
-    LevelArray,
-    Levels,
-    max_definition,
-    parse_layers,
-)
+from lance_spark.encoding.levels import Layer, LevelArray, Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.coalesced_reads import fetch_rows
-from lance_spark.encoding.v2_1.layouts.entry_index import entries_of, levels_at
+from lance_spark.encoding.v2_1.codec import decode_block
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageRows, check_layers, parse_layout
-from lance_spark.encoding.v2_1.registry import decode_block
+from lance_spark.encoding.v2_1.page import (
+    PageRows,
+    check_layers,
+    entries_of,
+    fetch_rows,
+    levels_at,
+    parse_layout,
+)
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.arrow_blocks import is_variable, strings_of
 from lance_spark.encoding.levels import Levels, layer_numbers
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.level_codec import encode_level_block
+from lance_spark.encoding.v2_1.layouts.mini_block_write import encode_level_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -90,10 +90,10 @@ def _fixed_bytes(scalar: pa.Array) -> bytes:
 
 
 def _scalar_buffer(scalar: pa.Array) -> Bytes:
-    wide = pat.is_large_string(scalar.type) or pat.is_large_binary(scalar.type)
-    text = scalar.cast(pa.large_binary() if wide else pa.binary())[0].as_buffer()
-    offsets = np.array([0, text.size], "<i8" if wide else "<i4").view(np.uint8)
-    return _framed([offsets, np.frombuffer(text, np.uint8)])
+    block = strings_of(scalar)
+    first, last = block.offsets.tolist()
+    offsets = np.array([0, last - first], block.offsets.dtype).view(np.uint8)
+    return _framed([offsets, block.data[first:last]])
 
 
 def _framed(buffers: list[Bytes]) -> Bytes:

@@ -34,11 +34,19 @@ from lance_spark.encoding.levels import (
 )
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.coalesced_reads import Fetched, fetch, fetch_rows
+from lance_spark.encoding.v2_1.codec import decode_values
+from lance_spark.encoding.v2_1.fixed_width import take_ranges
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import Entries, Grid, control_bytes, walk_rows
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageRows, buffer_at, check_layers, little_endian
-from lance_spark.encoding.v2_1.registry import decode_values
+from lance_spark.encoding.v2_1.page import (
+    Fetched,
+    PageRows,
+    buffer_at,
+    check_layers,
+    fetch,
+    fetch_rows,
+    little_endian,
+)
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
@@ -98,7 +106,10 @@ class FullZipPage:
         fetched = yield from self._fetch_indexed(rows)
         entries = self._entries(fetched)
         if self._variable:
-            return self._finish(entries.control, _gather(fetched.data, entries))
+            starts = entries.value_at
+            # Null values have no bytes anywhere.
+            strings = take_ranges(fetched.data, starts, starts + entries.value_size)
+            return self._finish(entries.control, VariableWidthBlock(*strings))
         return self._finish(entries.control, self._gather_fixed(fetched.data, entries))
 
     # Fixed width without lists: a row is at a known place.
@@ -204,22 +215,3 @@ class FullZipPage:
         if len(values) != block.num_values:
             raise CorruptFileError(f"{len(values)} values where there must be {block.num_values}")
         return PageRows(values, levels)
-
-
-def _gather(data: Bytes, entries: Entries) -> VariableWidthBlock:
-    """Gather scattered byte strings of `data` into one block, by one copy of Arrow."""
-    starts, sizes = entries.value_at, entries.value_size
-    count = len(starts)
-    bounds = np.empty(2 * count + 1, np.int64)
-    bounds[0] = 0
-    bounds[1::2] = starts
-    bounds[2::2] = starts + sizes
-    # Alternately what lies between two values, and a value. Null values have no bytes anywhere.
-    between = pa.Array.from_buffers(
-        pa.large_binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-    values = between.take(pa.array(np.arange(1, 2 * count, 2)))
-    _, offsets, out = values.buffers()
-    result = np.frombuffer(offsets, np.int64)[: count + 1] if count else np.zeros(1, np.int64)
-    content = np.zeros(0, np.uint8) if out is None else np.frombuffer(out, np.uint8)
-    return VariableWidthBlock(result, content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, VariableWidthBlock
 from lance_spark.encoding.levels import (
@@ -15,7 +14,7 @@ from lance_spark.encoding.levels import (
     max_repetition,
 )
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.fixed_width import bounds, take_pieces
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import control_bytes
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -100,13 +99,10 @@ def _interleave(shown: Bytes, width: int, hidden: Bytes, visible: BoolArray) -> 
     offsets = np.concatenate(
         [np.arange(count) * width, len(shown) + np.arange(num_hidden + 1) * head]
     ).astype(np.int64)
-    pieces = pa.Array.from_buffers(
-        pa.large_binary(), count + num_hidden, [None, pa.py_buffer(offsets), pa.py_buffer(pool)]
-    )
     order = np.empty(count + num_hidden, np.int64)
     order[visible] = np.arange(count)
     order[~visible] = count + np.arange(num_hidden)
-    return _bytes_of(pieces.take(pa.array(order)))
+    return take_pieces(pool, offsets, order)[1]
 
 
 def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tuple[Bytes, ...]:
@@ -141,11 +137,7 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
 
 
 def _joined(pool: Bytes, piece_starts: IndexArray, sizes: IndexArray) -> Bytes:
-    """Return pieces of the pool, back to back.
-
-    The pool is cut at the ends of all pieces, so that Arrow can take the cuts that are wanted in
-    their order.
-    """
+    """Return pieces of the pool, which is cut at the ends of all pieces, back to back."""
     starts, ends = piece_starts, piece_starts + sizes
     order = np.argsort(starts, kind="stable")
     # Between two neighbours of the pool there may be bytes that belong to none.
@@ -155,20 +147,9 @@ def _joined(pool: Bytes, piece_starts: IndexArray, sizes: IndexArray) -> Bytes:
     cuts[2::2] = ends[order]
     # Empty pieces may claim a place inside of another one.
     np.maximum.accumulate(cuts, out=cuts)
-    pieces = pa.Array.from_buffers(
-        pa.large_binary(), 2 * len(piece_starts), [None, pa.py_buffer(cuts), pa.py_buffer(pool)]
-    )
     cut_positions = np.empty(len(piece_starts), np.int64)
     cut_positions[order] = 2 * np.arange(len(piece_starts)) + 1
-    return _bytes_of(pieces.take(pa.array(cut_positions)))
-
-
-def _bytes_of(pieces: pa.Array) -> Bytes:
-    _, offsets, data = pieces.buffers()
-    if not len(pieces) or data is None:
-        return np.zeros(0, np.uint8)
-    end = int(np.frombuffer(offsets, np.int64)[len(pieces)])
-    return np.frombuffer(data, np.uint8)[:end]
+    return take_pieces(pool, cuts, cut_positions)[1]
 
 
 def _row_index(levels: Levels, sizes: IndexArray) -> Bytes:

@@ -44,7 +44,10 @@ class PageGroup:
     def __init__(self, page: object) -> None:
         self._pages: list[MiniBlockPage] = []
         self._values = self._bytes = 0
-        if isinstance(page, MiniBlockPage) and _can_share(page):
+        # Positions are not joined if their dictionary is to be handed out too.
+        if isinstance(page, MiniBlockPage) and not (
+            page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype)
+        ):
             self._add(page)
 
     def add(self, page: object) -> bool:
@@ -126,9 +129,7 @@ class PageGroup:
         return look_up(result, every, self._pages[0].dtype)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
-        """Check that the levels of each page, which end at `ends`, match its values and
-        rows.
-        """
+        """Check that the levels of each page, up to `ends`, match its values and rows."""
         if levels.repetition is None and levels.definition is None:
             return
         firsts = ends - np.diff(ends, prepend=0)
@@ -146,11 +147,6 @@ class PageGroup:
             raise CorruptFileError("the repetition levels do not hold the rows that they should")
 
 
-def _can_share(page: MiniBlockPage) -> bool:
-    """Whether a page's values are no positions in a dictionary that is to be handed out too."""
-    return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype))
-
-
 def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
     return first is second or bool(
         first.HasField("dictionary") == second.HasField("dictionary")
@@ -166,9 +162,7 @@ def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) ->
 
 
 def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
-    """Return memory that holds all buffers, and where in it each begins; the memory that they are
-    views of, if it is one.
-    """
+    """Return memory that holds all buffers, their own if it is one, and where each begins."""
     base = buffers[0].base
     if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
         first = _address(buffers[0])

@@ -41,13 +41,12 @@ from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, LevelArray, Levels, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.layouts.entry_index import (
-    EntryIndex,
-    entries_of,
-    levels_at,
-    starts_rows,
-    values_of,
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
 )
 from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     ChunkTable,
@@ -56,13 +55,17 @@ from lance_spark.encoding.v2_1.layouts.mini_block_table import (
 )
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import (
+    EntryIndex,
     PageRows,
     buffer_at,
     check_layers,
+    entries_of,
     joined,
+    levels_at,
     runs_of,
+    starts_rows,
+    values_of,
 )
-from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks, decode_chunks
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
@@ -210,8 +213,8 @@ class MiniBlockPage:
         counts = table.values_at[chunks + 1] - table.values_at[chunks]
         result = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
         if table.rows is None:
-            return self._select_values(chunks, counts, result.block, result.levels, rows)
-        return self._select_rows(chunks, result.num_levels, result.block, result.levels, rows)
+            return self._select_values(chunks, counts, result, rows)
+        return self._select_rows(chunks, result, rows)
 
     def decode(
         self, data: Bytes, starts: IndexArray, sizes: IndexArray, counts: IndexArray
@@ -289,44 +292,28 @@ class MiniBlockPage:
         return levels.astype(np.uint16, copy=False)
 
     def _select_values(
-        self,
-        chunks: IndexArray,
-        counts: IndexArray,
-        block: DataBlock,
-        levels: Levels,
-        rows: Rows,
+        self, chunks: IndexArray, counts: IndexArray, decoded: DecodedChunks, rows: Rows
     ) -> PageRows:
         assert self._table is not None
         firsts = self._table.values_at
-        definition = levels.definition
+        where: EntryIndex
         if isinstance(rows, range):
             start = rows.start - int(firsts[chunks[0]])
             where = slice(start, start + len(rows))
-            values = self.array(block, where)
-            definition = None if definition is None else definition[where]
         else:
             holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
             before = np.cumsum(counts) - counts
-            positions = rows - firsts[chunks][holder] + before[holder]
-            values = self.array(block, positions)
-            definition = None if definition is None else definition[positions]
-        return PageRows(values, Levels(levels.layers, len(rows), None, definition))
+            where = rows - firsts[chunks][holder] + before[holder]
+        return PageRows(self.array(decoded.block, where), levels_at(decoded.levels, where))
 
-    def _select_rows(
-        self,
-        chunks: IndexArray,
-        num_levels: IndexArray,
-        block: DataBlock,
-        levels: Levels,
-        rows: Rows,
-    ) -> PageRows:
-        table = self._table
+    def _select_rows(self, chunks: IndexArray, decoded: DecodedChunks, rows: Rows) -> PageRows:
+        table, block, levels = self._table, decoded.block, decoded.levels
         assert table is not None
         assert table.rows is not None
         if len(rows) == self._meta.num_rows and starts_rows(levels, len(rows)):
             return PageRows(self.array(block, slice(0, block.num_values)), levels)
         heads, tails = runs_of(chunks)
-        run_ends = np.cumsum(num_levels)[tails - 1]
+        run_ends = np.cumsum(decoded.num_levels)[tails - 1]
         first_rows = table.rows.first_started(chunks[heads])
         entries = entries_of(levels, rows, run_ends, first_rows)
         values = self.array(block, values_of(levels, entries))
@@ -339,9 +326,7 @@ class MiniBlockPage:
                 raise CorruptFileError("the positions in the dictionary are not numbers")
             positions = unsigned(block)[where]
             cut = FixedWidthBlock(
-                np.ascontiguousarray(positions).view(np.uint8),
-                block.bits_per_value,
-                len(positions),
+                np.ascontiguousarray(positions).view(np.uint8), block.bits_per_value, len(positions)
             )
             return look_up(cut, self._items, self._dtype)
         if self._has_codes:

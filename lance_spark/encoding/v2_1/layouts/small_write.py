@@ -6,7 +6,7 @@ buffers of a file start at multiples of 64 bytes, and the description of a page 
 values. A small page is therefore a constant, or a mini-block page of one chunk of plain values. The
 chunk is put together from byte strings, and pages that are alike share one message.
 
-`mini_block_read` and `constant_layout_read` have the layouts.
+`mini_block_read` and `constant_read` have the layouts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class _Width(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What a page has around its levels and values: chunk table, start and end of the only chunk,
-    message.
-    """
+    """What a page has around its levels and values; the chunk is its only one."""
 
     table: bytes
     head: bytes
@@ -174,9 +172,7 @@ def _frame(
     values: int,
     large: bool,
 ) -> _Frame:
-    """Return what pages have in common whose parts are of the same sizes; `definition` and `values`
-    are bytes.
-    """
+    """Return what pages share whose parts have the same sizes, `definition` and `values` bytes."""
     sizes = [0] if definition is None else [definition // 2, definition]
     head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, values)
     head += _FILL[: -len(head) % 8]

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_chunks,
+)
 from lance_spark.encoding.v2_1.codecs import byte_stream_split
 from lance_spark.encoding.v2_1.fixed_width import block_of, flat, values_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
@@ -53,7 +58,7 @@ def test_round_trip(bits, count, most, seed):
     assert counts.sum() == count
     assert (chunks.buffers[0].sizes <= min(most, 4096)).all()
     assert all(n.bit_count() == 1 for n in counts[:-1].tolist())
-    found = registry.decode_chunks(encoding, all_apart(chunks))
+    found = decode_chunks(encoding, all_apart(chunks))
     assert (values_of(found) == values).all()
     at = 0
     pieces = zip(chunks.buffers[0].starts.tolist(), counts.tolist(), strict=True)
@@ -69,10 +74,7 @@ def test_round_trip(bits, count, most, seed):
 def test_pages_of_pylance(version, kind, scheme):
     """pylance always wraps the streams in a compressor; here Arrow opens it."""
     array = pa.array(np.random.default_rng(1).random(5000).astype(kind))
-    metadata = {
-        b"lance-encoding:bss": b"on",
-        b"lance-encoding:compression": scheme.encode(),
-    }
+    metadata = {b"lance-encoding:bss": b"on", b"lance-encoding:compression": scheme.encode()}
     (page,) = write(array, version, metadata)
     general = page.encoding.general
     bits = int(kind[1]) * 8
@@ -94,7 +96,7 @@ def test_pages_of_pylance(version, kind, scheme):
     sizes = np.array([len(one) for one in plain])
     buffer = ChunkBuffer(np.concatenate(plain), np.cumsum(sizes) - sizes, sizes)
     opened_chunks = Chunks((buffer,), chunks.num_values)
-    found = registry.decode_chunks(general.values, opened_chunks)
+    found = decode_chunks(general.values, opened_chunks)
     assert found.data.tobytes() == array.to_numpy().tobytes()
     _, ours = byte_stream_split.encode_chunks(found, LIMITS)
     assert ours.buffers[0].data.tobytes() == buffer.data.tobytes()
@@ -104,15 +106,15 @@ def test_pages_of_pylance(version, kind, scheme):
 @pytest.mark.parametrize(("size", "count"), [(3, 1), (5, 1), (8, 1), (0, 1), (4, 0), (4, -1)])
 def test_hostile_chunks(size, count):
     with pytest.raises(CorruptFileError):
-        registry.decode_chunks(message(32), chunk(size, count))
+        decode_chunks(message(32), chunk(size, count))
 
 
 def test_other_widths():
     with pytest.raises(UnsupportedEncodingError, match="16 bits"):
-        registry.decode_chunks(message(16), chunk(2, 1))
+        decode_chunks(message(16), chunk(2, 1))
     with pytest.raises(InvalidInputError, match="16 bits"):
         byte_stream_split.encode_chunks(block_of(np.zeros(3, np.uint16)), LIMITS)
     with pytest.raises(CorruptFileError, match="2 buffers"):
-        registry.decode_chunks(message(32), chunk(4, 1, buffers=2))
+        decode_chunks(message(32), chunk(4, 1, buffers=2))
     with pytest.raises(UnsupportedEncodingError, match="single buffer"):
-        registry.decode_block(message(32), np.zeros(4, np.uint8), 1)
+        decode_block(message(32), np.zeros(4, np.uint8), 1)

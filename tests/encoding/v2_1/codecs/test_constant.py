@@ -8,25 +8,34 @@ import pytest
 
 from lance_spark.encoding.arrow_blocks import from_block
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.codecs import constant
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 NOTHING = np.zeros(0, np.uint8)
 
 
+def message(value: bytes) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(constant=pb.Constant(value=value))
+
+
 def test_every_way_of_use():
-    encoding = constant.encode(b"\x01\x02\x03")
+    encoding = message(b"\x01\x02\x03")
     empty = ChunkBuffer(NOTHING, np.zeros(2, np.int64), np.zeros(2, np.int64))
     counts = np.array([2, 1])
     for found in (
-        registry.decode_block(encoding, NOTHING, 3),
-        registry.decode_blocks(encoding, empty, counts),
-        registry.decode_chunks(encoding, Chunks((), counts)),
-        registry.decode_chunks(encoding, Chunks((empty,), counts)),
-        registry.decode_values(encoding, FixedWidthBlock(NOTHING, 8, 3)),
+        decode_block(encoding, NOTHING, 3),
+        decode_blocks(encoding, empty, counts),
+        decode_chunks(encoding, Chunks((), counts)),
+        decode_chunks(encoding, Chunks((empty,), counts)),
+        decode_values(encoding, FixedWidthBlock(NOTHING, 8, 3)),
     ):
         assert (found.bits_per_value, found.num_values) == (24, 3)
         assert found.data.tobytes() == b"\x01\x02\x03" * 3
@@ -34,13 +43,13 @@ def test_every_way_of_use():
 
 def test_hostile_counts():
     with pytest.raises(CorruptFileError, match="in one page"):
-        registry.decode_block(constant.encode(b"\1\2"), NOTHING, 1 << 40)
+        decode_block(message(b"\1\2"), NOTHING, 1 << 40)
 
 
-@pytest.mark.parametrize("message", [pb.Constant(), pb.Constant(value=b"")])
-def test_no_value(message):
+@pytest.mark.parametrize("without", [pb.Constant(), pb.Constant(value=b"")])
+def test_no_value(without):
     """Nothing but nulls: values of no bits."""
-    found = registry.decode_block(pb.CompressiveEncoding(constant=message), NOTHING, 3)
+    found = decode_block(pb.CompressiveEncoding(constant=without), NOTHING, 3)
     assert (found.bits_per_value, found.num_values, len(found.data)) == (0, 3, 0)
     assert from_block(found, pa.null()).equals(pa.nulls(3))
     with pytest.raises(CorruptFileError, match="values of 0 bits"):

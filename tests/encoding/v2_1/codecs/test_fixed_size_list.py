@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from lance_spark.encoding.arrow_blocks import from_block, to_block
 from lance_spark.encoding.blocks import FixedSizeListBlock, FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import fixed_size_list
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from tests.support.encodings.chunks import chunks_of, write
@@ -45,7 +50,7 @@ def test_pages_of_pylance(version: str, nulls: bool, kind: pa.DataType) -> None:
     (page,) = write(array, version)
     assert page.encoding.WhichOneof("compression") == "fixed_size_list"
     assert page.encoding.fixed_size_list.has_validity == nulls
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert from_block(block, array.type).equals(array)
 
 
@@ -54,7 +59,7 @@ def test_vectors_of_vectors_of_pylance(inner: bool) -> None:
     rows = vectors(pa.int16(), 3, 8000, nulls=inner)
     array = pa.FixedSizeListArray.from_arrays(rows, 4)
     (page,) = write(array, "2.1")
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert from_block(block, array.type).equals(array)
 
 
@@ -75,7 +80,7 @@ def test_chunks_round_trip(
     except InvalidInputError:
         assert limit == 64
         return
-    assert from_block(registry.decode_chunks(encoding, chunks), array.type).equals(array)
+    assert from_block(decode_chunks(encoding, chunks), array.type).equals(array)
     total = sum(buffer.sizes for buffer in chunks.buffers)
     assert (total <= limit + len(chunks.buffers)).all()
 
@@ -87,14 +92,14 @@ def test_values_round_trip(kind: pa.DataType, dimension: int, nulls: bool) -> No
     encoding, stored = fixed_size_list.encode_values(to_block(array))
     bitmap = (dimension + 7) // 8 if array.values.null_count else 0
     assert stored.bits_per_value == 8 * bitmap + dimension * kind.bit_width
-    assert from_block(registry.decode_values(encoding, stored), array.type).equals(array)
+    assert from_block(decode_values(encoding, stored), array.type).equals(array)
 
 
 def test_vectors_of_vectors_as_values() -> None:
     array = pa.FixedSizeListArray.from_arrays(vectors(pa.int16(), 3, 80, nulls=True), 4)
     encoding, stored = fixed_size_list.encode_values(to_block(array))
     assert stored.bits_per_value == 8 * (2 + 2 * 12)
-    assert from_block(registry.decode_values(encoding, stored), array.type).equals(array)
+    assert from_block(decode_values(encoding, stored), array.type).equals(array)
 
 
 def test_wide_vectors_are_refused() -> None:
@@ -109,10 +114,10 @@ def test_impossible_dimensions(items: int) -> None:
     encoding, chunks = fixed_size_list.encode_chunks(block, ChunkLimits(1000, 64))
     encoding.fixed_size_list.items_per_value = items
     with pytest.raises(CorruptFileError):
-        registry.decode_chunks(encoding, chunks)
+        decode_chunks(encoding, chunks)
     stored = FixedWidthBlock(np.zeros(8, np.uint8), 32, 2)
     with pytest.raises(CorruptFileError):
-        registry.decode_values(encoding, stored)
+        decode_values(encoding, stored)
 
 
 @given(st.integers(1, 40), st.booleans(), st.integers(0, 40), st.integers(0, 3))
@@ -126,7 +131,7 @@ def test_what_does_not_fit(dimension: int, validity: bool, less: int, gone: int)
         ChunkBuffer(b.data, b.starts, np.maximum(b.sizes - less, 0)) for b in chunks.buffers
     )[gone:]
     try:
-        found = registry.decode_chunks(encoding, Chunks(buffers, chunks.num_values))
+        found = decode_chunks(encoding, Chunks(buffers, chunks.num_values))
     except (CorruptFileError, UnsupportedEncodingError):
         return
     assert isinstance(found, FixedSizeListBlock)

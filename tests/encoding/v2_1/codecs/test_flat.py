@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import flat
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -51,7 +58,7 @@ def test_round_trip(bits, count, most):
         assert (counts[:-1] == step).all()
         assert step == 4096 or 2 * step * bits > most * 8
     for some in (chunks, all_apart(chunks)):
-        found = registry.decode_chunks(encoding, some)
+        found = decode_chunks(encoding, some)
         assert (found.bits_per_value, found.num_values) == (bits, count)
         assert found.data.tobytes() == block.data[: -(-count * bits // 8)].tobytes()
 
@@ -60,10 +67,10 @@ def test_one_run_of_chunks_is_not_copied():
     block = random_block(64, 5000)
     encoding, chunks = flat.encode_chunks(block, LIMITS)
     assert len(chunks.num_values) > 1
-    assert np.shares_memory(registry.decode_chunks(encoding, chunks).data, block.data)
+    assert np.shares_memory(decode_chunks(encoding, chunks).data, block.data)
     _, data = flat.encode_block(block)
     assert np.shares_memory(data, block.data)
-    assert np.shares_memory(registry.decode_block(encoding, data, 5000).data, block.data)
+    assert np.shares_memory(decode_block(encoding, data, 5000).data, block.data)
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=20), max_size=6))
@@ -75,7 +82,7 @@ def test_bits_of_chunks_that_end_inside_a_byte(parts):
         (ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes),),
         np.array([len(part) for part in parts], np.int64),
     )
-    found = registry.decode_chunks(message(1), all_apart(chunks))
+    found = decode_chunks(message(1), all_apart(chunks))
     expected = [value for part in parts for value in part]
     bits = np.unpackbits(found.data, count=found.num_values, bitorder="little")
     assert bits.tolist() == expected
@@ -101,7 +108,7 @@ def test_pages_of_pylance(version, kind):
         encoding = encoding.fixed_size_list.values
     assert encoding.WhichOneof("compression") == "flat"
     chunks = chunks_of(page)
-    found = registry.decode_chunks(encoding, chunks)
+    found = decode_chunks(encoding, chunks)
     expected = array.buffers()[1].to_pybytes()[: -(-len(array) * array.type.bit_width // 8)]
     mask = (1 << (len(array) * array.type.bit_width - 1) % 8 + 1) - 1
     assert found.data[:-1].tobytes() == expected[:-1]
@@ -113,16 +120,16 @@ def test_pages_of_pylance(version, kind):
 def test_levels_of_any_lengths():
     data = np.arange(20, dtype=np.uint16).view(np.uint8)
     buffer = ChunkBuffer(data, np.array([4, 20]), np.array([6, 8]))
-    found = registry.decode_blocks(message(16), buffer, np.array([3, 2]))
+    found = decode_blocks(message(16), buffer, np.array([3, 2]))
     assert found.data.view(np.uint16).tolist() == [2, 3, 4, 10, 11]
 
 
 def test_values_of_full_zip_pages():
     block = random_block(32, 10)
     encoding, stored = flat.encode_values(block)
-    assert registry.decode_values(encoding, stored) is block
+    assert decode_values(encoding, stored) is block
     with pytest.raises(CorruptFileError):
-        registry.decode_values(message(64), stored)
+        decode_values(message(64), stored)
     with pytest.raises(InvalidInputError):
         flat.encode_values(random_block(1, 10))
 
@@ -141,16 +148,16 @@ def test_hostile_chunks(bits, size, count):
         (ChunkBuffer(data, np.zeros(1, np.int64), np.array([size])),), np.array([count])
     )
     with pytest.raises(CorruptFileError):
-        registry.decode_chunks(message(bits), chunks)
+        decode_chunks(message(bits), chunks)
     with pytest.raises(CorruptFileError):
-        registry.decode_block(message(bits), data, count)
+        decode_block(message(bits), data, count)
 
 
 @pytest.mark.parametrize("bits", [0, 2, 7, 12, 1 << 40])
 def test_other_widths(bits):
     with pytest.raises(UnsupportedEncodingError, match="bits"):
-        registry.decode_block(message(bits), np.zeros(8, np.uint8), 1)
+        decode_block(message(bits), np.zeros(8, np.uint8), 1)
     encoding = message(8)
     encoding.flat.data.scheme = 2
     with pytest.raises(UnsupportedEncodingError, match="compressor"):
-        registry.decode_block(encoding, np.zeros(8, np.uint8), 1)
+        decode_block(encoding, np.zeros(8, np.uint8), 1)

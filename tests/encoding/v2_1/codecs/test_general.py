@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from lance_spark.encoding.arrow_blocks import from_block
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import flat, general, variable
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from tests.support.encodings.chunks import (
@@ -33,7 +39,7 @@ def test_strings_of_pylance(version: str, scheme: str) -> None:
     array = pa.array(TEXT)
     (page,) = write(array, version, {"lance-encoding:compression": scheme})
     assert page.encoding.WhichOneof("compression") == "general"
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert strings_of(block) == as_bytes(array)
 
 
@@ -49,7 +55,7 @@ def test_numbers_of_pylance(scheme: str) -> None:
     (page,) = write(array, "2.1", metadata)
     assert page.encoding.WhichOneof("compression") == "general"
     assert page.encoding.general.values.WhichOneof("compression") == "rle"
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert from_block(block, pa.int64()).equals(array)
 
 
@@ -63,7 +69,7 @@ def test_long_strings_of_pylance(scheme: str) -> None:
     (page,) = write(array, "2.1", metadata)
     assert page.kind == "full_zip_layout"
     assert page.encoding.WhichOneof("compression") == "general"
-    assert strings_of(registry.decode_values(page.encoding, values_of(page))) == as_bytes(array)
+    assert strings_of(decode_values(page.encoding, values_of(page))) == as_bytes(array)
 
 
 def test_dictionary_of_pylance() -> None:
@@ -71,7 +77,7 @@ def test_dictionary_of_pylance() -> None:
     (page,) = write(pa.array(words * 30), "2.2")
     layout = page.layout.mini_block_layout
     assert layout.dictionary.WhichOneof("compression") == "general"
-    block = registry.decode_block(layout.dictionary, page.buffers[2], layout.num_dictionary_items)
+    block = decode_block(layout.dictionary, page.buffers[2], layout.num_dictionary_items)
     assert sorted(strings_of(block)) == sorted(word.encode() for word in words)
 
 
@@ -83,12 +89,12 @@ def test_round_trips(scheme: str, values: list[bytes], times: int) -> None:
     block = block_of(values)
     encoding, chunks = variable.encode_chunks(block, ChunkLimits(1024, 512))
     encoding, smaller = general.compress_chunks(encoding, chunks, scheme)
-    assert strings_of(registry.decode_chunks(encoding, smaller)) == values
+    assert strings_of(decode_chunks(encoding, smaller)) == values
     assert smaller.buffers[0].sizes.sum() <= chunks.buffers[0].sizes.sum()
     encoding, data = general.compress_block(*variable.encode_block(block), scheme)
-    assert strings_of(registry.decode_block(encoding, data, len(values))) == values
+    assert strings_of(decode_block(encoding, data, len(values))) == values
     encoding, stored = general.compress_values(*variable.encode_values(block), scheme)
-    assert strings_of(registry.decode_values(encoding, stored)) == values
+    assert strings_of(decode_values(encoding, stored)) == values
 
 
 def test_what_does_not_shrink_stays() -> None:
@@ -100,7 +106,7 @@ def test_what_does_not_shrink_stays() -> None:
 def test_fixed_values_are_refused() -> None:
     encoding, _ = general.compress_values(*variable.encode_values(block_of([b"a"])), "lz4")
     with pytest.raises(CorruptFileError):
-        registry.decode_values(encoding, FixedWidthBlock(np.zeros(4, np.uint8), 32, 1))
+        decode_values(encoding, FixedWidthBlock(np.zeros(4, np.uint8), 32, 1))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -118,7 +124,7 @@ def test_damaged_chunks(scheme: str, data: st.DataObject) -> None:
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     broken = ChunkBuffer(damaged, buffer.starts, buffer.sizes)
     try:
-        block = registry.decode_chunks(encoding, Chunks((broken,), chunks.num_values))
+        block = decode_chunks(encoding, Chunks((broken,), chunks.num_values))
     except (CorruptFileError, UnsupportedEncodingError):
         return
     assert block.num_values == len(values)
@@ -131,4 +137,4 @@ def test_claims_that_lie(scheme: str) -> None:
     data = data.copy()
     data[3] = 0x7F
     with pytest.raises(CorruptFileError, match="claims"):
-        registry.decode_block(encoding, data, 99)
+        decode_block(encoding, data, 99)

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
+)
 from lance_spark.encoding.v2_1.codecs import inline_bitpacking
 from lance_spark.encoding.v2_1.fixed_width import block_of, gather, values_of
-from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import chunks_of, write
 from tests.support.encodings.fixed import all_apart, levels_of, random_values, slow_pack
@@ -59,7 +65,7 @@ def test_round_trip(bits, widths, last, most):
     assert chunks.num_values.max() <= most
     assert chunks.num_values[-1] > 0
     assert (chunks.num_values[:-1] == min(1024, most)).all()
-    found = registry.decode_chunks(encoding, all_apart(chunks))
+    found = decode_chunks(encoding, all_apart(chunks))
     assert (values_of(found) == values).all()
     assert found.num_values == len(values)
     if most >= 1024:
@@ -70,23 +76,22 @@ def test_chunks_of_any_number_of_values():
     values = random_values(1, 2048, 9, 16)
     encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
     some = Chunks(chunks.buffers, np.array([5, 7]))
-    found = values_of(registry.decode_chunks(encoding, some))
+    found = values_of(decode_chunks(encoding, some))
     assert found.tolist() == [*values[:5].tolist(), *values[1024:1031].tolist()]
     none = Chunks(chunks.buffers, np.array([0, 7]))
-    assert values_of(registry.decode_chunks(encoding, none)).tolist() == values[1024:1031].tolist()
+    assert values_of(decode_chunks(encoding, none)).tolist() == values[1024:1031].tolist()
 
 
 def test_no_values():
     encoding, chunks = inline_bitpacking.encode_chunks(block_of(np.zeros(0, np.uint32)), LIMITS)
-    assert registry.decode_chunks(encoding, chunks).num_values == 0
+    assert decode_chunks(encoding, chunks).num_values == 0
 
 
 def test_a_block():
     values = random_values(5, 77, 3, 16)
-    encoding, data = inline_bitpacking.encode_block(values)
-    assert (values_of(registry.decode_block(encoding, data, 77)) == values).all()
-    with pytest.raises(InvalidInputError, match="1025"):
-        inline_bitpacking.encode_block(np.zeros(1025, np.uint16))
+    encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
+    found = decode_block(encoding, chunks.buffers[0].data, 77)
+    assert (values_of(found) == values).all()
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -105,8 +110,8 @@ def test_pages_of_pylance(version, kind):
     chunks = chunks_of(page)
     assert len(chunks.num_values) == 5
     expected = np.frombuffer(array.buffers()[1], np.uint8)[: 5000 * kind.bit_width // 8]
-    assert (registry.decode_chunks(page.encoding, chunks).data == expected).all()
-    ours = values_of(registry.decode_chunks(page.encoding, chunks))
+    assert (decode_chunks(page.encoding, chunks).data == expected).all()
+    ours = values_of(decode_chunks(page.encoding, chunks))
     encoding, again = inline_bitpacking.encode_chunks(block_of(ours), LIMITS)
     assert encoding == page.encoding
     theirs = gather(chunks.buffers[0].data, chunks.buffers[0].starts, chunks.buffers[0].sizes)
@@ -119,7 +124,7 @@ def test_levels_of_pylance():
     (buffer,), counts = levels_of(page)
     encoding = page.layout.mini_block_layout.def_compression
     assert encoding.WhichOneof("compression") == "inline_bitpacking"
-    assert (values_of(registry.decode_blocks(encoding, buffer, counts)) == nulls).all()
+    assert (values_of(decode_blocks(encoding, buffer, counts)) == nulls).all()
 
 
 @pytest.mark.parametrize(
@@ -138,29 +143,29 @@ def test_levels_of_pylance():
 )
 def test_hostile_chunks(data, count):
     with pytest.raises(CorruptFileError):
-        registry.decode_chunks(message(32), one_chunk(data, count))
+        decode_chunks(message(32), one_chunk(data, count))
 
 
 def test_a_width_that_is_huge():
     data = b"\xff" * 8 + bytes(128)
     with pytest.raises(CorruptFileError, match="packed to"):
-        registry.decode_chunks(message(64), one_chunk(data, 10))
+        decode_chunks(message(64), one_chunk(data, 10))
 
 
 def test_other_words():
     with pytest.raises(UnsupportedEncodingError, match="128 bits"):
-        registry.decode_chunks(message(128), one_chunk(bytes(16), 1))
+        decode_chunks(message(128), one_chunk(bytes(16), 1))
     chunks = one_chunk(bytes(4), 1)
     twice = Chunks(chunks.buffers * 2, chunks.num_values)
     with pytest.raises(CorruptFileError, match="2 buffers"):
-        registry.decode_chunks(message(32), twice)
+        decode_chunks(message(32), twice)
 
 
 @given(st.sampled_from([8, 16, 32, 64]), st.binary(max_size=600), st.integers(0, 2000))
 @settings(deadline=None)
 def test_any_bytes(bits, data, count):
     try:
-        found = registry.decode_chunks(message(bits), one_chunk(data, count))
+        found = decode_chunks(message(bits), one_chunk(data, count))
     except CorruptFileError:
         return
     assert found.num_values == count

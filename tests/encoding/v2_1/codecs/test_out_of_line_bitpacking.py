@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, decode_block, decode_blocks
 from lance_spark.encoding.v2_1.codecs import out_of_line_bitpacking
 from lance_spark.encoding.v2_1.fixed_width import flat, gather, values_of
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
@@ -52,12 +51,12 @@ def test_round_trip(bits, width, counts):
     encoding, buffers = out_of_line_bitpacking.encode_blocks(values, counts)
     assert len(buffers.data) == buffers.sizes.sum()
     assert (buffers.sizes <= counts * (bits // 8)).all()
-    found = registry.decode_blocks(encoding, apart(buffers), counts)
+    found = decode_blocks(encoding, apart(buffers), counts)
     assert (values_of(found) == values).all()
     assert found.num_values == len(values)
     at = 0
     for start, size, count in zip(buffers.starts, buffers.sizes, counts.tolist(), strict=True):
-        piece = registry.decode_block(encoding, buffers.data[start : start + size], count)
+        piece = decode_block(encoding, buffers.data[start : start + size], count)
         assert (values_of(piece) == values[at : at + count]).all()
         at += count
 
@@ -69,7 +68,7 @@ def test_definition_levels_of_pylance(version):
     (buffer,), counts = levels_of(page)
     encoding = page.layout.mini_block_layout.def_compression
     assert encoding == message(16, 1)
-    assert (values_of(registry.decode_blocks(encoding, buffer, counts)) == nulls).all()
+    assert (values_of(decode_blocks(encoding, buffer, counts)) == nulls).all()
     ours = out_of_line_bitpacking.encode_blocks(nulls.astype(np.uint16), counts)
     assert ours[0] == encoding
     assert (ours[1].data == gather(buffer.data, buffer.starts, buffer.sizes)).all()
@@ -85,10 +84,10 @@ def test_levels_of_lists_of_pylance():
     (rep, deep), counts = levels_of(page)
     layout = page.layout.mini_block_layout
     assert len(set((counts % 1024).tolist())) > 3
-    starts = values_of(registry.decode_blocks(layout.rep_compression, rep, counts))
+    starts = values_of(decode_blocks(layout.rep_compression, rep, counts))
     expected = [k for row in lists for k in [1] + [0] * (len(row or [0]) - 1)]
     assert starts.tolist() == expected
-    levels = values_of(registry.decode_blocks(layout.def_compression, deep, counts))
+    levels = values_of(decode_blocks(layout.def_compression, deep, counts))
     kinds = {"null": set(), "empty": set(), "value": set()}
     at = 0
     for row in lists:
@@ -110,16 +109,16 @@ def test_levels_of_lists_of_pylance():
 )
 def test_hostile_sizes(size, count):
     with pytest.raises(CorruptFileError):
-        registry.decode_block(message(16, 1), np.zeros(size, np.uint8), count)
+        decode_block(message(16, 1), np.zeros(size, np.uint8), count)
 
 
 def test_hostile_counts_and_widths():
     with pytest.raises(CorruptFileError, match="in one page"):
-        registry.decode_block(message(64, 0), np.zeros(0, np.uint8), 1 << 40)
+        decode_block(message(64, 0), np.zeros(0, np.uint8), 1 << 40)
     with pytest.raises(CorruptFileError, match="17 bits"):
-        registry.decode_block(message(16, 17), np.zeros(0, np.uint8), 1024)
+        decode_block(message(16, 17), np.zeros(0, np.uint8), 1024)
     with pytest.raises(UnsupportedEncodingError):
-        registry.decode_block(message(24, 3), np.zeros(0, np.uint8), 1024)
+        decode_block(message(24, 3), np.zeros(0, np.uint8), 1024)
 
 
 @given(
@@ -136,7 +135,7 @@ def test_any_bytes(width, data, counts, draw):
     pairs = np.sort(np.array(cuts, np.int64).reshape(-1, 2), axis=1)
     buffer = ChunkBuffer(np.frombuffer(data, np.uint8), pairs[:, 0], pairs[:, 1] - pairs[:, 0])
     try:
-        found = registry.decode_blocks(message(16, width), buffer, np.array(counts, np.int64))
+        found = decode_blocks(message(16, width), buffer, np.array(counts, np.int64))
     except CorruptFileError:
         return
     assert found.num_values == sum(counts)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from lance_spark.encoding.arrow_blocks import from_block, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock, StructBlock, VariableWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkLimits
+from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks, decode_values
 from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -42,7 +41,7 @@ def test_fixed_pages_of_pylance(version: str) -> None:
     array = structs(FIXED[:5], 4000)
     (page,) = write(array, version, PACKED)
     assert page.encoding.WhichOneof("compression") == "packed_struct"
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert from_block(block, array.type).equals(array)
 
 
@@ -55,7 +54,7 @@ def test_variable_pages_of_pylance(kinds: list[pa.DataType]) -> None:
     array = structs(kinds, 6000)
     (page,) = write(array, "2.2", PACKED)
     assert page.encoding.WhichOneof("compression") == "variable_packed_struct"
-    block = registry.decode_values(page.encoding, values_of(page))
+    block = decode_values(page.encoding, values_of(page))
     assert from_block(block, array.type).equals(array)
 
 
@@ -67,10 +66,10 @@ KINDS = st.lists(st.sampled_from(FIXED), min_size=1, max_size=5)
 def test_fixed_round_trip(kinds: list[pa.DataType], count: int) -> None:
     array = structs(kinds, count)
     encoding, chunks = packed_struct.encode_chunks(to_block_of(array), ChunkLimits(512, 64))
-    assert from_block(registry.decode_chunks(encoding, chunks), array.type).equals(array)
+    assert from_block(decode_chunks(encoding, chunks), array.type).equals(array)
     encoding, rows = packed_struct.encode_values(to_block_of(array))
     assert rows.bits_per_value == sum(kind.bit_width for kind in kinds)
-    assert from_block(registry.decode_values(encoding, rows), array.type).equals(array)
+    assert from_block(decode_values(encoding, rows), array.type).equals(array)
 
 
 def to_block_of(array: pa.StructArray) -> StructBlock:
@@ -82,18 +81,18 @@ def to_block_of(array: pa.StructArray) -> StructBlock:
 def test_variable_round_trip(kinds: list[pa.DataType], count: int) -> None:
     array = structs(kinds, count)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
-    assert from_block(registry.decode_values(encoding, rows), array.type).equals(array)
+    assert from_block(decode_values(encoding, rows), array.type).equals(array)
 
 
 def test_null_rows_have_no_bytes() -> None:
     array = structs([pa.int16(), pa.string(), pa.int16()], 3)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
     first, *rest = strings_of(rows)
-    found = registry.decode_values(encoding, block_of([first, b"", *rest, b""]))
+    found = decode_values(encoding, block_of([first, b"", *rest, b""]))
     back = from_block(found, array.type).to_pylist()
     assert [back[i] for i in (0, 2, 3)] == array.to_pylist()
     assert back[1] == back[4] == {"f0": 0, "f1": "", "f2": 0}
-    empty = registry.decode_values(encoding, block_of([b"", b""]))
+    empty = decode_values(encoding, block_of([b"", b""]))
     assert from_block(empty, array.type).to_pylist() == [back[1]] * 2
 
 
@@ -116,7 +115,7 @@ def test_widths_that_contradict() -> None:
     ):
         packed = pb.PackedStruct(bits_per_value=widths, values=flat)
         with pytest.raises(error):
-            registry.decode_values(pb.CompressiveEncoding(packed_struct=packed), rows)
+            decode_values(pb.CompressiveEncoding(packed_struct=packed), rows)
 
 
 @given(st.data())
@@ -139,7 +138,7 @@ def test_damaged_rows(data: st.DataObject) -> None:
     if wrong is not None:
         setattr(field, data.draw(st.sampled_from(["bits_per_value", "bits_per_length"])), wrong)
     try:
-        found = registry.decode_values(encoding, VariableWidthBlock(offsets, damaged))
+        found = decode_values(encoding, VariableWidthBlock(offsets, damaged))
         for child in found.children:
             assert child.num_values == 6
     except (CorruptFileError, UnsupportedEncodingError):
@@ -153,7 +152,7 @@ def test_wide_fields_of_null_rows_take_no_memory(bits: int) -> None:
     packed = pb.VariablePackedStruct(fields=[field])
     encoding = pb.CompressiveEncoding(variable_packed_struct=packed)
     if bits == 8:
-        assert registry.decode_values(encoding, block_of([b""] * 4)).num_values == 4
+        assert decode_values(encoding, block_of([b""] * 4)).num_values == 4
         return
     with pytest.raises((CorruptFileError, UnsupportedEncodingError)):
-        registry.decode_values(encoding, block_of([b""] * 4))
+        decode_values(encoding, block_of([b""] * 4))

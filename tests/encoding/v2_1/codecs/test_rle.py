@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_blocks,
+    decode_chunks,
+)
 from lance_spark.encoding.v2_1.codecs import rle
 from lance_spark.encoding.v2_1.fixed_width import block_of, flat, values_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
@@ -72,7 +78,7 @@ def test_round_trip(runs, bits, most_bytes, log_values):
     stored, times = (buffer.sizes for buffer in chunks.buffers)
     assert (stored + times <= most_bytes).all()
     assert (stored == times * (bits // 8)).all()
-    found = registry.decode_chunks(encoding, all_apart(chunks))
+    found = decode_chunks(encoding, all_apart(chunks))
     assert (values_of(found) == values).all()
     at = 0
     for count, entries in zip(counts, times.tolist(), strict=True):
@@ -87,13 +93,13 @@ def test_blocks(parts, bits):
     values = [from_runs(part, bits) for part in parts]
     pieces = [rle.encode_block(one)[1] for one in values]
     for one, piece in zip(values, pieces, strict=True):
-        found = registry.decode_block(message(bits), piece, len(one))
+        found = decode_block(message(bits), piece, len(one))
         assert (values_of(found) == one).all()
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     data = np.concatenate([np.zeros(0, np.uint8), *pieces])
     counts = np.array([len(one) for one in values], np.int64)
     buffer = apart(ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes))
-    found = registry.decode_blocks(message(bits), buffer, counts)
+    found = decode_blocks(message(bits), buffer, counts)
     assert values_of(found).tolist() == [v for one in values for v in one.tolist()]
 
 
@@ -105,13 +111,13 @@ def test_count_runs(runs):
 
 def test_runs_that_reach_beyond_their_chunk():
     chunks = chunks_from([(b"\1\2", b"\3\xc8"), (b"\2\3", b"\xff\2"), (b"\4", b"\1")], [64, 65, 1])
-    found = values_of(registry.decode_chunks(message(8), chunks)).tolist()
+    found = values_of(decode_chunks(message(8), chunks)).tolist()
     assert found == [1] * 3 + [2] * 61 + [2] * 65 + [4]
 
 
 def test_wider_lengths():
     chunks = chunks_from([(b"\5\6", b"\x00\x10\x01\0")], [4097])
-    found = values_of(registry.decode_chunks(message(8, 16), chunks)).tolist()
+    found = values_of(decode_chunks(message(8, 16), chunks)).tolist()
     assert found == [5] * 4096 + [6]
 
 
@@ -128,7 +134,7 @@ def test_pages_of_pylance(version, bits, mean):
     metadata = {b"lance-encoding:rle-threshold": b"0.9", b"lance-encoding:dict-divisor": b"100000"}
     (page,) = write(array, version, metadata)
     assert page.encoding == message(bits)
-    found = registry.decode_chunks(page.encoding, chunks_of(page))
+    found = decode_chunks(page.encoding, chunks_of(page))
     assert (values_of(found) == array.to_numpy().view(f"u{bits // 8}")).all()
 
 
@@ -138,7 +144,7 @@ def test_levels_of_pylance():
     (buffer,), counts = levels_of(page)
     encoding = page.layout.mini_block_layout.def_compression
     assert encoding == message(16)
-    assert (values_of(registry.decode_blocks(encoding, buffer, counts)) == nulls).all()
+    assert (values_of(decode_blocks(encoding, buffer, counts)) == nulls).all()
 
 
 @pytest.mark.parametrize(
@@ -155,35 +161,35 @@ def test_levels_of_pylance():
 )
 def test_hostile_chunks(values, lengths, count):
     with pytest.raises(CorruptFileError):
-        registry.decode_chunks(message(16), chunks_from([(values, lengths)], [count]))
+        decode_chunks(message(16), chunks_from([(values, lengths)], [count]))
     block = np.frombuffer(len(values).to_bytes(8, "little") + values + lengths, np.uint8)
     with pytest.raises(CorruptFileError):
-        registry.decode_block(message(16), block, count)
+        decode_block(message(16), block, count)
 
 
 def test_a_chunk_cannot_borrow_from_its_neighbour():
     chunks = chunks_from([(b"\1", b"\x0a"), (b"\1", b"\2")], [4, 8])
     with pytest.raises(CorruptFileError, match="fewer"):
-        registry.decode_chunks(message(8), chunks)
+        decode_chunks(message(8), chunks)
 
 
 @pytest.mark.parametrize("header", [b"\xff" * 8, b"\3" + bytes(7), bytes(3)])
 def test_hostile_headers(header):
     with pytest.raises(CorruptFileError):
-        registry.decode_block(message(8), np.frombuffer(header + b"\1\1", np.uint8), 1)
+        decode_block(message(8), np.frombuffer(header + b"\1\1", np.uint8), 1)
 
 
 def test_other_encodings_of_the_buffers():
     chunks = chunks_from([(b"\1", b"\1")], [1])
     with pytest.raises(UnsupportedEncodingError, match="24 bits"):
-        registry.decode_chunks(message(24), chunks)
+        decode_chunks(message(24), chunks)
     inner = message(8)
     inner.rle.values.CopyFrom(message(8))
     with pytest.raises(UnsupportedEncodingError, match="not flat"):
-        registry.decode_chunks(inner, chunks)
+        decode_chunks(inner, chunks)
     one = Chunks(chunks.buffers[:1], chunks.num_values)
     with pytest.raises(CorruptFileError, match="1 buffers"):
-        registry.decode_chunks(message(8), one)
+        decode_chunks(message(8), one)
 
 
 def test_limits_that_hold_nothing():
@@ -195,7 +201,7 @@ def test_limits_that_hold_nothing():
 @settings(deadline=None)
 def test_any_bytes(bits, data, count):
     try:
-        found = registry.decode_block(message(bits), np.frombuffer(data, np.uint8), count)
+        found = decode_block(message(bits), np.frombuffer(data, np.uint8), count)
     except CorruptFileError:
         return
     assert found.num_values == count

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import (
+    ChunkBuffer,
+    ChunkLimits,
+    Chunks,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -29,7 +35,7 @@ def test_pages_of_pylance(version: str, kind: pa.DataType) -> None:
     assert page.encoding.WhichOneof("compression") == "variable"
     chunks = chunks_of(page)
     assert len(chunks.num_values) > 3
-    block = registry.decode_chunks(page.encoding, chunks)
+    block = decode_chunks(page.encoding, chunks)
     assert block.offsets.dtype == (np.int64 if kind == pa.large_binary() else np.int32)
     assert strings_of(block) == as_bytes(array)
 
@@ -39,7 +45,7 @@ def test_dictionary_of_pylance() -> None:
     (page,) = write(pa.array(words * 40), "2.1")
     layout = page.layout.mini_block_layout
     assert layout.dictionary.WhichOneof("compression") == "variable"
-    block = registry.decode_block(layout.dictionary, page.buffers[2], layout.num_dictionary_items)
+    block = decode_block(layout.dictionary, page.buffers[2], layout.num_dictionary_items)
     assert sorted(strings_of(block)) == sorted(word.encode() for word in words)
 
 
@@ -48,7 +54,7 @@ def test_dictionary_of_pylance() -> None:
 @settings(max_examples=60, deadline=None)
 def test_chunks_round_trip(kind: type, values: list[bytes], log: int, size: int) -> None:
     encoding, chunks = variable.encode_chunks(block_of(values, kind), ChunkLimits(size, 2 << log))
-    assert strings_of(registry.decode_chunks(encoding, chunks)) == values
+    assert strings_of(decode_chunks(encoding, chunks)) == values
     assert all(n > 1 and n & (n - 1) == 0 for n in chunks.num_values[:-1].tolist())
     assert chunks.num_values.max() <= 2 << log
     (buffer,) = chunks.buffers
@@ -72,7 +78,7 @@ def test_some_chunks(values: list[bytes], data: st.DataObject) -> None:
         for number in picked.tolist()
         for value in values[ends[number] - chunks.num_values[number] : ends[number]]
     ]
-    block = registry.decode_chunks(encoding, Chunks((some,), chunks.num_values[picked]))
+    block = decode_chunks(encoding, Chunks((some,), chunks.num_values[picked]))
     assert strings_of(block) == wanted
 
 
@@ -83,9 +89,9 @@ def test_block_round_trip(kind: type, values: list[bytes], skip: int) -> None:
     block = block_of([b"x" * skip, *values], kind)
     rest = type(block)(block.offsets[1:], block.data)
     encoding, data = variable.encode_block(rest)
-    assert strings_of(registry.decode_block(encoding, data, len(values))) == values
+    assert strings_of(decode_block(encoding, data, len(values))) == values
     with pytest.raises(CorruptFileError):
-        registry.decode_block(encoding, data, len(values) + 1)
+        decode_block(encoding, data, len(values) + 1)
 
 
 def test_old_block_header() -> None:
@@ -94,15 +100,15 @@ def test_old_block_header() -> None:
     head = bytes([32]) + (768).to_bytes(4, "little") + (9 + len(offsets)).to_bytes(4, "little")
     data = np.frombuffer(head + offsets + b"v" * 768, np.uint8)
     encoding, _ = variable.encode_block(block_of([b""]))
-    assert strings_of(registry.decode_block(encoding, data, 768)) == [b"v"] * 768
+    assert strings_of(decode_block(encoding, data, 768)) == [b"v"] * 768
 
 
 def test_values_are_as_stored() -> None:
     block = block_of([b"a", b"bc"])
     encoding, stored = variable.encode_values(block)
-    assert registry.decode_values(encoding, stored) is block
+    assert decode_values(encoding, stored) is block
     with pytest.raises(CorruptFileError):
-        registry.decode_values(encoding, FixedWidthBlock(np.zeros(4, np.uint8), 32, 1))
+        decode_values(encoding, FixedWidthBlock(np.zeros(4, np.uint8), 32, 1))
 
 
 def test_too_long_for_a_chunk() -> None:
@@ -117,12 +123,12 @@ def test_unknown_offsets() -> None:
     encoding, chunks = variable.encode_chunks(block, LIMITS)
     encoding.variable.offsets.flat.bits_per_value = 16
     with pytest.raises(UnsupportedEncodingError, match="16"):
-        registry.decode_chunks(encoding, chunks)
+        decode_chunks(encoding, chunks)
     other = pb.CompressiveEncoding(
         variable=pb.Variable(offsets=pb.CompressiveEncoding(fsst=pb.Fsst()))
     )
     with pytest.raises(UnsupportedEncodingError):
-        registry.decode_chunks(other, chunks)
+        decode_chunks(other, chunks)
 
 
 @pytest.mark.parametrize("kind", WIDTHS)
@@ -138,7 +144,7 @@ def test_damaged_chunks(kind: type, data: st.DataObject) -> None:
     sizes = buffer.sizes - data.draw(st.integers(0, 12))
     counts = chunks.num_values + data.draw(st.integers(0, 3))
     try:
-        block = registry.decode_chunks(
+        block = decode_chunks(
             encoding, Chunks((ChunkBuffer(bytes_, buffer.starts, np.maximum(sizes, 0)),), counts)
         )
     except CorruptFileError:
@@ -158,7 +164,7 @@ def test_damaged_block(kind: type, data: st.DataObject) -> None:
         stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
     stored = stored[: data.draw(st.integers(0, len(stored)))]
     try:
-        block = registry.decode_block(encoding, stored, 3)
+        block = decode_block(encoding, stored, 3)
     except (CorruptFileError, UnsupportedEncodingError):
         return
     assert block.num_values == 3

@@ -8,9 +8,7 @@ import pytest
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Schema
-from lance_spark.file.writer import FileWriter
-from tests.file.sources import MemoryOutput, MemorySource
+from tests.file.sources import MemorySource, file_bytes
 
 ROWS = 6_000
 KINDS = ["strings", "lists"]
@@ -33,16 +31,13 @@ def written(array: pa.Array) -> tuple[bytes, int, int]:
         kind = pa.list_(kind.value_field.with_metadata(key))
         array = array.cast(kind)
     schema = pa.schema([pa.field("c", kind, metadata=key)])
-    output = MemoryOutput()
-    writer = FileWriter(output, Schema.from_arrow(schema), (2, 2))
-    writer.write(pa.record_batch([array], schema=schema))
-    writer.finish()
-    reader = FileReader.open(MemorySource(output.data))
+    data = file_bytes(pa.record_batch([array], schema=schema))
+    reader = FileReader.open(MemorySource(data))
     reader.read(reader.schema.fields, range(1))
     (page,) = reader._columns[0].pages
     assert len(page.buffers) == 2
     assert page.buffers[1].length > 8 * 1024
-    return output.data, page.buffers[1].offset, page.buffers[1].length // (ROWS + 1)
+    return data, page.buffers[1].offset, page.buffers[1].length // (ROWS + 1)
 
 
 def take(data: bytes, rows: object) -> tuple[pa.Array, MemorySource]:

@@ -16,30 +16,46 @@ Decompressors take frames in a row for one text. The two are coded by the freque
 bytes, which saves a tenth. Reading all chunks of a page, all their offsets are decompressed at once
 and so are all their bytes, and none are moved afterwards. LZ4 blocks cannot follow one another, and
 have no such frequencies.
+
+Frames are found without decompressing them. A frame:
+
+=========  =========================================================================================
+bytes      content
+=========  =========================================================================================
+4          magic number ``28 B5 2F FD``
+1          bits 0 to 1: length of a dictionary id; 2: checksum after the blocks; 5: no window;
+           6 to 7: which length the content size has
+0 or 1     window
+0 to 4     dictionary id
+0 to 8     content size, of two bytes counted from 256 on
+...        blocks: three bytes (bit 0: last; 1 to 2: 1 for a repeated byte; size), then bytes
+0 or 4     checksum
+=========  =========================================================================================
+
+Specification: RFC 8878, section 3.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
-from lance_spark.encoding import zstd_frames
+import numpy as np
+
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.compression import (
+    ZSTD_MAGIC,
     compress,
     decompress_frames,
     frame,
     message_of,
 )
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Encoded
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
-
-Encoded = tuple[pb.CompressiveEncoding, Chunks]
-IndexArray = npt.NDArray[np.int64]
 
 #: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds,
 #: pays.
@@ -54,6 +70,12 @@ _SMALL = 32 * 1024
 #: Bytes of the length in front of a buffer's frames.
 _PREFIX = 8
 _INT32_MAX = (1 << 31) - 1
+
+_MAGIC_WORD = int.from_bytes(ZSTD_MAGIC, "little")
+_SINGLE_SEGMENT = 0x20
+#: Blocks of a frame that are followed; frames of more are large enough to be decompressed one by
+#: one.
+_MAX_BLOCKS = 64
 
 
 def encode_chunks(
@@ -106,15 +128,9 @@ def encode_chunks(
 
 
 def _compressed(
-    block: VariableWidthBlock,
-    cuts: IndexArray,
-    scheme: str,
-    level: int | None,
-    worth: float | None,
+    block: VariableWidthBlock, cuts: IndexArray, scheme: str, level: int | None, worth: float | None
 ) -> list[bytes] | None:
-    """Return the chunks compressed, or None if too little is saved: if of a sample more is left
-    than `worth`.
-    """
+    """Return the compressed chunks; None if a sample keeps more than the share `worth`."""
     count = len(cuts) - 1
     width = block.offsets.dtype.itemsize
     total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
@@ -151,7 +167,7 @@ def _chunk(
     size = len(offsets) + len(text) + len(padding)
     frames = [size.to_bytes(8, "little"), frame(scheme, offsets, level), frame(scheme, text, level)]
     if padding:
-        frames.append(zstd_frames.stored(padding))
+        frames.append(stored_frame(padding))
     return b"".join(frames)
 
 
@@ -178,10 +194,10 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
     """
     data = buffer.data
     starts, stops = buffer.starts + _PREFIX, buffer.starts + buffer.sizes
-    heads = zstd_frames.find(data, starts, stops)
+    heads = find_frames(data, starts, stops)
     if heads is None or (heads.sizes != (counts + 1) * width).any():
         return None
-    bodies = zstd_frames.find(data, heads.ends, stops)
+    bodies = find_frames(data, heads.ends, stops)
     if bodies is None:
         return None
     words = _join(data, starts, heads).view(f"<i{width}")
@@ -212,6 +228,73 @@ def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> Variab
     return VariableWidthBlock(offsets, _join(data, heads.ends, bodies))
 
 
-def _join(data: Bytes, starts: IndexArray, frames: zstd_frames.Frames) -> Bytes:
+def _join(data: Bytes, starts: IndexArray, frames: Frames) -> Bytes:
     pieces = [data[a:b] for a, b in zip(starts.tolist(), frames.ends.tolist(), strict=True)]
     return decompress_frames(pieces, int(frames.sizes.sum()))
+
+
+class Frames(NamedTuple):
+    """One frame of each of many buffers: where they end, and how many bytes they hold."""
+
+    ends: IndexArray
+    sizes: IndexArray
+
+
+def stored_frame(data: bytes) -> bytes:
+    """Return up to 255 bytes as a frame that is not compressed."""
+    size = len(data)
+    block = (size << 3 | 1).to_bytes(3, "little")
+    return ZSTD_MAGIC + bytes((_SINGLE_SEGMENT, size)) + block + data
+
+
+def find_frames(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
+    """Follow the frames that start at many places, all at once.
+
+    Parameters
+    ----------
+    data : uint8 array
+    starts, stops : int64 array
+        No frame may reach over its stop.
+
+    Returns
+    -------
+    Frames or None
+        None if the bytes are not a frame, lack the content size, or have unusual flags.
+    """
+    if not len(starts) or len(data) < 16:
+        return None
+
+    def number(position: IndexArray, width: int) -> IndexArray:
+        result = data.take(position, mode="clip").astype(np.int64)
+        for i in range(1, width):
+            result |= data.take(position + i, mode="clip").astype(np.int64) << 8 * i
+        return result
+
+    if (starts + 5 > stops).any() or (number(starts, 4) != _MAGIC_WORD).any():
+        return None
+    flags = number(starts + 4, 1)
+    # No dictionary, checksum or window: what one call makes of some bytes.
+    if (flags & 0x3F != _SINGLE_SEGMENT).any():
+        return None
+    size_codes = flags >> 6
+    position = starts + 5
+    sizes = np.zeros_like(starts)
+    for size_code in np.unique(size_codes).tolist():
+        selected = size_codes == size_code
+        sizes[selected] = number(position[selected], 1 << size_code) + (
+            256 if size_code == 1 else 0
+        )
+    position += 1 << size_codes
+    open_ = np.ones(len(starts), np.bool_)
+    for _ in range(_MAX_BLOCKS):
+        if (open_ & (position + 3 > stops)).any():
+            return None
+        header = number(position, 3)
+        length = np.where(header >> 1 & 3 == 1, 1, header >> 3) + 3
+        position = np.where(open_, position + length, position)
+        open_ &= header & 1 == 0
+        if not open_.any():
+            break
+    if open_.any() or (position > stops).any() or (sizes < 0).any():
+        return None
+    return Frames(position, sizes)

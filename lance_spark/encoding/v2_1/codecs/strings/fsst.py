@@ -34,13 +34,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import Chunks, Codec
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import (
+    Chunks,
+    Codec,
+    decode_block,
+    decode_chunks,
+    decode_values,
+)
+from lance_spark.encoding.v2_1.fixed_width import take_pieces
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-IndexArray = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
 
@@ -62,21 +68,19 @@ class FsstCodec(Codec):
 
     def decode_chunks(self, encoding: pb.Fsst, chunks: Chunks) -> DataBlock:
         _check_once(encoding)
-        return _expand(encoding, registry.decode_chunks(encoding.values, chunks))
+        return _expand(encoding, decode_chunks(encoding.values, chunks))
 
     def decode_block(self, encoding: pb.Fsst, data: Bytes, num_values: int) -> DataBlock:
         _check_once(encoding)
-        return _expand(encoding, registry.decode_block(encoding.values, data, num_values))
+        return _expand(encoding, decode_block(encoding.values, data, num_values))
 
     def decode_values(self, encoding: pb.Fsst, values: DataBlock) -> DataBlock:
         _check_once(encoding)
-        return _expand(encoding, registry.decode_values(encoding.values, values))
+        return _expand(encoding, decode_values(encoding.values, values))
 
 
 def _check_once(encoding: pb.Fsst) -> None:
-    """Refuse codes of codes: each time is eight times as many bytes, and some dozens of them fit
-    into a message.
-    """
+    """Refuse codes of codes: each nesting, of which dozens fit a message, is eightfold."""
     inner = encoding.values
     while (name := inner.WhichOneof("compression")) in ("fsst", "general"):
         if name == "fsst":
@@ -107,29 +111,18 @@ def expand_some(
     if isinstance(where, slice):
         part = VariableWidthBlock(codes.offsets[where.start : where.stop + 1], codes.data)
         return _expand(encoding.fsst, part)
-    dtype = pa.large_binary() if codes.offsets.itemsize == 8 else pa.binary()
-    buffers = [None, pa.py_buffer(codes.offsets), pa.py_buffer(codes.data)]
-    selected = pa.Array.from_buffers(dtype, codes.num_values, buffers).take(pa.array(where))
-    _, offsets, data = selected.buffers()
-    result: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(selected) + 1)
-    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return _expand(encoding.fsst, VariableWidthBlock(result, text))
+    taken = take_pieces(codes.data, codes.offsets.astype(np.int64), where)
+    return _expand(encoding.fsst, VariableWidthBlock.of(*taken, codes.offsets.itemsize))
 
 
 @dataclass(frozen=True, slots=True)
 class _Symbols:
-    """A symbol table, ready for expansion.
+    """A symbol table, ready for expansion."""
 
-    Attributes
-    ----------
-    texts : binary array, 65,536 elements or twice as many
-        Symbols of two codes, the first in the low byte; in the second half the first byte
-        stands for itself.
-    firsts : uint8 array, one element for each text
-        How much of it is the first code's.
-    """
-
+    #: 65,536 texts of two codes, the first in the low byte. In a second half, if there is one, the
+    #: first byte stands for itself.
     texts: pa.Array
+    #: How much of each text is the first code's.
     firsts: Bytes
 
 

@@ -24,13 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Encoded
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-Encoded = tuple[pb.CompressiveEncoding, Chunks]
-IndexArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint64]
 EntryArray = npt.NDArray[np.uint16]
 
@@ -88,21 +87,13 @@ class Symbols(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """Symbols by their first bytes.
+    """Symbols by their first bytes."""
 
-    Attributes
-    ----------
-    words, masks : uint64 array, one element for each slot
-        The symbol of 3 bytes or more that has the slot, and which of its bits count.
-    entries : uint16 array
-        Of the slots.
-    short : uint16 array
-        The entry for each two bytes, then for each single byte at a value's end.
-    """
-
+    #: The symbol of 3 bytes or more that has each slot, which of its bits count, and its entry.
     words: WordArray
     masks: WordArray
     entries: EntryArray
+    #: The entry for each two bytes, then for each single byte at a value's end.
     short: EntryArray
 
 
@@ -136,16 +127,7 @@ def _lookup(symbols: Symbols) -> _Lookup:
 
 
 def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
-    """Return the entry of every place.
-
-    Parameters
-    ----------
-    text : uint8 array
-        With 8 bytes more than there are places.
-    ends : int64 array
-        Of values: never decreasing, the last at the end of the text.
-    lookup : _Lookup
-    """
+    """Return the entry of every place of a text, which has 8 bytes more; values have `ends`."""
     size = len(text) - _MAX_LENGTH
     words = np.ndarray((size,), "<u8", text, strides=(1,))
     result = np.empty(size, np.uint16)
@@ -318,9 +300,7 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
     if len(escaped):
         codes = np.insert(codes, escaped, _ESCAPE)
         bounds += np.searchsorted(escaped, bounds)
-    if block.offsets.itemsize == 4:
-        return VariableWidthBlock(bounds.astype(np.int32), codes)
-    return VariableWidthBlock(bounds, codes)
+    return VariableWidthBlock.of(bounds, codes, block.offsets.itemsize)
 
 
 def _starts(offsets: npt.NDArray[np.integer], size: int) -> IndexArray:
@@ -334,9 +314,7 @@ def _wrap(symbols: Symbols, values: pb.CompressiveEncoding) -> pb.CompressiveEnc
 
 
 def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | None:
-    """Return codes and their symbols, or None if they are not smaller than the values by more than
-    a table.
-    """
+    """Return codes and their symbols; None if they save no more than the table takes."""
     size = int(block.offsets[-1] - block.offsets[0])
     if size <= TABLE_BYTES:
         return None
@@ -373,9 +351,7 @@ def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     return _wrap(symbols, values), chunks
 
 
-def encode_values(
-    block: VariableWidthBlock,
-) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+def encode_values(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return strings as codes one by one, as full-zip pages store them; or as they are."""
     coded = _coded(block)
     if coded is None:

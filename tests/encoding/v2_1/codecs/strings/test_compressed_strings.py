@@ -9,22 +9,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lance.file import LanceFileReader
 
 from lance_spark.encoding.arrow_blocks import to_block
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, decode_chunks
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
+from lance_spark.encoding.v2_1.codecs.strings.compressed_strings import find_frames, stored_frame
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Schema
-from lance_spark.file.writer import FileWriter
-from lance_spark.storage.local import LocalSource
-from lance_spark.storage.write.output import LocalOutput
+from tests.support.encodings.chunks import read_by_both
 
 LIMITS = ChunkLimits(max_bytes=24 * 1024, max_values=1 << 15)
 WORDS = ["alpha", "bravo", "", "delta", "échelle", "データ", "\x00", "x" * 40]
+CODEC = pa.Codec("zstd", 1)
+# Frames of more than half a megabyte have a window, and are decompressed one by one.
+CONTENTS = st.one_of(
+    st.binary(max_size=300),
+    st.tuples(st.binary(min_size=1, max_size=9), st.integers(1, 50_000)).map(lambda p: p[0] * p[1]),
+)
 
 
 def text(count: int, seed: int = 0) -> pa.Array:
@@ -48,7 +49,7 @@ def test_round_trip(
     array = array.cast(pa.large_binary()) if kind == pa.large_binary() else array
     block = to_block(array, None)
     encoding, chunks = compressed_strings.encode_chunks(block, LIMITS, scheme, forced=True)
-    decoded = registry.decode_chunks(encoding, chunks)
+    decoded = decode_chunks(encoding, chunks)
     kind = array.type
     buffers = [None, pa.py_buffer(decoded.offsets), pa.py_buffer(decoded.data)]
     assert pa.Array.from_buffers(kind, len(array), buffers).equals(array)
@@ -65,7 +66,7 @@ def test_frames_are_found_and_like_single_chunks() -> None:
     single = Chunks(
         (ChunkBuffer(buffer.data, buffer.starts[1:3], buffer.sizes[1:3]),), chunks.num_values[1:3]
     )
-    part = registry.decode_chunks(encoding, single)
+    part = decode_chunks(encoding, single)
     first, count = int(chunks.num_values[0]), int(single.num_values.sum())
     begin = int(together.offsets[first])
     assert (together.offsets[first : first + count + 1] - begin == part.offsets).all()
@@ -100,21 +101,8 @@ def test_pylance_reads(tmp_path: Path, version: tuple[int, int], kind: pa.DataTy
     values = text(30_000).cast(pa.binary() if kind == pa.binary() else kind)
     nulls = np.random.default_rng(1).random(len(values)) < 0.2
     table = pa.table({"all": values, "some": pa.array(values.to_pylist(), kind, mask=nulls)})
-    path = str(tmp_path / "strings.lance")
-    output = LocalOutput(path)
-    writer = FileWriter(output, Schema.from_arrow(table.schema), version)
-    for batch in table.to_batches(7_000):
-        writer.write(batch)
-    writer.finish()
-    output.close()
-    reader = LanceFileReader(path)
-    assert reader.read_all().to_table().equals(table)
-    rows = [0, 1, 4_095, 4_096, 17_777, 29_999]
-    assert reader.take_rows(rows).to_table().equals(table.take(rows))
-    ours = FileReader.open(LocalSource(path))
-    columns = ours.read(ours.schema.fields, range(ours.num_rows))
-    assert [pa.chunked_array([c]) for c in columns] == table.columns
-    ours.close()
+    table = pa.Table.from_batches(table.to_batches(7_000))
+    read_by_both(tmp_path, table, version, [0, 1, 4_095, 4_096, 17_777, 29_999])
 
 
 @given(at=st.integers(0, 1 << 20), value=st.integers(0, 255))
@@ -127,7 +115,7 @@ def test_damage_is_an_error_or_other_strings(at: int, value: int) -> None:
     chunk = at % len(buffer.starts)
     data[int(buffer.starts[chunk]) + at // 64 % min(64, int(buffer.sizes[chunk]))] = value
     try:
-        block = registry.decode_chunks(
+        block = decode_chunks(
             encoding, Chunks((ChunkBuffer(data, buffer.starts, buffer.sizes),), chunks.num_values)
         )
     except CorruptFileError:
@@ -155,3 +143,40 @@ def test_small_chunks_grow_if_compression_halves_them() -> None:
     encoding, grown = compressed_strings.encode_chunks(noise, LIMITS, "zstd", 1)
     assert encoding.WhichOneof("compression") == "general"
     assert grown.num_values.tolist() == exact.num_values.tolist()
+
+
+@given(st.lists(CONTENTS, min_size=1, max_size=6), st.integers(0, 20))
+def test_ends_and_sizes(contents: list[bytes], gap: int) -> None:
+    frames = [CODEC.compress(content, asbytes=True) for content in contents]
+    starts = np.cumsum([0] + [len(frame) + gap for frame in frames[:-1]])
+    data = np.frombuffer(b"".join(frame + b"\x28" * gap for frame in frames) + bytes(16), np.uint8)
+    found = find_frames(data, starts, np.full(len(frames), len(data)))
+    assert found is not None
+    assert found.sizes.tolist() == [len(content) for content in contents]
+    lengths = [len(frame) for frame in frames]
+    assert (found.ends - starts).tolist() == lengths
+    # A frame that does not end before its stop is none.
+    assert find_frames(data, starts, starts + np.array(lengths) - 1) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"abc", bytes(range(255))])
+def test_stored(content: bytes) -> None:
+    frame = stored_frame(content)
+    assert CODEC.decompress(frame, len(content), asbytes=True) == content if content else True
+    joined = CODEC.compress(b"before", asbytes=True) + frame
+    assert CODEC.decompress(joined, 6 + len(content), asbytes=True) == b"before" + content
+
+
+def test_what_is_none() -> None:
+    frame = CODEC.compress(b"something " * 9, asbytes=True)
+    at = np.zeros(1, np.int64)
+
+    def find(data: bytes) -> object:
+        return find_frames(np.frombuffer(data, np.uint8), at, at + len(data))
+
+    assert find(frame) is not None
+    assert find(frame[:10]) is None
+    assert find(b"\x29" + frame[1:]) is None
+    # Without the size of what it holds, with a checksum, with a dictionary.
+    for flags in (0x00, frame[4] | 4, frame[4] | 1):
+        assert find(frame[:4] + bytes((flags,)) + frame[5:]) is None

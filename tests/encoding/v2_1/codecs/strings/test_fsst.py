@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lance_spark
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.v2_1 import registry
+from lance_spark.encoding.v2_1.codec import decode_chunks, decode_values
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.codecs.strings import fsst
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from tests.support.encodings.chunks import as_bytes, block_of, chunks_of, strings_of, write
+from tests.support.encodings.chunks import (
+    as_bytes,
+    block_of,
+    chunks_of,
+    strings_of,
+    symbol_table,
+    write,
+)
 
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "a",
-    "to",
-    "in",
-    "is",
-    "you",
-    "that",
-    "it",
-    "he",
-    "was",
-    "for",
-    "on",
-    "are",
-    "as",
-    "with",
-    "his",
-    "they",
-    "I",
-    "at",
-    "be",
-    "this",
-]
+COMMON = "the of and a to in is you that it he was for on are as with his they I at be this"
+WORDS = COMMON.split()
+ROWS = 20_000
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -73,7 +62,7 @@ def test_pages_of_pylance(version: str, text: str) -> None:
     (page,) = write(array, version)
     assert page.encoding.WhichOneof("compression") == "fsst"
     chunks = chunks_of(page)
-    assert strings_of(registry.decode_chunks(page.encoding, chunks)) == as_bytes(array)
+    assert strings_of(decode_chunks(page.encoding, chunks)) == as_bytes(array)
 
 
 def test_large_offsets_and_binary() -> None:
@@ -82,7 +71,7 @@ def test_large_offsets_and_binary() -> None:
     array = pa.array(values, pa.large_binary())
     (page,) = write(array, "2.1", {"lance-encoding:compression": "fsst"})
     assert page.encoding.WhichOneof("compression") == "fsst"
-    block = registry.decode_chunks(page.encoding, chunks_of(page))
+    block = decode_chunks(page.encoding, chunks_of(page))
     assert block.offsets.dtype == np.int64
     assert strings_of(block) == values
 
@@ -91,11 +80,9 @@ def test_large_offsets_and_binary() -> None:
 
 
 def message_of(symbols: list[bytes], *, encoded: bool = True) -> pb.CompressiveEncoding:
-    head = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
-    table = head + b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
-    table += bytes(len(symbol) for symbol in symbols)
     inner, _ = variable.encode_values(block_of([]))
-    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table.ljust(2312, b"\0"), values=inner))
+    table = symbol_table(symbols, encoded=encoded)
+    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=inner))
 
 
 def plainly(symbols: list[bytes], codes: bytes) -> bytes:
@@ -127,7 +114,7 @@ def test_any_table(data: st.DataObject, times: int) -> None:
     symbols = data.draw(SYMBOLS)
     values = data.draw(st.lists(coded(symbols), min_size=1, max_size=12)) * times
     plain = {value: plainly(symbols, value) for value in set(values)}
-    block = registry.decode_values(message_of(symbols), block_of(values))
+    block = decode_values(message_of(symbols), block_of(values))
     assert strings_of(block) == [plain[value] for value in values]
 
 
@@ -138,7 +125,7 @@ def test_one_escape_among_many_codes(where: int, literal: int) -> None:
     codes = bytes(i * 31 % 255 for i in range(100003))
     at = where % len(codes)
     codes = codes[:at] + bytes([255, literal]) + codes[at:]
-    (text,) = strings_of(registry.decode_values(message_of(symbols), block_of([codes])))
+    (text,) = strings_of(decode_values(message_of(symbols), block_of([codes])))
     assert text == plainly(symbols, codes)
 
 
@@ -148,7 +135,7 @@ def test_text_too_long_for_offsets_of_4_bytes(
 ) -> None:
     monkeypatch.setattr(fsst, "_INT32_MAX", most)
     values = [b"\0\1\0", b"", b"\xff\0", b"\0\0\1\xff\xff\1"] * 2
-    block = registry.decode_values(message_of([b"abcde", b"z"]), block_of(values))
+    block = decode_values(message_of([b"abcde", b"z"]), block_of(values))
     assert isinstance(block, VariableWidthBlock)
     assert len(block.data) == 50
     assert block.offsets.itemsize == width
@@ -157,7 +144,7 @@ def test_text_too_long_for_offsets_of_4_bytes(
 
 def test_not_encoded() -> None:
     values = [b"as", b"", b"they are"]
-    block = registry.decode_values(message_of([], encoded=False), block_of(values))
+    block = decode_values(message_of([], encoded=False), block_of(values))
     assert strings_of(block) == values
 
 
@@ -165,7 +152,7 @@ def test_not_encoded() -> None:
 def test_escape_at_the_end(times: int) -> None:
     for values in ([b"\0\xff"] * times, [b"\0\xff", b"\0"] * times, [b"\xff\xff\xff"] * times):
         with pytest.raises(CorruptFileError):
-            registry.decode_values(message_of([b"a"]), block_of(values))
+            decode_values(message_of([b"a"]), block_of(values))
 
 
 def test_damaged_tables() -> None:
@@ -174,7 +161,7 @@ def test_damaged_tables() -> None:
     for table in (b"", good.fsst.symbol_table[:20], b"\xff" + good.fsst.symbol_table[1:500]):
         bad = pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=good.fsst.values))
         with pytest.raises(CorruptFileError):
-            registry.decode_values(bad, block)
+            decode_values(bad, block)
     magic = bytearray(good.fsst.symbol_table)
     magic[5] ^= 1
     length = bytearray(good.fsst.symbol_table)
@@ -182,7 +169,7 @@ def test_damaged_tables() -> None:
     for table in (bytes(magic), bytes(length)):
         bad = pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=good.fsst.values))
         with pytest.raises(CorruptFileError):
-            registry.decode_values(bad, block)
+            decode_values(bad, block)
 
 
 @given(st.binary(min_size=1, max_size=400), st.sampled_from([1, 200]))
@@ -190,7 +177,7 @@ def test_damaged_tables() -> None:
 def test_hostile_codes(codes: bytes, times: int) -> None:
     values = [codes[i : i + 7] for i in range(0, len(codes), 7)] * times
     try:
-        block = registry.decode_values(message_of([b"abcdefgh", b"b"]), block_of(values))
+        block = decode_values(message_of([b"abcdefgh", b"b"]), block_of(values))
     except CorruptFileError:
         return
     assert block.num_values == len(values)
@@ -202,4 +189,60 @@ def test_code_without_a_symbol() -> None:
     for times in (1, 60000):
         for code in (b"\2", b"\xfe\0", b"\xff\xff\5"):
             with pytest.raises(CorruptFileError):
-                registry.decode_values(message_of([b"a", b"b"]), block_of([b"\0", code] * times))
+                decode_values(message_of([b"a", b"b"]), block_of([b"\0", code] * times))
+
+
+def _texts(kind: pa.DataType) -> pa.Array:
+    rng = np.random.default_rng(5)
+    words = np.array(["lance ", "spark ", "\xe9t\xe9 ", "", "a much longer word "])
+    texts = ["".join(words[rng.integers(0, 5, n)]) + str(n) for n in rng.integers(1, 12, ROWS)]
+    return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(kind)
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
+def test_rows_that_pylance_wrote_as_fsst(
+    tmp_path: Path, version: str, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expanded: list[int] = []
+    expand = fsst.expand
+
+    def counting(symbols: Any, codes: Any, offsets: Any) -> Any:
+        expanded.append(len(offsets) - 1)
+        return expand(symbols, codes, offsets)
+
+    monkeypatch.setattr(fsst, "expand", counting)
+    lists = pa.types.is_list(kind)
+    texts = _texts(kind.value_type if lists else kind)
+    if lists:
+        texts = pa.ListArray.from_arrays(np.arange(0, ROWS + 1, 4, np.int32), texts)
+    metadata = {"lance-encoding:compression": "fsst"}
+    schema = pa.schema([pa.field("text", kind, metadata=metadata)])
+    table = pa.table([texts], schema=schema)
+    lance.write_dataset(table, str(tmp_path / "t"), data_storage_version=version)
+    dataset = lance_spark.open_dataset(str(tmp_path / "t"))
+    assert dataset.to_table()["text"].combine_chunks().equals(texts)
+    rng = np.random.default_rng(6)
+    for count in (1, 40, len(texts) // 2):
+        rows = np.sort(rng.choice(len(texts), count, replace=False))
+        expected = texts.take(pa.array(rows))
+        expanded.clear()
+        assert dataset.take(rows)["text"].combine_chunks().equals(expected)
+        assert 0 < sum(expanded) <= count * (4 if lists else 1)
+
+
+def test_values_that_are_not_asked_for_are_not_expanded() -> None:
+    table = bytes([1, 0, 0, 1]) + b"TSSF" + b"word\0\0\0\0" + bytes([4])
+    encoding = pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table))
+    # The second value has a code without a symbol.
+    codes = VariableWidthBlock(
+        np.array([1, 3, 4, 4, 6], np.int32), np.array([9, 0, 0, 7, 255, 33], np.uint8)
+    )
+    found = fsst.expand_some(encoding, codes, np.array([0, 2, 3]))
+    assert bytes(found.data) == b"wordword!"
+    assert found.offsets.tolist() == [0, 8, 8, 9]
+    found = fsst.expand_some(encoding, codes, slice(2, 4))
+    assert bytes(found.data) == b"!"
+    for where in (np.array([1]), slice(0, 2)):
+        with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
+            fsst.expand_some(encoding, codes, where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lance.file import LanceFileReader, LanceFileWriter
+from lance.file import LanceFileWriter
 
 from lance_spark.encoding.arrow_blocks import to_block
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.v2_1 import registry
-from lance_spark.encoding.v2_1.codec import ChunkLimits
+from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks
 from lance_spark.encoding.v2_1.codecs.strings import fsst_write
-from lance_spark.file.reader import FileReader
-from lance_spark.file.schema.schema import Schema
-from lance_spark.file.writer import FileWriter
-from lance_spark.storage.local import LocalSource
-from lance_spark.storage.write.output import LocalOutput
+from tests.file.sources import file_bytes
+from tests.support.encodings.chunks import block_of, read_by_both, strings_of
 
 LIMITS = ChunkLimits(max_bytes=64 * 1024, max_values=1 << 15)
 FSST = {"lance-encoding:compression": "fsst"}
@@ -31,16 +26,6 @@ PIECES = st.one_of(
     st.binary(max_size=12),
 )
 VALUES = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_size=60)
-
-
-def block_of(values: list[bytes], kind: type = np.int32) -> VariableWidthBlock:
-    offsets = np.cumsum([0] + [len(value) for value in values]).astype(kind)
-    return VariableWidthBlock(offsets, np.frombuffer(b"".join(values), np.uint8))
-
-
-def values_of(block: VariableWidthBlock) -> list[bytes]:
-    ends = block.offsets.tolist()
-    return [bytes(block.data[a:b]) for a, b in pairwise(ends)]
 
 
 def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
@@ -71,7 +56,7 @@ def test_codes_stand_for_the_values(
     assert codes.offsets.dtype == kind
     assert len(symbols.words) <= 255
     assert ((symbols.lengths >= 1) & (symbols.lengths <= 8)).all()
-    assert expand(values_of(codes), symbols) == values * copies
+    assert expand(strings_of(codes), symbols) == values * copies
 
 
 @given(values=VALUES, seed=st.integers(0, 1000))
@@ -81,7 +66,7 @@ def test_chunks_round_trip(values: list[bytes], seed: int) -> None:
     values = [values[i] for i in picks] + [b"the end of it"] * 1000
     encoding, chunks = fsst_write.encode_chunks(block_of(values), LIMITS)
     assert encoding.WhichOneof("compression") == "fsst"
-    assert values_of(registry.decode_chunks(encoding, chunks)) == values
+    assert strings_of(decode_chunks(encoding, chunks)) == values
 
 
 def test_the_longest_symbol_is_taken() -> None:
@@ -90,7 +75,7 @@ def test_the_longest_symbol_is_taken() -> None:
     symbols = fsst_write.Symbols(words[[0, 1, 3, 4]], np.array([1, 2, 8, 3]))
     values = [b"abcdefgha", b"abcdefg", b"ab", b"a", b"xyzxy", b"", b"\xffxyz"]
     codes = fsst_write.encode(block_of(values), symbols)
-    assert values_of(codes) == [
+    assert strings_of(codes) == [
         bytes((2, 0)),
         bytes((1, 255, ord("c"), 255, ord("d"), 255, ord("e"), 255, ord("f"), 255, ord("g"))),
         bytes((1,)),
@@ -113,7 +98,7 @@ def test_a_long_value_is_coded_in_parts() -> None:
     block = block_of([b"short", value, b"", b"end"])
     symbols = fsst_write.train(block)
     codes = fsst_write.encode(block, symbols)
-    assert expand(values_of(codes), symbols) == [b"short", value, b"", b"end"]
+    assert expand(strings_of(codes), symbols) == [b"short", value, b"", b"end"]
     assert len(codes.data) < len(value) / 2
 
 
@@ -172,32 +157,13 @@ def test_pylance_reads(
 
         monkeypatch.setattr(fsst_write, name, noted)
     data = table(structural)
-    path = str(tmp_path / "strings.lance")
-    output = LocalOutput(path)
-    writer = FileWriter(output, Schema.from_arrow(data.schema), version)
-    for batch in data.to_batches():
-        writer.write(batch)
-    writer.finish()
-    output.close()
+    read_by_both(tmp_path, data, version, [0, 1, 1_023, 1_024, 3_333, 4_999])
     assert written == ["fsst"] * 4
-    reader = LanceFileReader(path)
-    assert reader.read_all().to_table().equals(data)
-    rows = [0, 1, 1_023, 1_024, 3_333, 4_999]
-    assert reader.take_rows(rows).to_table().equals(data.take(rows))
-    ours = FileReader.open(LocalSource(path))
-    columns = ours.read(ours.schema.fields, range(ours.num_rows))
-    assert [pa.chunked_array([column]) for column in columns] == data.columns
-    ours.close()
 
 
 def test_no_larger_than_pylance(tmp_path: Path) -> None:
     data = table().select(["text", "bytes"])
-    output = LocalOutput(str(tmp_path / "ours.lance"))
-    writer = FileWriter(output, Schema.from_arrow(data.schema), (2, 2))
-    for batch in data.to_batches():
-        writer.write(batch)
-    size = writer.finish().size_bytes
-    output.close()
+    size = len(file_bytes(data))
     with LanceFileWriter(str(tmp_path / "theirs.lance"), data.schema, version="2.2") as theirs:
         theirs.write_batch(data)
     assert size < 1.05 * (tmp_path / "theirs.lance").stat().st_size
