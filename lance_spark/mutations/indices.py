@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
-from lance_spark.mutations.commits import commit_operation
-from lance_spark.mutations.retry import at_version
+from lance_spark.mutations.commits import at_version, commit_operation
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment_ids import FragmentIds

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
-from lance_spark.mutations.rows.merge import primary_key
+from lance_spark.mutations.rows.update import primary_key
 from lance_spark.proto import table_pb2
 from lance_spark.table.indexes.sections import MEM_WAL, section_of
 from lance_spark.table.open import OpenTable

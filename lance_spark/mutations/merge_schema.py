@@ -28,8 +28,7 @@ from lance_spark.file.blobs.fields import new_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
-from lance_spark.mutations.commits import commit_operation
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.commits import commit_operation, retry_on_conflict
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.append_schema import filled_by
 from lance_spark.table.commit.options import CommitOptions

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
-from lance_spark.mutations.retry import at_version
+from lance_spark.mutations.commits import (
+    at_version,
+    change_schema,
+    check_writable,
+    commit_operation,
+)
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.base_files import missing_files
 from lance_spark.table.bases import BaseLike, base_path

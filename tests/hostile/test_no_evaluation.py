@@ -54,11 +54,11 @@ ALLOWED = {
     ): "tasks and results of one job: of its driver and its executors",
     ("spark/jobs/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     (
-        "spark/pushdown/compile_java.py",
+        "spark/pushdown/java_classes.py",
         "compile",
     ): "the Java compiler of Spark, on files of the package",
     (
-        "spark/pushdown/worker_python.py",
+        "spark/pushdown/enable.py",
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
     (

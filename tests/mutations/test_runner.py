@@ -15,10 +15,9 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
-from lance_spark.mutations.job_files import new_tag, sweep
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows
-from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.table.commit.options import CommitOptions

@@ -16,10 +16,9 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation
-from lance_spark.mutations.commits import change_schema
+from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_no_mem_wal
-from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions

@@ -31,9 +31,8 @@ from lance_spark.errors import (
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
-from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, undo
+from lance_spark.mutations.rewrite.writer import UNLIMITED, DeletedRowPadding, NewFile, undo
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader

@@ -35,7 +35,7 @@ from lance_spark.mutations.compaction.task import (
     covered_fragments,
     reserve_fragment_ids,
 )
-from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import (
     UNLIMITED,
     MovedRowsWriter,

@@ -24,7 +24,6 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
@@ -32,7 +31,13 @@ from lance_spark.mutations.rewrite.row_reader import (
     replace_data_file,
     spliced_rows,
 )
-from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, rewrite_writer, undo
+from lance_spark.mutations.rewrite.writer import (
+    UNLIMITED,
+    DeletedRowPadding,
+    NewFile,
+    rewrite_writer,
+    undo,
+)
 from lance_spark.mutations.rows.update_task import ChangedColumns
 from lance_spark.mutations.runner import check_once
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES

@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target

@@ -22,8 +22,12 @@ from typing import Any
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, StorageError
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
-from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.mutations.commits import (
+    at_version,
+    check_rows_writable,
+    commit_rows,
+    retry_on_conflict,
+)
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
 from lance_spark.mutations.rewrite.writer import Written, undo
 from lance_spark.mutations.rows.conditions import (

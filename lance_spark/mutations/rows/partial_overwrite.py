@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lance_spark.errors import CommitConflictError
-from lance_spark.mutations.commits import commit_rows
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.commits import commit_rows, retry_on_conflict
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import (
     Affected,

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.job_files import new_tag, sweep
-from lance_spark.mutations.runner import Runner
+from lance_spark.mutations.runner import Runner, new_tag, sweep
 from lance_spark.spark.jobs.progress import progress_line
 from lance_spark.spark.jobs.task_attempts import raised_by_task, wait_for_attempts
 from lance_spark.spark.pushdown.java_classes import is_connect

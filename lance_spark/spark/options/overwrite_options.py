@@ -13,6 +13,7 @@ from lance_spark.spark.options.values import (
     column_names,
     flag,
     non_blank,
+    parsed_json,
     timezone_of,
     whole_number,
 )
@@ -111,13 +112,7 @@ def _settings(given: Mapping[str, str]) -> SqlSettings | None:
     text = given.get("session_settings")
     if text is None:
         return None
-    import json
-
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError):
-        settings = None
-    return parse_settings(settings)
+    return parse_settings(parsed_json(text))
 
 
 def _once(given: Mapping[str, str]) -> WriteToken | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import retry_on_conflict
-from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
+from lance_spark.mutations.commits import retry_on_conflict
+from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction
-from lance_spark.mutations.move_fragments import check_fragment_ids, with_target
+from lance_spark.mutations.compaction.run import Compaction, check_fragment_ids, with_target
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases

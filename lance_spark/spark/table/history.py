@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_texts
 from lance_spark.spark.table.dataframes import without_version

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lance_spark import __version__
 from lance_spark.spark.options import redaction
-from lance_spark.spark.pushdown.compile_java import write_jar
+from lance_spark.spark.pushdown.java_classes import write_jar
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """

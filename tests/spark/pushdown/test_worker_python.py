@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.pushdown import worker_python
+from lance_spark.spark.pushdown import enable
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """
@@ -60,10 +60,10 @@ def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.Monke
         runs.append(given)
         return original(*given, **options)
 
-    monkeypatch.setattr(worker_python.subprocess, "run", run)
-    worker_python._checked.discard(spark.sparkContext._gateway)
+    monkeypatch.setattr(enable.subprocess, "run", run)
+    enable._checked.discard(spark.sparkContext._gateway)
     for _ in range(3):
-        worker_python.check_worker_python(spark)
+        enable.check_worker_python(spark)
     assert len(runs) == 1
 
 
@@ -71,7 +71,7 @@ def test_a_missing_program_is_reported(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "python")
-    monkeypatch.setattr(worker_python, "_worker_python", lambda spark: (nowhere, os.defpath))
-    worker_python._checked.discard(spark.sparkContext._gateway)
+    monkeypatch.setattr(enable, "_worker_python", lambda spark: (nowhere, os.defpath))
+    enable._checked.discard(spark.sparkContext._gateway)
     with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
-        worker_python.check_worker_python(spark)
+        enable.check_worker_python(spark)

@@ -24,7 +24,7 @@ from lance_spark.errors import (
 )
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs.zorder import bounds_of, interleaved, ranks_of
+from lance_spark.spark.table.jobs.sort import bounds_of, interleaved, ranks_of
 from lance_spark.table.open import open_table
 
 ROWS, FRAGMENTS = 200_000, 50

@@ -34,7 +34,7 @@ from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import by_fragment
 from lance_spark.spark.table.jobs.find_rows import addresses_of
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.write.input import InputConverter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

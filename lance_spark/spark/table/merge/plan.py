@@ -26,8 +26,13 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import is_named, to_column
-from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, TaskClause
+from lance_spark.spark.table.merge.clauses import (
+    TARGET,
+    Action,
+    Clause,
+    TaskClause,
+    assigned_columns,
+)
 from lance_spark.spark.table.merge.join import (
     ADDRESS,
     SOURCE_COLUMN,

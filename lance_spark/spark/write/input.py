@@ -1,22 +1,79 @@
-"""Writes batches on a second thread, while the next batches arrive.
+"""The way of Spark's batches to a writer of the table: converted, and written on a second thread.
 
-The thread lives as long as the task. Waiting batches are bounded in bytes, so a slow store slows
-Spark down instead of filling memory. The next call of the task raises an error of the writer, once.
+Names in Spark have the case of the query, timestamps have the zone of the session, and lists may
+lack their offsets.
+
+The second thread writes while the next batches arrive, and lives as long as the task. Waiting
+batches are bounded in bytes, so a slow store slows Spark down instead of filling memory. The next
+call of the task raises an error of the writer, once.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 import pyarrow as pa
 
-from lance_spark.file.offsets import batch_with_offsets
+from lance_spark.errors import SchemaMismatchError
+from lance_spark.file.blobs.fields import with_blobs_as_in
+from lance_spark.file.offsets import batch_with_offsets, with_offsets
+from lance_spark.spark.types.convert import BatchConverter
 
 #: Bound of the bytes of waiting batches: several batches of Spark arrive while a page is encoded.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
+
+
+class InputConverter:
+    """Converts the batches of one task.
+
+    Parameters
+    ----------
+    target : pyarrow.Schema
+        Columns of the writer; columns that are not in `names` are left out.
+    names : sequence of str
+        Target column of each column of the batches.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A target column does not exist.
+    """
+
+    def __init__(self, target: pa.Schema, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in target.names]
+        if missing:
+            raise SchemaMismatchError(
+                f"column {missing[0]!r} not found in the target, which has "
+                f"{', '.join(target.names)}"
+            )
+        self._target = target
+        self._names = list(names)
+        self._source: pa.Schema | None = None
+        self._convert: BatchConverter | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch, as one or more batches.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The type of a column cannot be converted.
+        InvalidInputError
+            A value does not fit the type of the table.
+        """
+        if self._convert is None or self._source is None:
+            self._source = pa.schema(
+                field.with_name(name) for field, name in zip(batch.schema, self._names, strict=True)
+            )
+            wanted = set(self._names)
+            target = pa.schema([item for item in self._target if item.name in wanted])
+            target = with_blobs_as_in(target, self._source)
+            self._convert = BatchConverter(self._source, target, reading=False)
+        columns = [with_offsets(column) for column in batch.columns]
+        yield from self._convert(pa.RecordBatch.from_arrays(columns, schema=self._source))
 
 
 class BackgroundWriter:
