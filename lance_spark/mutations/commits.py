@@ -159,7 +159,6 @@ def commit_rows(
         The version that the change was planned on.
     operation : Delete or Update
         Its deletion files and new data files are written.
-    options : CommitOptions
     keep_new_fragments : bool
         Whether the files of new fragments stay after a failure, for the next plan.
 
@@ -193,7 +192,6 @@ def change_schema(
         The version that the operation is planned on first.
     plan : callable
         Returns the operation for a version; writes no files.
-    options : CommitOptions
 
     Returns
     -------
@@ -229,7 +227,6 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     data_files : bool
         Whether the change writes data files, and not only deletion files.
 

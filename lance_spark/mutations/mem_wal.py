@@ -24,7 +24,6 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     change : str
         The refused change, for example "column 'a' cannot be cast".
 
@@ -43,7 +42,6 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     fields : collection of int
         Ids of the fields to drop.
 

@@ -41,14 +41,12 @@ def update_config(
 
     Parameters
     ----------
-    table : OpenTable
     config, table_metadata, schema_metadata : mapping of str to str or None, optional
         Values to set; None deletes.
     field_metadata : mapping of str to such a mapping, optional
         Values by name of a column, or by path of a child with dots.
     replace : bool
         Whether keys that are not given are deleted.
-    options : CommitOptions
 
     Returns
     -------
@@ -135,11 +133,6 @@ def restore(
     options: CommitOptions,
 ) -> OpenTable:
     """Commit a new version with the content of the version that a table is open at.
-
-    Parameters
-    ----------
-    table : OpenTable
-    options : CommitOptions
 
     Returns
     -------

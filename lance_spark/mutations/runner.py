@@ -56,7 +56,6 @@ class Runner(ABC):
 
         Parameters
         ----------
-        tasks : sequence
         run : callable
             Runs one task. A cluster needs a function of a module, or a method of a class of one.
         undo : callable
@@ -112,7 +111,6 @@ def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     fragment_ids : iterable of int
         The fragments of the results.
 

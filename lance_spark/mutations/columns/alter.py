@@ -51,9 +51,6 @@ class Alteration:
     ----------
     path : str
         Name of the column, or path of a child with dots.
-    name : str, optional
-    nullable : bool, optional
-    data_type : pa.DataType, optional
     """
 
     path: str
@@ -144,12 +141,6 @@ def reorder_columns(
     options: CommitOptions,
 ) -> OpenTable:
     """Move top-level columns to the front; the order of the others does not change.
-
-    Parameters
-    ----------
-    table : OpenTable
-    columns : sequence of str
-    options : CommitOptions
 
     Raises
     ------

@@ -150,8 +150,6 @@ def assign(
     ----------
     rows : pa.RecordBatch
         Can lack columns that get constants.
-    assignments : iterable of Assignment
-    schema : Schema
 
     Raises
     ------

@@ -55,7 +55,6 @@ def path_to(
 
     Parameters
     ----------
-    schema : Schema
     name : str
         Name of a column, or path of a child of a struct with dots. A column whose name has dots is
         preferred.

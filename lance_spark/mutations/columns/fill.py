@@ -69,12 +69,10 @@ class ColumnTask:
     ----------
     uri : str
         Root of the table.
-    fragments : tuple of Fragment
     read : Schema
         The columns that the transform gets.
     schema : Schema
         The new columns, with their ids.
-    transform : Transform
     file_version : tuple of int
         Version of the data files.
     batch_size : int
@@ -181,10 +179,8 @@ def plan_columns(
         The columns that the transform gets.
     schema : Schema
         The new columns, with their ids.
-    transform : Transform
     batch_size : int
         Rows that the transform gets at once, at most.
-    fragments_per_task : int
     done : collection of int
         Ids of fragments whose columns are computed already.
     tag : bytes
@@ -258,7 +254,6 @@ def commit_columns(
         All columns of the table afterwards.
     preserves_nullability : bool
         Whether rows that are written without the new columns stay valid.
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -362,7 +357,6 @@ class Computation:
 
         Parameters
         ----------
-        table : OpenTable
         read : Schema
             The columns that the values are computed from. A column of the same name can be another
             one than before.

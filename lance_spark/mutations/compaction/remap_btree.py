@@ -55,7 +55,6 @@ class AddressMap:
     ----------
     paths : TablePaths
         Opens the deletion files of the old fragments.
-    moves : sequence of RemappedRows
 
     Raises
     ------
@@ -130,10 +129,8 @@ def remap_btree(
 
     Parameters
     ----------
-    paths : TablePaths
     index : table_pb2.IndexMetadata
         A segment of type BTREE.
-    address_map : AddressMap
 
     Returns
     -------

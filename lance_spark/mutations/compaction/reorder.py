@@ -167,7 +167,6 @@ def plan_reorder(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple
 
     Parameters
     ----------
-    table : OpenTable
     excluded : collection of int
         Ids of fragments that stay as they are.
 
@@ -216,7 +215,6 @@ def commit_reordered(
         The version that the groups were planned on.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         The fragments of each group, and the results of its tasks, in order.
-    options : CommitOptions, optional
 
     Raises
     ------

@@ -66,7 +66,6 @@ class Compaction:
 
     Parameters
     ----------
-    options : CompactionOptions
     commit_options : CommitOptions, optional
         In the second half of its `conflict_retries` attempts, changed groups can be omitted.
     """
@@ -281,7 +280,6 @@ def with_target(table: OpenTable, base: str) -> OpenTable:
 
     Parameters
     ----------
-    table : OpenTable
     base : str
         Name or path of the base path, or the path of the table itself.
 

@@ -99,7 +99,6 @@ class CompactionResult(Written):
 
     Attributes
     ----------
-    old : tuple of Fragment
     new : tuple of Fragment
         With the lineage of their rows in tables with stable row ids. Their fragment ids are not
         assigned yet.
@@ -140,12 +139,10 @@ class CompactionTask:
         Root of the table.
     schema : Schema
         Of the table.
-    file_version : tuple of int
     fragments : tuple of Fragment
         With increasing ids.
     stable_row_ids : bool
         Whether rows keep their ids.
-    target_rows_per_fragment, max_bytes_per_file : int
     base_paths : mapping of int to BasePath
         Base paths of the table, by id.
     storage_options : mapping, not shown by `repr`
@@ -267,7 +264,6 @@ def plan_compaction(
     ----------
     table : OpenTable
         The version that the compaction is planned on.
-    options : CompactionOptions, optional
     tag : bytes
         Tag in the names of the new files.
 
@@ -353,10 +349,8 @@ def commit_compaction(
     ----------
     table : OpenTable
         The version that the tasks were planned on.
-    results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
-    options : CommitOptions, optional
     keep_new_fragments : bool
         Whether the files of new fragments stay after a failure, for the next plan.
     in_part : bool
@@ -417,7 +411,6 @@ def committed_of(
 
     Parameters
     ----------
-    results : iterable of CompactionResult
     manifest : Manifest
         The version that `commit_compaction` returned for them.
     """

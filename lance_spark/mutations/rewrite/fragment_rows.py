@@ -46,7 +46,6 @@ class AddressedRows(NamedTuple):
 
     Attributes
     ----------
-    values : pa.RecordBatch
     addresses : uint64 array
         Row addresses. The addresses of one fragment are adjacent and increasing.
     row_ids, created : uint64 array
@@ -70,8 +69,6 @@ def live_values(
 
     Parameters
     ----------
-    paths : TablePaths
-    fragments : iterable of Fragment
     fields : sequence of Field
         Top-level fields of the table.
     version : tuple of int

@@ -53,7 +53,6 @@ class RowBatch:
 
     Attributes
     ----------
-    values : pa.RecordBatch
     offsets : int64 array
         Offsets of the rows in the fragment, increasing.
     row_ids : uint64 array
@@ -76,8 +75,6 @@ class RowReader:
 
     Parameters
     ----------
-    paths : TablePaths
-    fragment : Fragment
     fields : sequence of Field
         Top-level fields of the table.
     version : tuple of int
@@ -250,7 +247,6 @@ def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bo
 
     Parameters
     ----------
-    fragments : iterable of Fragment
     ids : collection of int
         Ids of the fields that get new values.
     """
@@ -280,9 +276,6 @@ def replace_data_file(
 
     Parameters
     ----------
-    paths : TablePaths
-    fragment : Fragment
-    new : DataFile
     superseded : collection of int
         Ids of the fields of the new file, and of all fields above and below them.
     """

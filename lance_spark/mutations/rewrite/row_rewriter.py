@@ -93,7 +93,6 @@ class RowRewriter:
         Top-level columns whose values are given by default; the values of the others are read.
     tag : bytes
         Tag in the names of the files.
-    max_rows_per_file : int
     first : int
         Index of the target of the first file; see `FragmentWriter`.
     """

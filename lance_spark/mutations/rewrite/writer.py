@@ -50,13 +50,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class NewFile(Written):
-    """The data file of some columns of a fragment.
-
-    Attributes
-    ----------
-    fragment_id : int
-    file : DataFile
-    """
+    """The data file of some columns of a fragment."""
 
     fragment_id: int
     file: DataFile
@@ -126,7 +120,6 @@ class MovedRowsWriter:
 
     Parameters
     ----------
-    writer : FragmentWriter
     stable_row_ids : bool
         Whether the table has stable row ids.
     """
@@ -141,7 +134,6 @@ class MovedRowsWriter:
 
         Parameters
         ----------
-        values : pa.RecordBatch
         *lineage : uint64 array
             Row ids, the versions that created the rows, and, unless the commit sets these, the
             versions that last updated them. Not used without stable row ids.

@@ -69,7 +69,6 @@ class FragmentDeletion(Written):
 
     Attributes
     ----------
-    fragment_id : int
     file : DeletionFile or None
         All deleted rows, earlier ones as well; None if no row is left.
     bitmap : bytes
@@ -95,12 +94,7 @@ class FragmentDeletion(Written):
 
 
 class Affected(Mapping[int, Offsets]):
-    """Offsets of deleted rows by fragment, decoded only if another client changed the fragment.
-
-    Parameters
-    ----------
-    deletions : mapping of int to FragmentDeletion
-    """
+    """Offsets of deleted rows by fragment, decoded only if another client changed the fragment."""
 
     def __init__(self, deletions: Mapping[int, FragmentDeletion]) -> None:
         self._deletions = deletions
@@ -123,7 +117,6 @@ class DeleteTask:
     ----------
     uri : str
         Root of the table.
-    fragments : tuple of Fragment
     read_version : int
         The version that the deletion is planned on.
     filters : tuple of Condition
@@ -178,8 +171,6 @@ def delete_offsets(
 
     Parameters
     ----------
-    paths : TablePaths
-    fragments : iterable of Fragment
     rows : mapping of int to BitMap
         Offsets of live rows by fragment.
     read_version : int
@@ -356,7 +347,6 @@ def commit_deletes(
         No deletions make a version too.
     predicate : str
         Condition of the rows, as text.
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -386,7 +376,6 @@ def delete_once(
         As for `run_delete`.
     text : str, optional
         Condition of the rows that the transaction records; made of the filters by default.
-    options : CommitOptions
 
     Returns
     -------
@@ -411,11 +400,8 @@ def delete_rows(
 
     Parameters
     ----------
-    table : OpenTable
-    filters : str, or iterable of (column, operator, value) or Predicate, optional
     rows : callable, optional
         Returns the offsets of the rows in a version, by fragment.
-    options : CommitOptions
     runner : Runner, optional
         Runs the tasks; this process by default.
     text : str, optional

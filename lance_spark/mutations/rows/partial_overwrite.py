@@ -58,7 +58,6 @@ def replace_once(
         As for `run_delete`: the rows to replace.
     fragments : sequence of Fragment
         The new rows.
-    options : CommitOptions
     keep_new_fragments : bool
         As for `commit_rows`.
 

@@ -64,12 +64,7 @@ def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple
 
 
 class Partitions:
-    """Collects the combinations of values in batches.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-    """
+    """Collects the combinations of values in batches."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = tuple(columns)
@@ -123,7 +118,6 @@ class InPartitions(Predicate):
 
     Attributes
     ----------
-    columns_of : tuple of Column
     values : pa.RecordBatch
         One column for each of `columns_of` and one row for each combination, in the types that
         `Column.values` returns.

@@ -181,9 +181,6 @@ def commit_updates(
         The version that they were planned on.
     results : iterable of UpdateResult
         No results make a version too.
-    assignments : iterable of Assignment
-    mode : str
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -267,7 +264,6 @@ def commit_moved(
         Number of rows that are moved or deleted.
     columns : collection of str
         Top-level columns whose values changed in rows that moved.
-    options : CommitOptions
     keys : InsertedKeys, optional
         Primary keys of the new rows.
 

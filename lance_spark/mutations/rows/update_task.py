@@ -53,7 +53,6 @@ class ChangedColumns:
 
     Attributes
     ----------
-    fragment : Fragment
     bitmap : bytes
         Offsets of the rows that changed, as a Roaring bitmap.
     field_ids : tuple of int
@@ -78,7 +77,6 @@ class UpdateResult(Written):
         New fragments of the updated rows, with their lineage in tables with stable row ids.
     deletions : tuple of FragmentDeletion
         Deletions of the same rows from their old fragments.
-    columns : tuple of ChangedColumns
     """
 
     new_fragments: tuple[Fragment, ...] = ()
@@ -113,18 +111,14 @@ class UpdateTask:
         Root of the table.
     schema : Schema
         Schema of the table.
-    file_version : tuple of int
-    fragments : tuple of Fragment
     read_version : int
         The version that the update is planned on.
-    assignments : tuple of Assignment
     filters : tuple of Condition
         Rows that meet all of them are updated.
     mode : str
         "rows" or "columns".
     stable_row_ids : bool
         Whether rows keep their ids.
-    max_rows_per_file : int
     base_paths : mapping of int to BasePath
         Base paths of the table, by id.
     storage_options : mapping, not shown by `repr`

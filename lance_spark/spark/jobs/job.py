@@ -84,7 +84,6 @@ class Job(AbstractContextManager["Job"]):
 
     Parameters
     ----------
-    spark : SparkSession
     table : OpenTable
         Any version before the change.
     change : str
@@ -174,8 +173,6 @@ class Job(AbstractContextManager["Job"]):
 
         Parameters
         ----------
-        frame : DataFrame
-        work : Work
         step : str
             Name of the step, for users.
         writes : bool
@@ -314,7 +311,6 @@ class SparkRunner(Runner):
 
     Parameters
     ----------
-    job : Job
     step : str
         Name of the step, for users.
     """

@@ -29,7 +29,6 @@ def progress_line(spark: SparkSession, group: str, title: str) -> Iterator[None]
 
     Parameters
     ----------
-    spark : SparkSession
     group : str
         The group of jobs; not used with Spark Connect, which reports all jobs of the session.
     title : str
@@ -64,12 +63,7 @@ def is_visible() -> bool:
 
 
 class Line:
-    """A line on stderr that each update overwrites.
-
-    Parameters
-    ----------
-    title : str
-    """
+    """A line on stderr that each update overwrites."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -65,7 +65,6 @@ def wait_for_attempts(tracker: Any, jobs: Collection[int], patience: float = _PA
 
     Parameters
     ----------
-    tracker : StatusTracker
     jobs : collection of int
         Spark's numbers of the jobs.
     patience : float

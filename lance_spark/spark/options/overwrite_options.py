@@ -63,7 +63,6 @@ class OverwriteOptions:
 
         Parameters
         ----------
-        options : WriteOptions
         overwrite : bool
             Whether the mode is overwrite, and not append.
 

@@ -52,7 +52,6 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
 
     Parameters
     ----------
-    jvm : py4j JVMView
     loader : java.lang.ClassLoader
         Finds Spark's classes.
     files : collection of str, optional

@@ -89,7 +89,6 @@ def push(
 
     Parameters
     ----------
-    filters : iterable of pyspark.sql.datasource.Filter
     schema : StructType
         Types that Spark takes the columns for.
     known : Schema

@@ -64,7 +64,6 @@ def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[st
     ----------
     field : StructField or None
         First field of the schema, or the field of a request, which has the metadata of the first.
-    options : mapping
     """
     given: dict[str, Any] = dict(options)
     if "path" in options or field is None:

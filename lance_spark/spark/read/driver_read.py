@@ -63,7 +63,6 @@ def read_on_driver(
 
     Parameters
     ----------
-    plan : Plan
     partitions : sequence of LancePartition
         Of the plan.
     size : int or None

@@ -49,7 +49,6 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     columns : iterable of str
         Names, with dots before children of structs.
     table : str

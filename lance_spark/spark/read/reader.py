@@ -38,7 +38,6 @@ class LanceReader(DataSourceReader):
 
     Parameters
     ----------
-    options : ReadOptions
     schema : StructType
         The table's own schema, or a user's, which may have fewer columns, wider types, and row
         columns such as _rowid. With aggregates, one column for each aggregate.
@@ -208,7 +207,6 @@ class Scan:
 
     Attributes
     ----------
-    task : ScanTask
     metrics : ScanMetrics
         Counts what is read.
     ahead : bool
@@ -264,8 +262,6 @@ def spark_batches(
 
     Parameters
     ----------
-    tasks : iterable of ScanTask
-    options : ReadOptions
     schema : StructType, optional
         By default, the schema of the tasks' own columns.
 
@@ -297,7 +293,6 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
 
     Parameters
     ----------
-    options : ReadOptions
     at : Version, optional
         Version to open instead of the newest, or of a tag or time, which later queries may find at
         another version.
@@ -356,7 +351,6 @@ def option_filter(
     ----------
     known : Schema
         Columns that the predicates can name (`known_columns`).
-    options : ReadOptions
     settings : SqlSettings, optional
         Settings of the session, if they are known.
 

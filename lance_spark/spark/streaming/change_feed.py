@@ -65,8 +65,6 @@ class ChangeFeedReader(DataSourceReader):
 
     Parameters
     ----------
-    options : ReadOptions
-    feed : FeedOptions
     schema : StructType
         Schema of the feed or of the user. The latter may have fewer columns and wider types.
     """
@@ -178,12 +176,8 @@ def tasks_of(
 
     Parameters
     ----------
-    table : OpenTable
-    changes : list of VersionChanges
     manifest : Manifest
         Manifest of the last version, or of a later one.
-    options : ReadOptions
-    schema : StructType
     same_field_ids : bool
         Whether field ids mean the same columns in all versions; see `plan_changes`.
 
@@ -233,7 +227,6 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     ----------
     table : OpenTable
         The newest version of the branch.
-    feed : FeedOptions
 
     Returns
     -------

@@ -53,7 +53,6 @@ class Part:
 
     Attributes
     ----------
-    manifest : Manifest
     fragments : tuple of Fragment
         New fragments; empty in a change feed.
     changes : VersionChanges or None
@@ -126,10 +125,8 @@ class StreamPlan:
 
         Parameters
         ----------
-        start : Position
         newest : int
             The last version to read.
-        limit : Limit
 
         Raises
         ------

@@ -88,7 +88,6 @@ class StreamPartition(InputPartition):
 
     Parameters
     ----------
-    tasks : sequence of ScanTask or ChangeTask
     text : OptionText, optional
         Text that the task must check first.
     """
@@ -106,8 +105,6 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Parameters
     ----------
-    options : ReadOptions
-    feed : FeedOptions
     schema : StructType
         Schema of the table when the stream began, or of the user.
 

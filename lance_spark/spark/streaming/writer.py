@@ -65,7 +65,6 @@ class StreamCommitMessage(WriterCommitMessage):
         The write; equal in all messages of a batch.
     fragments : sequence of Fragment
         Fragments without ids, which the commit assigns.
-    query_id : str
     """
 
     def __init__(self, job: WriteJob, fragments: Sequence[Fragment], query_id: str) -> None:
@@ -79,7 +78,6 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
 
     Parameters
     ----------
-    options : WriteOptions
     schema : StructType
         Schema of the stream.
     overwrite : bool

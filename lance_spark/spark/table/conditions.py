@@ -50,7 +50,6 @@ def scan_predicate(
 
     Parameters
     ----------
-    handle : TableBase
     dataset : Dataset
         The version that is scanned.
     condition : str, Column or None
@@ -72,10 +71,8 @@ def condition_tree(
 
     Parameters
     ----------
-    handle : TableBase
     dataset : Dataset
         The version that is scanned.
-    condition : str, Column or None
 
     Returns
     -------
@@ -124,7 +121,6 @@ def matching_rows(
 
     Parameters
     ----------
-    handle : TableBase
     dataset : Dataset
         The version.
     condition : str, Column or None

@@ -61,7 +61,6 @@ def frame(
 
     Parameters
     ----------
-    handle : FrameSource
     dataset : Dataset
         The version.
     columns : sequence of str
@@ -148,8 +147,6 @@ def resolve_columns(
 
     Parameters
     ----------
-    handle : FrameSource
-    dataset : Dataset
     columns : sequence of str
         See `named_columns`.
     *expressions : str, Column or None

@@ -43,10 +43,6 @@ def validity(array: pa.Array) -> pa.Buffer | None:
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
     """Return 32-bit offsets from 0, and the start and end of the values of the window.
 
-    Parameters
-    ----------
-    array : ListArray, LargeListArray, MapArray, or an array of strings or binary values
-
     Raises
     ------
     OffsetsTooLarge

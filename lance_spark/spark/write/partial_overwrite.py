@@ -44,7 +44,6 @@ class PartitionsMessage(LanceCommitMessage):
 
     Parameters
     ----------
-    fragments : sequence of Fragment
     values : pa.RecordBatch, optional
         Combinations of the values of the partition columns.
     """
@@ -59,14 +58,10 @@ class WhereWriter(LanceWriter):
 
     Parameters
     ----------
-    job : WriteJob
     names : sequence of str
         Target column of each column of the batches.
-    condition : Predicate
     text : OptionText
         The text of the condition.
-    commit_message : str, optional
-    once : WriteToken, optional
     """
 
     def __init__(
@@ -116,13 +111,10 @@ class DynamicWriter(LanceWriter):
 
     Parameters
     ----------
-    job : WriteJob
     names : sequence of str
         Target column of each column of the batches.
     columns : sequence of Column
         The partition columns.
-    commit_message : str, optional
-    once : WriteToken, optional
     """
 
     def __init__(
@@ -176,7 +168,6 @@ def replacing_writer(
 
     Parameters
     ----------
-    options : WriteOptions
     effect : OverwriteOptions
         Options with `replace_where` or `partition_by`.
     job : WriteJob

@@ -29,7 +29,6 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
     Parameters
     ----------
-    options : WriteOptions
     schema : StructType
         Schema of the DataFrame.
     overwrite : bool
@@ -238,7 +237,6 @@ def check_types(
     ----------
     schema : StructType
         Schema of the DataFrame.
-    options : WriteOptions
     names : list of str
         Target column of each column.
     target : pyarrow.Schema

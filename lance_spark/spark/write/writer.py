@@ -45,10 +45,8 @@ class LanceWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    job : WriteJob
     names : sequence of str
         Target column of each column of the batches.
-    commit_message : str, optional
     once : WriteToken, optional
         Identifies the write, which is skipped if it was committed before.
     """

@@ -195,8 +195,6 @@ def join_by_key(
     ----------
     target : DataFrame
         Rows of the table: the key, and ``_rowaddr``.
-    source : DataFrame
-    key : sequence of str
     values : mapping of str to Column
         Expressions over the source, by the names of the new columns.
     how : str

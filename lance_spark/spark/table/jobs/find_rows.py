@@ -80,8 +80,6 @@ def find_rows(
 
     Parameters
     ----------
-    handle : TableBase
-    job : Job
     dataset : Dataset
         The version.
     condition : str, Column or None

@@ -62,7 +62,6 @@ class InsertRows:
 
     Attributes
     ----------
-    table : TableSnapshot
     names : tuple of str
         Columns of the new values.
     shown : tuple of str
@@ -164,12 +163,8 @@ def with_condition(
 
     Parameters
     ----------
-    handle : TableBase
-    dataset : Dataset
-    source : DataFrame
     names : sequence of str
         For each column of the source, the column of the table.
-    condition : str or Column
 
     Returns
     -------

@@ -132,10 +132,8 @@ def write_in_order(
 
     Parameters
     ----------
-    job : Job
     table : OpenTable
         The version to which the addresses refer.
-    work : WriteColumns
     rows : DataFrame
         ``_rowaddr``, then the columns.
     fragments : collection of int
@@ -185,7 +183,6 @@ def update_in_place(
 
     Parameters
     ----------
-    job : Job
     table : OpenTable
         The version to which the addresses refer.
     fields : sequence of Field
@@ -194,7 +191,6 @@ def update_in_place(
         The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
     fragments : collection of int
         Ids of the fragments that the rows can belong to.
-    options : CommitOptions
     ordered : bool
         Whether the frame has whole fragments, in order.
 

@@ -169,7 +169,6 @@ class ReorderRows:
         The version to which the addresses refer.
     tag : bytes
         Suffix of the names of the files.
-    max_bytes_per_file : int
     targets : tuple of int or None
         Ids of the base paths to which files go in turn; None is the table's root.
     """

@@ -69,7 +69,6 @@ class RewriteRows:
 
     Attributes
     ----------
-    table : TableSnapshot
     names : tuple of str
         Columns of the new values.
     tag : bytes
@@ -165,7 +164,6 @@ def columns_are_cheaper(
 
     Parameters
     ----------
-    table : OpenTable
     fields : sequence of Field
         Top-level columns to update, without blobs.
     fragments : collection of int

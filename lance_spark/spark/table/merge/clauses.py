@@ -45,9 +45,6 @@ class Clause:
 
     Attributes
     ----------
-    rows : Rows
-    action : Action
-    condition : str or Column, optional
     values : mapping of str to str or Column, optional
         Expressions of an update or insert by column. None: all columns of the source.
     """
@@ -69,7 +66,6 @@ class TaskClause:
 
     Attributes
     ----------
-    action : Action
     names : tuple of str
         Columns of the table that the clause writes.
     conditional : bool

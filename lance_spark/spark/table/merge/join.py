@@ -51,12 +51,8 @@ class Join:
 
     Attributes
     ----------
-    handle : TableBase
     dataset : Dataset
         The version.
-    source : DataFrame
-    condition : str or Column
-    clauses : sequence of Clause
     clause_values : sequence of mapping of str to Column
         For each clause, new values by column of the table.
     source_columns : sequence of int
@@ -258,7 +254,6 @@ def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) 
 
     Parameters
     ----------
-    value : Column
     source : DataType
         Type of the value.
     field : Field

@@ -95,10 +95,8 @@ def merge_frame(
 
     Parameters
     ----------
-    handle : TableBase
     dataset : Dataset
         The version.
-    source : DataFrame
     condition : str or Column
         Condition on pairs of rows.
     clauses : sequence of Clause
@@ -149,14 +147,12 @@ def column_of(
 
     Parameters
     ----------
-    schema : Schema
     name : str
         Name, which may follow the alias of the table and a dot, and may be in backticks.
     label : str
         Start of the error.
     find : callable
         Returns the index of a name in a sequence; see `projection.finder`.
-    alias : str, optional
 
     Raises
     ------

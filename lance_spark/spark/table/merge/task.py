@@ -81,7 +81,6 @@ class MergeRows:
 
     Attributes
     ----------
-    table : TableSnapshot
     names : tuple of str
         Columns of the values.
     clauses : tuple of TaskClause
