@@ -203,8 +203,7 @@ def change_schema(
     LanceError
         Errors of `plan` and `commit`.
     """
-    check_writable(table)
-    check_unique(table.manifest.message.fragments, table.manifest.name)
+    check_rows_writable(table, data_files=False)
 
     def change(current: OpenTable) -> Manifest:
         return commit_operation(current, plan(current), options)

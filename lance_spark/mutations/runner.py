@@ -15,10 +15,11 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
@@ -28,13 +29,39 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import TAG_BYTES, delete_fragments, written_by
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.paths import DATA, DELETIONS
+from lance_spark.table.paths import DATA, DELETIONS, BasePath, TablePaths
 from lance_spark.table.rows.deletion_writer import has_tag
 
 #: Tasks that run at the same time where the store is remote.
 _REMOTE_THREADS = 16
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentTask:
+    """Fragments that one task handles. Can be pickled; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    base_paths : mapping of int to BasePath
+        Base paths of the table, by id.
+    storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Tag in the names of the new files.
+    """
+
+    uri: str = field(repr=False)
+    fragments: tuple[Fragment, ...]
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
+
+    def open_paths(self) -> TablePaths:
+        """Return the table's paths, opened in the task."""
+        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
 
 
 class Runner(ABC):

@@ -49,7 +49,7 @@ class LanceDataSource(DataSource):
 
         options = ReadOptions.parse(self.options)
         if options.feed and not catalog.is_for_catalog(self.options):
-            from lance_spark.spark.options.feed_options import FeedOptions
+            from lance_spark.spark.options.rare_options import FeedOptions
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             feed = FeedOptions.parse(options)
@@ -85,7 +85,7 @@ class LanceDataSource(DataSource):
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
         if options.feed:
-            from lance_spark.spark.options.feed_options import FeedOptions
+            from lance_spark.spark.options.rare_options import FeedOptions
             from lance_spark.spark.pushdown.request import refused
             from lance_spark.spark.streaming.change_feed import ChangeFeedReader
 
@@ -120,8 +120,8 @@ class LanceDataSource(DataSource):
         UnsupportedError
             An option needs a newer Spark.
         """
-        from lance_spark.spark.options.feed_options import FeedOptions
         from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.options.rare_options import FeedOptions
         from lance_spark.spark.read.catalog import options_of
         from lance_spark.spark.streaming.reader import LanceStreamReader
 

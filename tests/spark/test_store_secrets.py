@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lance_spark.spark.options import redaction
+from lance_spark.spark.pushdown import enable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN
 from tests.support.stores.aws import BUCKET, serving
@@ -22,14 +22,18 @@ SHOWN = "seen-without-us"
 def test_the_cluster_configuration_has_the_same_pattern() -> None:
     """As Java reads them: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith(redaction.CONF)]
-    assert line.split(None, 1)[1] == f"(?i)url|{redaction.PATTERN}" == redaction.FOR_CLUSTERS
+    (line,) = [line for line in lines if line.startswith(enable.REDACTION_CONF)]
+    assert (
+        line.split(None, 1)[1]
+        == f"(?i)url|{enable.REDACTION_PATTERN}"
+        == enable.REDACTION_FOR_CLUSTERS
+    )
     assert "\\" not in line
 
 
 def test_spark_redacts_the_same_options() -> None:
     """Spark's own pattern included. Of what is left, none is a secret: names of hosts and files."""
-    patterns = re.compile(f"{redaction.PATTERN}|(?i:secret|password|token|access[.]?key)")
+    patterns = re.compile(f"{enable.REDACTION_PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
     assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
     for name in ("base_store_params", "storage_options.base_1.account_key", "base_2.secret"):

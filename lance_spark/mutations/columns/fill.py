@@ -13,11 +13,11 @@ of rows is in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
 from lance_spark.mutations.rewrite.writer import UNLIMITED, DeletedRowPadding, NewFile, undo
-from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.mutations.runner import FragmentTask, Runner, check_once, runner_for
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
@@ -45,7 +45,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import is_live
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletions import read_deletions
 
@@ -61,14 +61,12 @@ class Transform(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTask(FragmentTask):
     """Fragments whose columns one task computes. Can be pickled if its transform can.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
     read : Schema
         The columns that the transform gets.
     schema : Schema
@@ -77,25 +75,15 @@ class ColumnTask:
         Version of the data files.
     batch_size : int
         Rows that the transform gets at once, at most.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
     placement : Placement
         The targets of the new files.
     """
 
-    uri: str = field(repr=False)
-    fragments: tuple[Fragment, ...]
     read: Schema
     schema: Schema
     transform: Transform
     file_version: tuple[int, int]
     batch_size: int = DEFAULT_BATCH_SIZE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
     placement: Placement = field(default_factory=Placement)
 
     def run(self) -> list[NewFile]:
@@ -112,7 +100,7 @@ class ColumnTask:
             The transform does not return the columns.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         written: list[NewFile] = []
         try:
             for fragment in self.fragments:

@@ -33,6 +33,7 @@ from lance_spark.mutations.commits import after_failure, check_rows_writable, co
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     covered_fragments,
+    metrics_of,
     reserve_fragment_ids,
 )
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
@@ -241,14 +242,7 @@ def commit_reordered(
             first_id += len(fragments)
         manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
     removed = [fragment for old, _ in parts for fragment in old]
-    return manifest, CompactionMetrics(
-        fragments_removed=len(removed),
-        fragments_added=len(new),
-        files_removed=sum(
-            len(fragment.files) + (fragment.deletion_file is not None) for fragment in removed
-        ),
-        files_added=sum(len(fragment.files) for fragment in new),
-    )
+    return manifest, metrics_of(removed, new)
 
 
 def _check_complete(

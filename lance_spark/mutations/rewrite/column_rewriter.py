@@ -215,6 +215,7 @@ class _FragmentPatch:
         #: Offset of the first physical row that is not written yet.
         self._next = 0
         self._rows = BitMap()
+        self._start(table)
 
     def put(self, offsets: Offsets, values: pa.RecordBatch) -> None:
         """Write all rows up to the last one of `offsets`."""
@@ -247,6 +248,9 @@ class _FragmentPatch:
         width: int = max(values.nbytes // values.num_rows, 1)
         return min(max(WINDOW_BYTES // width, 1), _WINDOW_ROWS)
 
+    def _start(self, table: OpenTable) -> None:
+        raise NotImplementedError
+
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         raise NotImplementedError
 
@@ -277,16 +281,8 @@ class _FragmentPatch:
 class _NewColumns(_FragmentPatch):
     """Writes columns that the table does not have yet; rows without a value are padded."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
-    ) -> None:
-        super().__init__(table, fragment, schema, tag, placement)
-        self._padding = DeletedRowPadding(schema, self._version)
+    def _start(self, table: OpenTable) -> None:
+        self._padding = DeletedRowPadding(self._schema, self._version)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         is_absent = np.ones(len(rows), dtype=bool)
@@ -303,19 +299,14 @@ class _NewColumns(_FragmentPatch):
 class _OldColumns(_FragmentPatch):
     """Writes columns that the table has; rows without a value keep their old value."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
-    ) -> None:
-        super().__init__(table, fragment, schema, tag, placement)
-        manifest = table.manifest
-        self._arrow = input_schema(schema)
+    def _start(self, table: OpenTable) -> None:
+        self._arrow = input_schema(self._schema)
         self._old_reader = RowReader(
-            table.paths, fragment, schema.fields, self._version, manifest.base_paths
+            table.paths,
+            self.fragment,
+            self._schema.fields,
+            self._version,
+            table.manifest.base_paths,
         )
 
     def finish(self) -> ColumnFile:

@@ -50,7 +50,7 @@ from lance_spark.mutations.rows.conditions import (
     conditions_of,
     parse_conditions,
 )
-from lance_spark.mutations.rows.delete import Affected, changed_fragments, run_delete, union_rows
+from lance_spark.mutations.rows.delete import deletion_effects, run_delete, union_rows
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.table.commit.options import CommitOptions
@@ -140,7 +140,6 @@ def update_operation(
     moved = [deletion for result in results for deletion in result.deletions]
     if (moved and mode == "columns") or (columns and mode == "rows"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
-    check_once(table, (deletion.fragment_id for deletion in moved))
     check_once(table, (change.fragment.id for change in columns))
     if mode == "columns":
         return Update(
@@ -153,15 +152,13 @@ def update_operation(
                 change.fragment.id: BitMap.deserialize(change.bitmap) for change in columns
             },
         )
-    deletions = {deletion.fragment_id: deletion for deletion in moved}
+    fragments, removed, affected = deletion_effects(table, moved)
     return Update(
-        fragments=changed_fragments(table, deletions),
+        fragments=fragments,
         new_fragments=tuple(fragment for result in results for fragment in result.new_fragments),
-        removed_fragment_ids=tuple(
-            sorted(i for i, deletion in deletions.items() if deletion.file is None)
-        ),
+        removed_fragment_ids=removed,
         fields_for_preserving_frag_bitmap=tuple(changed),
-        affected=Affected(deletions),
+        affected=affected,
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -29,6 +29,7 @@ from lance_spark.mutations.rewrite.writer import (
     undo,
 )
 from lance_spark.mutations.rows.delete import FragmentDeletion, delete_offsets
+from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
@@ -39,7 +40,7 @@ from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_ROWS_PER_FILE,
     FragmentWriter,
 )
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, offsets_of
@@ -101,14 +102,12 @@ class UpdateResult(Written):
         return [path for deletion in self.deletions for path in deletion.new_deletion_files]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTask(FragmentTask):
     """Fragments whose rows one task updates. Can be pickled if its functions can.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
     schema : Schema
         Schema of the table.
     read_version : int
@@ -119,30 +118,20 @@ class UpdateTask:
         "rows" or "columns".
     stable_row_ids : bool
         Whether rows keep their ids.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
     placement : Placement
         The targets of the new files.
     first : int
         Index of the target of the first file; see `FragmentWriter`.
     """
 
-    uri: str = field(repr=False)
     schema: Schema
     file_version: tuple[int, int]
-    fragments: tuple[Fragment, ...]
     read_version: int
     assignments: tuple[Assignment, ...]
     filters: tuple[Condition, ...] = ()
     mode: Mode = "rows"
     stable_row_ids: bool = False
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
     placement: Placement = field(default_factory=Placement)
     first: int = 0
 
@@ -155,7 +144,7 @@ class UpdateTask:
             A function returns a value that its column cannot have.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
 
     def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:

@@ -122,7 +122,7 @@ class ReadOptions:
     scan_metrics : bool
         Whether each task prints to its log what it read.
     feed : mapping of str to str
-        Options of change feeds and streams, which `feed_options` parses.
+        Options of change feeds and streams, which `rare_options` parses.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     target_bases : TargetBases
@@ -240,7 +240,7 @@ class WriteOptions:
         Maximum number of versions that are searched for a stream's last batch.
     overwrite : mapping of str to str
         Options of partial overwrites, schema merging and writes that are made once, which
-        `overwrite_options` parses.
+        `rare_options` parses.
     column_metadata : mapping of str to mapping of str to str
         Field metadata that options set, by the column's name in lower case.
     storage_options : mapping, not shown by `repr`

@@ -7,6 +7,13 @@ makes. The setting `spark.lance.pushdown.enabled` (default true) is read for eac
 Spark finds the format "lance" among the modules `pyspark_*` of the Python of its workers. Without
 the module, its error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting, so
 `enable` checks that Python.
+
+Spark hides options whose names or values match `spark.redaction.regex` ("secret", "password",
+"token" by default) or `spark.sql.redaction.options.regex` ("url") in plans, the event log and the
+web interface. Many storage options match neither: `azure_storage_account_key`,
+`google_service_account_key`, `key`. `REDACTION_PATTERN` is therefore added to the second setting:
+by `enable` for a session, by `spark-conf/spark-defaults.conf` and `python -m lance_spark conf` for
+a cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.options.redaction import redact
 from lance_spark.spark.pushdown.java_classes import (
     EXTENSION,
     call_static,
@@ -51,6 +57,20 @@ _REPLY = "lance_spark probe:"
 _SECONDS = 30
 #: JVMs whose workers have the package.
 _checked: WeakSet[Any] = WeakSet()
+REDACTION_CONF = "spark.sql.redaction.options.regex"
+_DEFAULT_REDACTION = "(?i)url"
+#: Names of options that may hold secrets, and URIs with a password, as a Java regular expression.
+#: It matches whole names: Spark compares values too, and a path that contains such a word is to be
+#: shown. It has no backslash, because properties files would remove it.
+REDACTION_PATTERN = (
+    "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|passphrase|credential|connection_string"
+    "|service_account|storage_options|base_store_params|sas_|bearer|signature)[a-z0-9_.]*$)"
+    "|(?i:^storage[.][a-z0-9_.-]*(?:account|auth|connection|credential|key|pass|private|sas"
+    "|secret|signature|token)[a-z0-9_.-]*$)"
+    "|://[^/@]*:[^/]*@"
+)
+#: The value of the setting for a cluster that has no pattern of its own.
+REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
 def enable(spark: SparkSession) -> None:
@@ -192,3 +212,12 @@ def _advice() -> str:
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
         f"package, such as {sys.executable}, or install lance-spark there"
     )
+
+
+def redact(spark: SparkSession) -> None:
+    """Add `REDACTION_PATTERN` to the setting of a session and of sessions that are made from it."""
+    current = str(spark.conf.get(REDACTION_CONF, _DEFAULT_REDACTION) or "")
+    if REDACTION_PATTERN not in current:
+        spark.conf.set(
+            REDACTION_CONF, f"{current}|{REDACTION_PATTERN}" if current else REDACTION_PATTERN
+        )

@@ -28,8 +28,8 @@ from lance_spark.change_feed.tasks import (
     plan_changes,
 )
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, VersionNotFoundError
-from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display

@@ -164,7 +164,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         return self._writer
 
     def _refuse_overwrite_options(self) -> None:
-        from lance_spark.spark.options.overwrite_options import OverwriteOptions
+        from lance_spark.spark.options.rare_options import OverwriteOptions
 
         effect = OverwriteOptions.parse(self.options, self.overwrite)
         if effect.once is not None or effect.replaces_part:

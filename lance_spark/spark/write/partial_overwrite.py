@@ -19,8 +19,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
-from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.mutations.rows.partitions import InPartitions, Partitions, partition_columns
+from lance_spark.mutations.rows.partial_overwrite import (
+    InPartitions,
+    Partitions,
+    ReplaceRows,
+    partition_columns,
+)
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.spark.options.predicate_text import OptionText
 from lance_spark.spark.read.projection import find
@@ -30,7 +34,7 @@ from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.options.options import WriteOptions
-    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+    from lance_spark.spark.options.rare_options import OverwriteOptions
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment

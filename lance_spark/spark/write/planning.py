@@ -44,7 +44,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
 
 def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+    from lance_spark.spark.options.rare_options import OverwriteOptions
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")

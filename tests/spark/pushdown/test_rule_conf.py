@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 
 from lance_spark import __version__
-from lance_spark.spark.options import redaction
+from lance_spark.spark.pushdown import enable
 from lance_spark.spark.pushdown.java_classes import write_jar
 from tests.support.spark.processes import ROOT, environment
 
@@ -75,7 +75,7 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
     result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
     assert result[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
-    assert result[-1] == redaction.FOR_CLUSTERS
+    assert result[-1] == enable.REDACTION_FOR_CLUSTERS
 
 
 def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:

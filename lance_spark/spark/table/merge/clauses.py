@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.child_values import Path, check_disjoint_paths, names_of, path_to
+from lance_spark.mutations.columns.assignments import Path, check_disjoint_paths, names_of, path_to
 from lance_spark.spark.table.dataframes import cast_to, to_column
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.child_values import name_parts
+from lance_spark.mutations.columns.assignments import name_parts
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
