@@ -72,11 +72,6 @@ def retry_on_conflict(
     before_replan : callable, optional
         Receives each newer version before the change is planned on it. Its errors end the change.
 
-    Returns
-    -------
-    object
-        What `change` returned.
-
     Raises
     ------
     CommitConflictError
@@ -192,11 +187,6 @@ def change_schema(
         The version that the operation is planned on first.
     plan : callable
         Returns the operation for a version; writes no files.
-
-    Returns
-    -------
-    OpenTable
-        The new version.
 
     Raises
     ------

@@ -48,11 +48,6 @@ def update_config(
     replace : bool
         Whether keys that are not given are deleted.
 
-    Returns
-    -------
-    OpenTable
-        At the new version.
-
     Raises
     ------
     InvalidInputError
@@ -133,11 +128,6 @@ def restore(
     options: CommitOptions,
 ) -> OpenTable:
     """Commit a new version with the content of the version that a table is open at.
-
-    Returns
-    -------
-    OpenTable
-        At the new version.
 
     Raises
     ------

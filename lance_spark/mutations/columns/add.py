@@ -135,12 +135,7 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     first = max_field_id(manifest.to_proto()) + 1
     structs = {field.name for field in table.schema.fields if field.logical_type == "struct"}
     extended = [name for name in given.names if name in structs]
-    if extended and version < _FIRST_WITH_NEW_CHILDREN:
-        raise UnsupportedFeatureError(
-            f"{table.store.display}: column {extended[0]!r} cannot get new children in data files "
-            "of "
-            f"version {version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
-        )
+    check_new_children(table.store.display, extended, version)
     check_names(given.names)
     merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
     return Merge(
@@ -148,6 +143,15 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
         schema=tuple(replace(table.schema, fields=merged).to_protos()),
         preserves_nullability=True,
     )
+
+
+def check_new_children(table: str, columns: Sequence[str], version: tuple[int, int]) -> None:
+    """Raise UnsupportedFeatureError if structs would get new children in files before 2.2."""
+    if columns and version < _FIRST_WITH_NEW_CHILDREN:
+        raise UnsupportedFeatureError(
+            f"{table}: column {columns[0]!r} cannot get new children in data files of version "
+            f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
+        )
 
 
 def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:

@@ -349,11 +349,6 @@ def commit_compaction(
         Whether the commit may omit results whose fragments another client changed; see
         `committed_of`.
 
-    Returns
-    -------
-    Manifest
-        The new version.
-
     Raises
     ------
     CommitConflictError

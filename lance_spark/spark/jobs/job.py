@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -125,7 +124,7 @@ class Job(AbstractContextManager["Job"]):
     def run_tasks(
         self, tasks: Sequence[_T], run: Callable[[_T], _R], step: str, *, writes: bool = True
     ) -> list[_R]:
-        """Run tasks on executors.
+        """Run tasks on executors, and return their results in the order of the tasks.
 
         Parameters
         ----------
@@ -137,11 +136,6 @@ class Job(AbstractContextManager["Job"]):
             Name of the step, for users.
         writes : bool
             Whether the tasks write files.
-
-        Returns
-        -------
-        list
-            Results in the order of the tasks.
 
         Raises
         ------
@@ -169,7 +163,7 @@ class Job(AbstractContextManager["Job"]):
     def run_frame(
         self, frame: DataFrame, work: Work, step: str, *, writes: bool = True
     ) -> list[Any]:
-        """Run work over all partitions of a frame.
+        """Run work over all partitions of a frame; see `run_tasks` for errors.
 
         Parameters
         ----------
@@ -185,13 +179,8 @@ class Job(AbstractContextManager["Job"]):
 
         Raises
         ------
-        LanceError
-            Raised by the first attempt of a task, if another attempt would raise it again.
-        StorageError
-            Raised by the last attempt of a task.
         PySparkException
-            An expression of the frame raised an error, or all attempts of a task failed for other
-            reasons.
+            Also if an expression of the frame raised an error.
         """
         return self._collect(frame, _FrameWork(work), step, writes)
 
@@ -209,12 +198,7 @@ class Job(AbstractContextManager["Job"]):
             with suppress(StorageError):
                 sweep(self._table, self.tag, manifest, targets=self._targets())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
             return
         if self._tag is None:

@@ -1,4 +1,7 @@
-"""Parsers of option values. Each error names the option, what was expected and what was given."""
+"""Parsers of option values.
+
+They raise InvalidOptionError, which names the option, what was expected and what was given.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,7 @@ _MAX_BASE_ID = 2**32 - 1
 def whole_number(
     name: str, plain: Mapping[str, str], *, minimum: int = 1, maximum: int = _INT64_MAX
 ) -> int | None:
-    """Return a whole number; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a whole number; None if the option is not given."""
     text = plain.get(name)
     if text is None:
         return None
@@ -40,22 +38,12 @@ def whole_number(
 
 
 def flag(name: str, plain: Mapping[str, str]) -> bool:
-    """Return whether the option is true; false if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return whether the option is true; false if it is not given."""
     return parse_flag(name, plain.get(name, "false"))
 
 
 def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    """Return one of `choices`, in lower case; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return one of `choices`, in lower case; None if the option is not given."""
     text = plain.get(name)
     if text is None:
         return None
@@ -68,12 +56,7 @@ def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str
 
 
 def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
-    """Return a text that is not blank; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a text that is not blank; None if the option is not given."""
     text = plain.get(name)
     if text is not None and not text.strip():
         raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
@@ -81,12 +64,7 @@ def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
 
 
 def timezone_of(plain: Mapping[str, str]) -> str | None:
-    """Return the name or offset of the option timezone; None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the name or offset of the option timezone; None if it is not given."""
     text = non_blank("timezone", plain)
     if text is None:
         return None
@@ -103,12 +81,7 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
 
 
 def moment(text: str | None, name: str = "timestamp") -> datetime | None:
-    """Return a time in UTC. A text without an offset is a time in UTC.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a time in UTC. A text without an offset is a time in UTC."""
     if text is None:
         return None
     try:
@@ -145,12 +118,7 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def fragment_ids(text: str | None) -> tuple[int, ...] | None:
-    """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``."""
     if text is None:
         return None
     ranges: list[range] = []
@@ -171,12 +139,7 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
 
 
 def file_version(text: str | None) -> str | None:
-    """Return a file version that this release writes; None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a file version that this release writes; None if it is not given."""
     if text is None:
         return None
     version = text.strip().lower()
@@ -189,12 +152,7 @@ def file_version(text: str | None) -> str | None:
 
 
 def filter_tree(text: str | None) -> dict[str, Any] | None:
-    """Return the tree of a condition (`filter_trees`); None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the tree of a condition (`filter_trees`); None if it is not given."""
     if text is None:
         return None
     tree = parsed_json(text)
@@ -222,12 +180,7 @@ def json_list(text: str) -> list[Any] | None:
 
 
 def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option about stores. The error shows no part of the text.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the JSON object of an option about stores. The error shows no part of the text."""
     value = parsed_json(text)
     if not isinstance(value, dict):
         # The text may hold secrets.

@@ -126,11 +126,7 @@ class Span:
         table = newest_of(options)
         last = _last(table, feed)
         first = first_version(table, feed)
-        if first is None or first > table.version + 1:
-            raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is "
-                f"{table.version}"
-            )
+        assert first is not None, "`FeedOptions.of_batch` requires a start"
         # No version may have been committed between two times.
         if first > last + 1:
             raise InvalidOptionError(
@@ -236,11 +232,18 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     Raises
     ------
     VersionNotFoundError
-        Versions before the starting timestamp were removed, so the first version is unknown.
+        The version does not exist, or versions before the starting timestamp were removed, so the
+        first version is unknown.
     """
-    if feed.starting_timestamp is None:
-        return feed.starting_version
-    return _first_since(table.store, feed.starting_timestamp)
+    first = feed.starting_version
+    if feed.starting_timestamp is not None:
+        first = _first_since(table.store, feed.starting_timestamp)
+    if first is not None and first > table.version + 1:
+        raise VersionNotFoundError(
+            f"{table.store.display}: startingVersion is {first}, but the newest version is "
+            f"{table.version}"
+        )
+    return first
 
 
 def _first_since(store: ObjectStore, timestamp: datetime) -> int:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
-from lance_spark.errors import SchemaMismatchError, UnsupportedError, VersionNotFoundError
+from lance_spark.errors import SchemaMismatchError, UnsupportedError
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
@@ -225,16 +225,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: no resources are open."""
 
     def _beginning(self) -> Position:
-        table = newest_of(self.options)
-        first = first_version(table, self.feed)
-        if first is None:
-            return BEGINNING
-        if first > table.version + 1:
-            raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is "
-                f"{table.version}"
-            )
-        return Position(first)
+        first = first_version(newest_of(self.options), self.feed)
+        return BEGINNING if first is None else Position(first)
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:

@@ -131,11 +131,6 @@ class TableBase:
             Expressions and column names that select rows. If they name row addresses, the change
             is not planned again after another client may have moved these rows.
 
-        Returns
-        -------
-        object
-            The result of `plan`.
-
         Raises
         ------
         CommitConflictError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from lance_spark.errors import InvalidInputError
@@ -28,6 +29,9 @@ _BASES = (
     "id long, name string, path string, is_dataset_root boolean, num_fragments long, "
     "num_data_files long, size_bytes long"
 )
+_BASE_VALUES = (
+    *("id", "name", "path", "is_dataset_root", "num_fragments", "num_files", "num_bytes"),
+)
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
 
 
@@ -49,19 +53,8 @@ class BaseMethods(TableBase):
         """
         from lance_spark.inspect.collect import base_facts
 
-        rows = [
-            (
-                base.id,
-                base.name,
-                base.path,
-                base.is_dataset_root,
-                base.num_fragments,
-                base.num_files,
-                base.num_bytes,
-            )
-            for base in base_facts(self.dataset()._table)
-        ]
-        return self._data_frame(rows, _BASES)
+        rows = map(attrgetter(*_BASE_VALUES), base_facts(self.dataset()._table))
+        return self._data_frame(list(rows), _BASES)
 
     def addBases(  # noqa: N802 - Spark's habit
         self,

@@ -75,16 +75,8 @@ def narrow_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
     OffsetsTooLarge
     """
     offsets, first, last = list_window(array)
-    if _has_long_offsets(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
     values = array.values.slice(first, last - first)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), offsets],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [_as_wide(offsets, target)], values, child)
 
 
 def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
@@ -93,13 +85,7 @@ def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Arra
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     first, last = int(offsets[0]), int(offsets[-1])
     values = array.values.slice(first, last - first)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), pa.py_buffer(offsets - first)],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [pa.py_buffer(offsets - first)], values, child)
 
 
 def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
@@ -111,16 +97,8 @@ def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Ar
     """
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
-    offsets = even_offsets(len(array), size)
-    if _has_long_offsets(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), offsets],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    offsets = _as_wide(even_offsets(len(array), size), target)
+    return _list_of(array, target, [offsets], values, child)
 
 
 def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
@@ -136,13 +114,23 @@ def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) 
         values = array.values.slice(array.offset * size, len(array) * size)
     else:
         values = _dense_values(array, size, column)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array)],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [], values, child)
+
+
+def _list_of(
+    array: pa.Array, target: pa.DataType, offsets: list[pa.Buffer], values: pa.Array, child: Child
+) -> pa.Array:
+    """Return lists with other offsets and values, and the nulls of an array."""
+    values = values if child is None else child(values)
+    buffers = [validity(array), *offsets]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[values])
+
+
+def _as_wide(offsets: pa.Buffer, target: pa.DataType) -> pa.Buffer:
+    """Return 32-bit offsets in the width that a type has."""
+    if not _has_long_offsets(target):
+        return offsets
+    return pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
 
 
 def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
@@ -198,9 +186,7 @@ def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
     data = array.buffers()[1]
     if data is not None:
         data = data.slice(array.offset * width, len(array) * width)
-    offsets = even_offsets(len(array), width)
-    if pa.types.is_large_binary(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
+    offsets = _as_wide(even_offsets(len(array), width), target)
     return pa.Array.from_buffers(
         target, len(array), [validity(array), offsets, data], array.null_count
     )

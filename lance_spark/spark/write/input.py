@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -108,15 +107,10 @@ class BackgroundWriter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         with self._changed:
             self._closed = True
-            self._abandoned = error_type is not None
+            self._abandoned = error is not None
             self._changed.notify_all()
         self._thread.join()
         if error is None:

@@ -76,7 +76,7 @@ def find_rows(
     *,
     fragments: Collection[int] | None = None,
 ) -> dict[int, BitMap]:
-    """Find the rows that meet a condition, on executors.
+    """Return the offsets by fragment of the rows that meet a condition, found on executors.
 
     Parameters
     ----------
@@ -86,11 +86,6 @@ def find_rows(
         Any condition that Spark can evaluate, also with subqueries. None: all rows.
     fragments : collection of int, optional
         Ids of the fragments to search; all by default.
-
-    Returns
-    -------
-    dict
-        Row offsets by fragment id.
 
     Raises
     ------
