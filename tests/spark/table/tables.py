@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from lance_spark.dataset.write import write_dataset
 from lance_spark.table.open import open_table
@@ -72,3 +75,18 @@ def left_over(path: Path) -> set[str]:
             if one.deletion_file is not None:
                 there.discard(one.deletion_file.name(one.id))
     return there
+
+
+def delete_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, path: Path, conditions: list[str]
+) -> None:
+    """Let another client delete rows before the commit of each attempt, by one of the conditions."""
+    run = module.run_delete
+
+    def slow(*given: Any) -> Any:
+        done = run(*given)
+        if conditions:
+            lance.dataset(path).delete(conditions.pop(0))
+        return done
+
+    monkeypatch.setattr(module, "run_delete", slow)

@@ -19,7 +19,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
 from lance_spark.mutations.rows import update as row_update
 from tests.spark.table.merge.model import ON, AmbiguousError, Row, merged, some_clauses
-from tests.spark.table.tables import checked, left_over
+from tests.spark.table.tables import checked, delete_meanwhile, left_over
 from tests.spark.table.test_update import kinds
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -319,15 +319,7 @@ def test_concurrent_changes(
 ) -> None:
     path = tmp_path / "t"
     changes = ["k = 8", "k = 4"]
-    run = row_update.run_delete
-
-    def slow(*given: Any) -> Any:
-        done = run(*given)
-        if changes:
-            lance.dataset(path).delete(changes.pop(0))
-        return done
-
-    monkeypatch.setattr(row_update, "run_delete", slow)
+    delete_meanwhile(monkeypatch, row_update, path, changes)
     source = spark.createDataFrame([(2, -1), (4, -2), (999, -3)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k", commit_message="merged")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
