@@ -49,10 +49,10 @@ ALLOWED = {
     ("encoding/v2_0/page.py", "import_module"): "names are those of a dictionary in the file",
     ("encoding/v2_1/registry.py", "import_module"): "names are those of a dictionary in the file",
     (
-        "spark/jobs/job.py",
+        "spark/job.py",
         "pickle",
     ): "tasks and results of one job: of its driver and its executors",
-    ("spark/jobs/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
+    ("spark/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     (
         "spark/pushdown/java_classes.py",
         "compile",

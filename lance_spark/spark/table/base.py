@@ -11,7 +11,7 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.manifest.manifest import Manifest
 

@@ -19,7 +19,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
-from lance_spark.spark.jobs.job import parallelism
+from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.table.rows.addresses import OFFSET_BITS

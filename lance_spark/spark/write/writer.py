@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import AlreadyCommittedError, LanceError, naming
-from lance_spark.spark.jobs.task_attempts import task_number
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.input import InputConverter
 

@@ -29,7 +29,7 @@ from lance_spark.mutations.columns.add import with_new_ids
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.base import ChangeResult

@@ -20,7 +20,7 @@ from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import RowsByFragment, delete_once, union_rows
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import scan_predicate
 from lance_spark.table.commit.options import CommitOptions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.spark.table.base import TableBase
 
 #: Name of the step that writes deletion files, for users.

@@ -26,8 +26,8 @@ from lance_spark.file.writer import check_types as check_file_types
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.mutations.runner import abort_on_error
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_attempts import task_number
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult

@@ -29,7 +29,7 @@ from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
-from lance_spark.spark.jobs.job import Job, parallelism
+from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import by_fragment

@@ -31,7 +31,7 @@ from lance_spark.mutations.compaction.reorder import (
 )
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.spark.jobs.task_attempts import task_number
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table import dataframes
 from lance_spark.spark.table.jobs.find_rows import addresses_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.spark.table.base import TableBase
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest

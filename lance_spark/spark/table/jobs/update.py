@@ -32,8 +32,8 @@ from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.scan.plan import estimated_bytes, read_bytes
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_attempts import task_number
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult

@@ -21,7 +21,7 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.mutations.rows.update import primary_key
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.dataframes import cast_to

@@ -23,7 +23,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import name_parts
 from lance_spark.scan.fragment.row_meta import META_FIELDS
-from lance_spark.spark.jobs.job import parallelism
+from lance_spark.spark.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import is_named, to_column
 from lance_spark.spark.table.merge.clauses import (

@@ -28,8 +28,8 @@ from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewrite
 from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import commit_moved, primary_key
 from lance_spark.mutations.runner import abort_on_error
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_attempts import task_number
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_columns
