@@ -60,8 +60,6 @@ def retry_on_conflict(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the change is planned on first.
     change : callable
         Plans the change on a version and commits it.
     conflict_retries : int
@@ -150,8 +148,6 @@ def commit_rows(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the change was planned on.
     operation : Delete or Update
         Its deletion files and new data files are written.
     keep_new_fragments : bool
@@ -183,8 +179,6 @@ def change_schema(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the operation is planned on first.
     plan : callable
         Returns the operation for a version; writes no files.
 

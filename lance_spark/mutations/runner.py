@@ -65,14 +65,9 @@ class FragmentTask:
 
 
 class Runner(ABC):
-    """Runs the tasks of a mutation.
+    """Runs the tasks of a mutation."""
 
-    Attributes
-    ----------
-    tag : bytes
-        Tag in the names of the files that tasks write, so that a sweep finds them; can be empty.
-    """
-
+    #: Empty if no sweep looks for the files.
     tag: bytes = b""
 
     @abstractmethod
@@ -185,8 +180,6 @@ def sweep(
     ----------
     table : OpenTable
         A version that has the base paths of all targets.
-    tag : bytes
-        Tag of the job.
     committed : Manifest or iterable of Manifest, optional
         The versions that the job committed. Their files stay.
     targets : sequence of int or None

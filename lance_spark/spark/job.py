@@ -111,13 +111,7 @@ class Job(AbstractContextManager["Job"]):
         return self._spark
 
     def runner(self, step: str) -> Runner:
-        """Return a runner of tasks on executors.
-
-        Parameters
-        ----------
-        step : str
-            Name of the step, for users.
-        """
+        """Return a runner of tasks on executors."""
         return SparkRunner(self, step)
 
     def run_tasks(
@@ -131,8 +125,6 @@ class Job(AbstractContextManager["Job"]):
             Objects that can be pickled.
         run : callable
             Runs a task: a function of a module, or a method of a class of a module.
-        step : str
-            Name of the step, for users.
         writes : bool
             Whether the tasks write files.
 
@@ -166,8 +158,6 @@ class Job(AbstractContextManager["Job"]):
 
         Parameters
         ----------
-        step : str
-            Name of the step, for users.
         writes : bool
             Whether the work writes files.
 
@@ -290,13 +280,7 @@ class Job(AbstractContextManager["Job"]):
 
 
 class SparkRunner(Runner):
-    """Runs tasks on executors. If the job fails, it deletes the files of its tasks.
-
-    Parameters
-    ----------
-    step : str
-        Name of the step, for users.
-    """
+    """Runs tasks on executors. If the job fails, it deletes the files of its tasks."""
 
     def __init__(self, job: Job, step: str) -> None:
         self._job = job

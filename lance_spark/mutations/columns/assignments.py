@@ -227,8 +227,6 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
     ----------
     updates : mapping of str to value, pa.Scalar or callable
         By column, or by child of a struct, whose name has dots.
-    schema : Schema
-        Schema of the table.
 
     Raises
     ------

@@ -71,12 +71,8 @@ class ColumnTask(FragmentTask):
         The columns that the transform gets.
     schema : Schema
         The new columns, with their ids.
-    file_version : tuple of int
-        Version of the data files.
     batch_size : int
         Rows that the transform gets at once, at most.
-    placement : Placement
-        The targets of the new files.
     """
 
     read: Schema
@@ -161,8 +157,6 @@ def plan_columns(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the computation is planned on.
     read : Schema
         The columns that the transform gets.
     schema : Schema
@@ -171,8 +165,6 @@ def plan_columns(
         Rows that the transform gets at once, at most.
     done : collection of int
         Ids of fragments whose columns are computed already.
-    tag : bytes
-        Tag in the names of the new files.
 
     Raises
     ------
@@ -234,8 +226,6 @@ def commit_columns(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the tasks were planned on.
     files : iterable of NewFile
         Empty if the new columns are null in all rows.
     schema : iterable of file_pb2.Field
@@ -281,11 +271,6 @@ class Computation:
     """A computation of columns that reuses its files if it is planned again.
 
     Use as a context: its end deletes files that were not committed.
-
-    Parameters
-    ----------
-    runner : Runner, optional
-        Runs the tasks; this process by default.
     """
 
     def __init__(self, runner: Runner | None = None) -> None:

@@ -88,16 +88,10 @@ class Reorder:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
-    tag : bytes
-        Tag in the names of the files.
     max_rows_per_file, max_bytes_per_file : int
         A data file is closed once it has so many.
     targets : sequence of int or None
         Targets of the files, used in turn: ids of base paths, or None for the table itself.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(
@@ -212,8 +206,6 @@ def commit_reordered(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the groups were planned on.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         The fragments of each group, and the results of its tasks, in order.
 

@@ -115,8 +115,6 @@ class Compaction:
         ----------
         table : OpenTable
             The newest version.
-        runner : Runner, optional
-            Runs the tasks; this process by default.
         excluded : collection of int
             Further fragments that stay, unless they are rewritten already.
 

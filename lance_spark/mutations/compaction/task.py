@@ -139,16 +139,12 @@ class CompactionTask(FragmentTask):
 
     Attributes
     ----------
-    schema : Schema
-        Of the table.
     fragments : tuple of Fragment
         With increasing ids.
     stable_row_ids : bool
         Whether rows keep their ids.
     targets : tuple of int or None
         Targets of the new files, used in turn: ids of base paths, or None for the table itself.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     schema: Schema
@@ -252,13 +248,6 @@ def plan_compaction(
 ) -> list[CompactionTask]:
     """Return the tasks of a compaction; none if no fragment needs a rewrite.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the compaction is planned on.
-    tag : bytes
-        Tag in the names of the new files.
-
     Raises
     ------
     UnsupportedFeatureError, UnsupportedError
@@ -339,8 +328,6 @@ def commit_compaction(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the tasks were planned on.
     defer_index_remap : bool, optional
         See `CompactionOptions`.
     keep_new_fragments : bool

@@ -79,14 +79,10 @@ class ColumnRewriter:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
     schema : Schema
         The top-level columns, with their ids.
     old : bool
         Whether the table has the columns, so that rows without a value keep their old value.
-    tag : bytes
-        Tag in the names of the files.
 
     Raises
     ------

@@ -70,10 +70,6 @@ def live_values(
     ----------
     fields : sequence of Field
         Top-level fields of the table.
-    version : tuple of int
-        Version of the table's data files.
-    base_paths : mapping of int to BasePath
-        Base paths of the table.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
     for source in _sources(paths, fragments, schema, ()):
@@ -195,8 +191,6 @@ class AddressReader:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
     fields : sequence of Field
         Top-level fields of the table to read; can be empty.
     """

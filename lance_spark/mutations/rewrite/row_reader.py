@@ -77,10 +77,6 @@ class RowReader:
     ----------
     fields : sequence of Field
         Top-level fields of the table.
-    version : tuple of int
-        Version of the table's data files.
-    base_paths : mapping of int to BasePath
-        Base paths of the table.
     filters : sequence of Condition
         `matching` omits the rows that do not meet all of them.
     """

@@ -85,16 +85,8 @@ class RowRewriter:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
-    schema : Schema
-        Schema of the table.
     given : sequence of str
         Top-level columns whose values are given by default; the values of the others are read.
-    tag : bytes
-        Tag in the names of the files.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(

@@ -98,8 +98,6 @@ def rewrite_writer(
     ----------
     paths, schema, version, max_rows_per_file, max_bytes_per_file, tag, targets, first
         Parameters of `FragmentWriter`.
-    base_paths : mapping of int to BasePath
-        Base paths of the table.
     """
     folders = {number: base.path for number, base in base_paths.items() if not base.is_dataset_root}
     return FragmentWriter(
@@ -199,8 +197,6 @@ class DeletedRowPadding:
     ----------
     schema : Schema
         The new columns. If all are nullable, deleted rows get nulls; else they repeat a live row.
-    file_version : tuple of int
-        Version of the data files.
     """
 
     def __init__(self, schema: Schema, file_version: tuple[int, int]) -> None:

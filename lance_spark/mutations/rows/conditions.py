@@ -67,11 +67,6 @@ _ROW_CHANGES = frozenset({"delete", "update"})
 class RowAddressGuard:
     """Records which fragments rows may have left since a version.
 
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the mutation was planned on first.
-
     Attributes
     ----------
     vacated : dict of int to str

@@ -114,8 +114,6 @@ class DeleteTask(FragmentTask):
 
     Attributes
     ----------
-    read_version : int
-        The version that the deletion is planned on.
     filters : tuple of Condition
         Rows that meet all of them are deleted.
     rows : mapping of int to int64 array or BitMap, optional
@@ -160,10 +158,6 @@ def delete_offsets(
     ----------
     rows : mapping of int to BitMap
         Offsets of live rows by fragment.
-    read_version : int
-        The version that the deletion is planned on.
-    tag : bytes
-        Tag in the names of the files.
 
     Returns
     -------
@@ -214,8 +208,6 @@ def plan_delete(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the deletion is planned on.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are deleted: all rows without filters.
     rows : mapping of int to int64 array or BitMap, optional
@@ -223,8 +215,6 @@ def plan_delete(
     fragments_per_task : int, optional
         By default small fragments share a task, which reads them together, and each large
         fragment has a task.
-    tag : bytes
-        Tag in the names of the deletion files.
 
     Raises
     ------
@@ -346,8 +336,6 @@ def commit_deletes(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that they were planned on.
     deletions : iterable of FragmentDeletion
         No deletions make a version too.
     predicate : str
@@ -407,8 +395,6 @@ def delete_rows(
     ----------
     rows : callable, optional
         Returns the offsets of the rows in a version, by fragment.
-    runner : Runner, optional
-        Runs the tasks; this process by default.
     text : str, optional
         As for `delete_once`.
     """

@@ -164,8 +164,6 @@ def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple
 
     Parameters
     ----------
-    schema : Schema
-        Schema of the table.
     names : sequence of str
         Top-level columns.
     table : str

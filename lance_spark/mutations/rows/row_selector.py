@@ -41,8 +41,6 @@ class RowSelector:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the numbers belong to.
     ids, addresses, indices : sequence of int, optional
         Exactly one of: row ids, row addresses (fragment id << 32 | offset), or positions in the
         table's order.

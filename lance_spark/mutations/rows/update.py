@@ -75,8 +75,6 @@ def plan_update(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the update is planned on.
     updates : mapping of str to value, pa.Scalar or callable
         New values by column, or by child of a struct, whose name has dots. A callable gets the rows
         that change as a record batch, and returns one value for each row.
@@ -86,8 +84,6 @@ def plan_update(
         "rows" or "columns".
     fragments_per_task : int, optional
         By default one task has all fragments, and writes as few new fragments as possible.
-    tag : bytes
-        Tag in the names of the new files.
 
     Raises
     ------
@@ -174,8 +170,6 @@ def commit_updates(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that they were planned on.
     results : iterable of UpdateResult
         No results make a version too.
 
@@ -251,8 +245,6 @@ def commit_moved(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the rows belong to.
     runner : Runner
         Runs the tasks that write deletion files.
     moved : sequence of RewrittenRows

@@ -108,20 +108,12 @@ class UpdateTask(FragmentTask):
 
     Attributes
     ----------
-    schema : Schema
-        Schema of the table.
-    read_version : int
-        The version that the update is planned on.
     filters : tuple of Condition
         Rows that meet all of them are updated.
     mode : str
         "rows" or "columns".
     stable_row_ids : bool
         Whether rows keep their ids.
-    placement : Placement
-        The targets of the new files.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     schema: Schema

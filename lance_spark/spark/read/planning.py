@@ -134,8 +134,6 @@ class Plan:
 
     Attributes
     ----------
-    table : str
-        Name of the table in errors.
     schema : pyarrow.Schema
         All columns that can be read, with blobs as the options choose.
     known : Schema

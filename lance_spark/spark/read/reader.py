@@ -9,7 +9,7 @@ The plan combines the request of the optimizer rule (`request`), filters that Sp
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -253,30 +253,6 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa
         limit -= batch.num_rows
         if limit <= 0:
             return
-
-
-def spark_batches(
-    tasks: Iterable[ScanTask], options: ReadOptions, schema: StructType | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks as Spark expects them. Benchmarks use it to read without Spark.
-
-    Parameters
-    ----------
-    schema : StructType, optional
-        By default, the schema of the tasks' own columns.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A value, or a type, has no counterpart in Spark.
-    """
-    from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
-
-    output: pa.Schema | None = None
-    for task in tasks:
-        if output is None:
-            output = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
-        yield from Scan(task, ScanMetrics()).batches(output)
 
 
 def version_of(dataset: Dataset, options: ReadOptions) -> Version:

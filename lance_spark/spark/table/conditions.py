@@ -50,8 +50,6 @@ def scan_predicate(
 
     Parameters
     ----------
-    dataset : Dataset
-        The version that is scanned.
     condition : str, Column or None
         None is returned for None.
 
@@ -68,11 +66,6 @@ def condition_tree(
     handle: TableBase, dataset: Dataset, condition: str | Column | None
 ) -> dict[str, Any] | None:
     """Return a condition as the optimizer rule passes it to the reader.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The version that is scanned.
 
     Returns
     -------
@@ -121,8 +114,6 @@ def matching_rows(
 
     Parameters
     ----------
-    dataset : Dataset
-        The version.
     condition : str, Column or None
         Evaluated by the scan if it can, otherwise by Spark.
     *expressions : str or Column

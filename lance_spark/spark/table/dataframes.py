@@ -61,8 +61,6 @@ def frame(
 
     Parameters
     ----------
-    dataset : Dataset
-        The version.
     columns : sequence of str
         Top-level columns of the table, and columns of `META_FIELDS`.
     row_columns : sequence of str

@@ -1,7 +1,8 @@
 """Rebuilds Arrow arrays of other types over the same buffers.
 
 Arrays may be slices: each function reads only the window of its argument and returns arrays without
-an offset. So validity bitmaps start at bit 0, and 32-bit offsets cover only the window.
+an offset. So validity bitmaps start at bit 0, and 32-bit offsets cover only the window. A function
+raises OffsetsTooLarge if they cannot.
 
     list             validity bitmap | offsets, length + 1 | values
     fixed-size list  validity bitmap | values, length * size
@@ -41,12 +42,7 @@ def validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
-    """Return 32-bit offsets from 0, and the start and end of the values of the window.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Return 32-bit offsets from 0, and the start and end of the values of the window."""
     width = np.int64 if _has_long_offsets(array.type) else np.int32
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
@@ -68,12 +64,7 @@ def relabel_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array
 
 
 def narrow_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Change the type of a list, with offsets of 32 or 64 bits on either side.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Change the type of a list, with offsets of 32 or 64 bits on either side."""
     offsets, first, last = list_window(array)
     values = array.values.slice(first, last - first)
     return _list_of(array, target, [_as_wide(offsets, target)], values, child)
@@ -89,12 +80,7 @@ def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Arra
 
 
 def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Convert a fixed-size list to a list with offsets.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert a fixed-size list to a list with offsets."""
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
     offsets = _as_wide(even_offsets(len(array), size), target)
@@ -160,12 +146,7 @@ def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
 
 
 def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert strings or binary values from 64-bit to 32-bit offsets, over the same bytes.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert strings or binary values from 64-bit to 32-bit offsets, over the same bytes."""
     offsets, first, last = list_window(array)
     data = array.buffers()[2]
     if data is not None:
@@ -176,12 +157,7 @@ def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert fixed-size binary values to binary values with offsets, over the same bytes.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert fixed-size binary values to binary values with offsets, over the same bytes."""
     width = array.type.byte_width
     data = array.buffers()[1]
     if data is not None:
@@ -199,12 +175,7 @@ def struct_children(array: pa.Array) -> list[pa.Array]:
 
 @lru_cache(maxsize=8)
 def even_offsets(length: int, size: int) -> pa.Buffer:
-    """Return offsets of `length` lists of `size` values each.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Return offsets of `length` lists of `size` values each."""
     if length * size > _INT32_MAX:
         raise OffsetsTooLarge
     return pa.py_buffer(np.arange(length + 1, dtype=np.int32) * np.int32(size))

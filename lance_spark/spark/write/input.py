@@ -32,8 +32,6 @@ class InputConverter:
     ----------
     target : pyarrow.Schema
         Columns of the writer; columns that are not in `names` are left out.
-    names : sequence of str
-        Target column of each column of the batches.
 
     Raises
     ------

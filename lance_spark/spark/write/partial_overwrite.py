@@ -62,8 +62,6 @@ class WhereWriter(LanceWriter):
 
     Parameters
     ----------
-    names : sequence of str
-        Target column of each column of the batches.
     text : OptionText
         The text of the condition.
     """
@@ -115,8 +113,6 @@ class DynamicWriter(LanceWriter):
 
     Parameters
     ----------
-    names : sequence of str
-        Target column of each column of the batches.
     columns : sequence of Column
         The partition columns.
     """

@@ -191,8 +191,6 @@ def map_columns(
         Columns of the DataFrame; nullable columns of the table may be missing.
     schema : pa.Schema
         Schema of the table.
-    table : str
-        Name of the table in errors.
     merge : bool
         Whether new columns are allowed; they keep their names.
 

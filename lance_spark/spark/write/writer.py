@@ -45,8 +45,6 @@ class LanceWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    names : sequence of str
-        Target column of each column of the batches.
     once : WriteToken, optional
         Identifies the write, which is skipped if it was committed before.
     """

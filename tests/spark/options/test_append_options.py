@@ -23,6 +23,7 @@ from lance_spark.errors import (
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write.planning import make_writer
+from tests.support.tables.stored_files import data_files
 
 MERGE = {"mergeSchema": "true"}
 
@@ -80,10 +81,6 @@ def table_of(path: Path) -> pa.Table:
     theirs = dataset.to_table()
     assert open_dataset(str(path)).to_table() == theirs
     return theirs.sort_by("id")
-
-
-def data_files(path: Path) -> set[str]:
-    return {item.name for item in (path / "data").iterdir()}
 
 
 def test_nullable_columns_may_be_missing(path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.write import write_dataset
-from lance_spark.table.open import open_table
+from tests.support.tables.stored_files import files, named
 
 ROWS = 2_000_000
 FRAGMENTS = 50
@@ -67,14 +67,8 @@ def checked(path: Path) -> lance.LanceDataset:
 
 def left_over(path: Path) -> set[str]:
     """Return data files and deletion files that no version refers to."""
-    there = {one.name for one in (path / "data").iterdir() if one.is_file()}
-    there |= {one.name for one in path.glob("_deletions/*")}
-    for version in lance.dataset(path).versions():
-        for one in open_table(str(path), version=version["version"]).manifest.fragments:
-            there -= {file.path for file in one.files}
-            if one.deletion_file is not None:
-                there.discard(one.deletion_file.name(one.id))
-    return there
+    folders = {item.name for item in (path / "data").iterdir() if not item.is_file()}
+    return files(path) - named(path) - folders
 
 
 def delete_meanwhile(

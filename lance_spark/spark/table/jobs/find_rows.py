@@ -80,8 +80,6 @@ def find_rows(
 
     Parameters
     ----------
-    dataset : Dataset
-        The version.
     condition : str, Column or None
         Any condition that Spark can evaluate, also with subqueries. None: all rows.
     fragments : collection of int, optional

@@ -68,8 +68,6 @@ class InsertRows:
         Columns of the condition, which errors show.
     text : str
         The condition.
-    tag : bytes
-        Suffix of the names of the files.
     """
 
     table: TableSnapshot

@@ -55,12 +55,8 @@ class WriteColumns:
 
     Attributes
     ----------
-    table : TableSnapshot
-        The version to which the addresses refer.
     schema : Schema
         The columns, with their ids.
-    tag : bytes
-        Suffix of the names of the files.
     old : bool
         Whether the table has the columns already; see `ColumnRewriter`.
     ordered : bool

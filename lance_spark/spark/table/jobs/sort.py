@@ -165,10 +165,6 @@ class ReorderRows:
 
     Attributes
     ----------
-    table : TableSnapshot
-        The version to which the addresses refer.
-    tag : bytes
-        Suffix of the names of the files.
     targets : tuple of int or None
         Ids of the base paths to which files go in turn; None is the table's root.
     """

@@ -71,8 +71,6 @@ class RewriteRows:
     ----------
     names : tuple of str
         Columns of the new values.
-    tag : bytes
-        Suffix of the names of the files.
     """
 
     table: TableSnapshot

@@ -95,8 +95,6 @@ def assigned_columns(
 
     Parameters
     ----------
-    schema : Schema
-        Schema of the table.
     values : mapping of str to str or Column
         New values by the name of a column, or the dotted path of a child of a struct. Names with
         special characters are in backticks.

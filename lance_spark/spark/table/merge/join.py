@@ -51,8 +51,6 @@ class Join:
 
     Attributes
     ----------
-    dataset : Dataset
-        The version.
     clause_values : sequence of mapping of str to Column
         For each clause, new values by column of the table.
     source_columns : sequence of int

@@ -95,8 +95,6 @@ def merge_frame(
 
     Parameters
     ----------
-    dataset : Dataset
-        The version.
     condition : str or Column
         Condition on pairs of rows.
     clauses : sequence of Clause

@@ -85,8 +85,6 @@ class MergeRows:
         Columns of the values.
     clauses : tuple of TaskClause
         Indexed by their numbers.
-    tag : bytes
-        Suffix of the names of the files.
     shown : tuple of str
         Columns that identify a row in errors.
     """
