@@ -102,8 +102,6 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     ----------
     uri : str
         Root of the table, or of one of its branches.
-    schema : pa.Schema
-        Schema of the data.
     **options
         Options of `begin_write`.
 

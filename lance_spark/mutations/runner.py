@@ -131,11 +131,6 @@ def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = No
 def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
     """Raise an error for two results of one fragment: the rows of a repeated task would double.
 
-    Parameters
-    ----------
-    fragment_ids : iterable of int
-        The fragments of the results.
-
     Raises
     ------
     InvalidInputError

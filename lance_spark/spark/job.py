@@ -125,8 +125,6 @@ class Job(AbstractContextManager["Job"]):
             Objects that can be pickled.
         run : callable
             Runs a task: a function of a module, or a method of a class of a module.
-        writes : bool
-            Whether the tasks write files.
 
         Raises
         ------
@@ -156,11 +154,6 @@ class Job(AbstractContextManager["Job"]):
     ) -> list[Any]:
         """Run work over all partitions of a frame; see `run_tasks` for errors.
 
-        Parameters
-        ----------
-        writes : bool
-            Whether the work writes files.
-
         Returns
         -------
         list
@@ -174,13 +167,7 @@ class Job(AbstractContextManager["Job"]):
         return self._collect(frame, _FrameWork(work), step, writes)
 
     def committed(self, manifest: Manifest) -> None:
-        """Record that the change is committed, and delete the files of failed attempts.
-
-        Parameters
-        ----------
-        manifest : Manifest
-            The version with the change.
-        """
+        """Record that the change is committed, and delete the files of failed attempts."""
         self._is_committed = True
         if self._was_repeated:
             self._wait_for_attempts()

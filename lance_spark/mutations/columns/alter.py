@@ -87,8 +87,6 @@ class Cast:
 
     Attributes
     ----------
-    schema : pa.Schema
-        The new columns.
     read : pa.Schema
         The old columns, without children that do not change. Rows can have these children too.
     """

@@ -93,8 +93,6 @@ class _Source:
     ----------
     first : int
         Position of its first live row among the rows of the group's new fragments.
-    num_rows : int
-        Number of its physical rows.
     deleted : int64 array
         Offsets of its deleted rows, increasing.
     new_ids, ends : array

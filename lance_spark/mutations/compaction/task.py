@@ -141,8 +141,6 @@ class CompactionTask(FragmentTask):
     ----------
     fragments : tuple of Fragment
         With increasing ids.
-    stable_row_ids : bool
-        Whether rows keep their ids.
     targets : tuple of int or None
         Targets of the new files, used in turn: ids of base paths, or None for the table itself.
     """

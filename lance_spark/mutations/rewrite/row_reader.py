@@ -57,8 +57,6 @@ class RowBatch:
         Offsets of the rows in the fragment, increasing.
     row_ids : uint64 array
         Row ids; row addresses in tables without stable row ids.
-    created : uint64 array
-        The versions that created the rows.
     updated : uint64 array
         The versions that last updated the rows.
     """
@@ -320,8 +318,6 @@ def spliced_rows(
     ----------
     rows : range
         Offsets of the rows in their fragment.
-    old : pa.RecordBatch
-        Values of all of these rows.
     offsets : int64 array
         Offsets of the rows that get new values, increasing.
     new : pa.Table

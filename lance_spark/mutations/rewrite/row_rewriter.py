@@ -44,14 +44,10 @@ class RewrittenRows:
     ----------
     fragments : tuple of Fragment
         New fragments of moved rows, with the lineage of these rows in tables with stable row ids.
-    inserted : tuple of Fragment
-        New fragments of inserted rows.
     rows : mapping of int to bytes
         Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
     num_rows : int
         Number of moved rows.
-    num_inserted : int
-        Number of inserted rows.
     """
 
     fragments: tuple[Fragment, ...] = ()
@@ -63,17 +59,7 @@ class RewrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The source of the values of rows, some of whose columns are given.
-
-    Attributes
-    ----------
-    given : pyarrow.Schema
-        The given columns.
-    reader : AddressReader
-        Reads the other columns.
-    has_others : bool
-        Whether the table has other columns.
-    """
+    """The source of the values of rows, some of whose columns are given."""
 
     given: pa.Schema
     reader: AddressReader

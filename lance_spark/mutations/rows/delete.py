@@ -72,8 +72,6 @@ class FragmentDeletion(Written):
         All deleted rows, earlier ones as well; None if no row is left.
     bitmap : bytes
         Offsets of the rows that were deleted now, as a Roaring bitmap.
-    num_rows : int
-        Number of these rows.
     """
 
     fragment_id: int

@@ -96,13 +96,7 @@ def replace_once(
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows(WriteStrategy):
-    """Replace the rows that meet a condition, in a table that exists.
-
-    Attributes
-    ----------
-    condition : Predicate
-        On columns of the table.
-    """
+    """Replace the rows that meet a condition, in a table that exists."""
 
     condition: Predicate
 
@@ -166,8 +160,6 @@ def partition_columns(schema: Schema, names: Sequence[str], table: str) -> tuple
     ----------
     names : sequence of str
         Top-level columns.
-    table : str
-        Name of the table, for errors.
 
     Raises
     ------
@@ -252,8 +244,6 @@ class InPartitions(Predicate):
     values : pa.RecordBatch
         One column for each of `columns_of` and one row for each combination, in the types that
         `Column.values` returns.
-    inverted : bool
-        Whether the predicate is negated.
     """
 
     columns_of: tuple[Column, ...]

@@ -80,8 +80,6 @@ def plan_update(
         that change as a record batch, and returns one value for each row.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are updated: all rows without filters.
-    mode : str
-        "rows" or "columns".
     fragments_per_task : int, optional
         By default one task has all fragments, and writes as few new fragments as possible.
 
@@ -253,8 +251,6 @@ def commit_moved(
         Number of rows that are moved or deleted.
     columns : collection of str
         Top-level columns whose values changed in rows that moved.
-    keys : InsertedKeys, optional
-        Primary keys of the new rows.
 
     Raises
     ------

@@ -58,8 +58,6 @@ class ChangedColumns:
         Offsets of the rows that changed, as a Roaring bitmap.
     field_ids : tuple of int
         Ids of the fields of the new file.
-    num_rows : int
-        Number of rows that changed.
     """
 
     fragment: Fragment
@@ -110,10 +108,6 @@ class UpdateTask(FragmentTask):
     ----------
     filters : tuple of Condition
         Rows that meet all of them are updated.
-    mode : str
-        "rows" or "columns".
-    stable_row_ids : bool
-        Whether rows keep their ids.
     """
 
     schema: Schema

@@ -84,8 +84,6 @@ class ReadOptions:
 
     Attributes
     ----------
-    path : str
-        Folder or URI of the table.
     version : int or None
         Version to read, which may be a detached one. The newest version if version, tag and
         timestamp are None.
@@ -207,8 +205,6 @@ class WriteOptions:
 
     Attributes
     ----------
-    path : str
-        Folder or URI of the table.
     branch : str or None
         Branch to write to; "main" is the main branch. None for the branch that the path is the root
         of.
@@ -230,8 +226,6 @@ class WriteOptions:
         Maximum number of times that the commit starts again after a conflict.
     commit_message : str or None
         Text that is kept with the transaction.
-    initial_bases : tuple of BasePath
-        Base paths of a new table.
     target_bases : TargetBases
         Base paths that data files go to.
     streaming_query_id : str or None

@@ -29,8 +29,6 @@ class OptionText:
 
     Attributes
     ----------
-    option : str
-        Name of the option.
     schema : Schema
         Columns that it can name.
     settings : SqlSettings

@@ -91,8 +91,6 @@ def push(
     ----------
     schema : StructType
         Types that Spark takes the columns for.
-    known : Schema
-        The columns of the table.
     """
     predicates: list[Predicate] = []
     others: list[Any] = []

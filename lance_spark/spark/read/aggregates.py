@@ -198,8 +198,6 @@ def aggregate_batches(
 
     Parameters
     ----------
-    output : pyarrow.Schema
-        Schema of the row.
     batches : iterator of pyarrow.RecordBatch
         With the columns of `needed_columns`.
     counted : int

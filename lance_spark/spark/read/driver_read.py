@@ -63,12 +63,8 @@ def read_on_driver(
 
     Parameters
     ----------
-    partitions : sequence of LancePartition
-        Of the plan.
     size : int or None
         Maximum number of bytes of their rows, if it is known.
-    schema : StructType
-        Columns of the rows.
     read_rows : callable
         Returns the rows of a partition, as a task would. Several threads call it.
 

@@ -207,8 +207,6 @@ class Scan:
 
     Attributes
     ----------
-    metrics : ScanMetrics
-        Counts what is read.
     ahead : bool
         Whether a thread prefetches.
     """

@@ -78,8 +78,6 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
 
     Parameters
     ----------
-    schema : StructType
-        Schema of the stream.
     overwrite : bool
         True if each batch replaces the whole table.
     """

@@ -149,8 +149,6 @@ def resolve_columns(
         See `named_columns`.
     *expressions : str, Column or None
         Expressions of any type.
-    condition : str, Column or None
-        Condition on rows.
     labels : sequence of str
         Names of the expressions in errors.
 

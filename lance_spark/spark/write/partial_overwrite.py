@@ -58,13 +58,7 @@ class PartitionsMessage(LanceCommitMessage):
 
 
 class WhereWriter(LanceWriter):
-    """Replaces the rows that meet a condition.
-
-    Parameters
-    ----------
-    text : OptionText
-        The text of the condition.
-    """
+    """Replaces the rows that meet a condition."""
 
     def __init__(
         self,
@@ -109,13 +103,7 @@ class WhereWriter(LanceWriter):
 
 
 class DynamicWriter(LanceWriter):
-    """Replaces the partitions of the rows of the DataFrame.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        The partition columns.
-    """
+    """Replaces the partitions of the rows of the DataFrame."""
 
     def __init__(
         self,
@@ -174,8 +162,6 @@ def replacing_writer(
         An append, or the creation of the table.
     names : sequence of str
         Target column of each column of the DataFrame.
-    table : Schema
-        Columns of the table.
 
     Raises
     ------

@@ -125,8 +125,6 @@ class _Columns:
     ----------
     made : pyarrow.Schema
         Columns that the DataFrame gives a new table.
-    display : str
-        Name of the table in errors.
 
     Attributes
     ----------

@@ -197,8 +197,6 @@ def join_by_key(
         Rows of the table: the key, and ``_rowaddr``.
     values : mapping of str to Column
         Expressions over the source, by the names of the new columns.
-    how : str
-        ``left`` or ``inner``.
     flagged : bool
         Whether to add a last column that is null for rows whose key is not in the source.
     """

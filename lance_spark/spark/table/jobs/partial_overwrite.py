@@ -62,12 +62,8 @@ class InsertRows:
 
     Attributes
     ----------
-    names : tuple of str
-        Columns of the new values.
     shown : tuple of str
         Columns of the condition, which errors show.
-    text : str
-        The condition.
     """
 
     table: TableSnapshot

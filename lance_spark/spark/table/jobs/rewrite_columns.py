@@ -181,8 +181,6 @@ def update_in_place(
     ----------
     table : OpenTable
         The version to which the addresses refer.
-    fields : sequence of Field
-        Top-level columns.
     rows : DataFrame
         The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
     fragments : collection of int

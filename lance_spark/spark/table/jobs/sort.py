@@ -68,8 +68,6 @@ def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataF
     ----------
     frame : DataFrame
         Row addresses, and the keys.
-    keys : sequence of str
-        Names of columns.
     num_rows : int
         Approximate number of rows of the frame.
 

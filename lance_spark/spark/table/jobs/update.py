@@ -66,11 +66,6 @@ class RewriteRows:
     """Work that rewrites the rows of a partition: address and new values.
 
     It yields one `RewrittenRows` if the partition has rows.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Columns of the new values.
     """
 
     table: TableSnapshot
@@ -166,8 +161,6 @@ def columns_are_cheaper(
         Top-level columns to update, without blobs.
     fragments : collection of int
         Ids of the fragments with rows to update.
-    num_rows : int
-        Number of rows to update.
     """
     touched = [
         fragment

@@ -68,8 +68,6 @@ class TaskClause:
     ----------
     names : tuple of str
         Columns of the table that the clause writes.
-    conditional : bool
-        Whether the clause has a condition.
     """
 
     action: Action

@@ -95,8 +95,6 @@ def merge_frame(
 
     Parameters
     ----------
-    condition : str or Column
-        Condition on pairs of rows.
     clauses : sequence of Clause
         In the order in which they are tried.
     key : sequence of tuple of Field

@@ -62,8 +62,6 @@ class MergeResult:
     ----------
     rewritten : RewrittenRows
         Its rows are the updated and the deleted rows.
-    num_deleted : int
-        Number of deleted rows.
     keys : KeyFilter, optional
         Keys of the new rows, if the table has a primary key.
     """
@@ -81,8 +79,6 @@ class MergeRows:
 
     Attributes
     ----------
-    names : tuple of str
-        Columns of the values.
     clauses : tuple of TaskClause
         Indexed by their numbers.
     shown : tuple of str
@@ -269,7 +265,6 @@ def merge(
 
     Parameters
     ----------
-    handle, job, dataset, source, condition, clauses, options
     unchanged : sequence of str
         Columns that updates with all columns of the source do not write.
 
