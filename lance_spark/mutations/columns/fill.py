@@ -157,12 +157,8 @@ def plan_columns(
 
     Parameters
     ----------
-    read : Schema
-        The columns that the transform gets.
-    schema : Schema
-        The new columns, with their ids.
-    batch_size : int
-        Rows that the transform gets at once, at most.
+    read, schema, transform, batch_size
+        As in `ColumnTask`.
     done : collection of int
         Ids of fragments whose columns are computed already.
 

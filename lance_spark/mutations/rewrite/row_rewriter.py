@@ -221,34 +221,24 @@ class RowRewriter:
         addresses: UInt64Array,
         values: pa.RecordBatch,
     ) -> None:
-        step = _BATCH_ROWS
-        if source.has_others:
-            step = min(step, source.reader.window_rows(int(addresses[0])))
-        for position in range(0, len(addresses), step):
-            self._write(
-                source, targets, addresses[position : position + step], values.slice(position, step)
-            )
-
-    def _write(
-        self,
-        source: _Source,
-        targets: tuple[Target, ...],
-        addresses: UInt64Array,
-        values: pa.RecordBatch,
-    ) -> None:
         moving = self._moving.get(targets)
         if moving is None:
             moving = MovedRowsWriter(self._writer(targets), self._stable)
             self._moving[targets] = moving
-        new = dict(zip(values.schema.names, values.columns, strict=True))
-        lineage: tuple[UInt64Array, ...] = ()
-        if source.has_others or self._stable:
-            rows = source.reader.read(addresses)
-            new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
-            lineage = (rows.row_ids, rows.created)
         names = self._schema.names
-        columns = [new[name] for name in names]
-        moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
+        step = _BATCH_ROWS
+        if source.has_others:
+            step = min(step, source.reader.window_rows(int(addresses[0])))
+        for position in range(0, len(addresses), step):
+            part = values.slice(position, step)
+            new = dict(zip(part.schema.names, part.columns, strict=True))
+            lineage: tuple[UInt64Array, ...] = ()
+            if source.has_others or self._stable:
+                rows = source.reader.read(addresses[position : position + step])
+                new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
+                lineage = (rows.row_ids, rows.created)
+            columns = [new[name] for name in names]
+            moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
 
     def _add(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
