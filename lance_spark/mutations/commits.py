@@ -196,12 +196,7 @@ def change_schema(
 
 
 def check_writable(table: OpenTable) -> None:
-    """Raise an error for a table that the commit would refuse.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-    """
+    """Raise UnsupportedFeatureError for a table that the commit would refuse."""
     table.manifest.check_writable(table.store.display)
 
 

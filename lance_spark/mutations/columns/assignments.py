@@ -112,12 +112,7 @@ def names_of(path: Sequence[Field]) -> Path:
 
 
 def check_disjoint_paths(path: Path, others: Sequence[Path], argument: str) -> None:
-    """Raise an error if two values are given for a column, or for a struct and a child of it.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Raise InvalidInputError if a column has two values, or a struct and its child have one."""
     for other in others:
         if other == path:
             raise InvalidInputError(f"{argument}: column {'.'.join(path)!r} has two values")

@@ -233,12 +233,7 @@ def compact(
 
 
 def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
-    """Raise an error if a fragment to exclude does not exist, which is likely a mistake.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Raise InvalidOptionError if a fragment to exclude does not exist: likely a mistake."""
     if not options.excluded_fragment_ids:
         return
     ids = {fragment.id for fragment in table.manifest.fragments}

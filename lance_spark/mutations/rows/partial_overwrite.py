@@ -125,12 +125,7 @@ class ReplaceRows(WriteStrategy):
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:
-    """Raise an error if a version lacks columns of the new rows or of the condition.
-
-    Raises
-    ------
-    CommitConflictError
-    """
+    """Raise CommitConflictError if a version lacks columns of the new rows or of the condition."""
     for field in [*job.schema.walk(), *(field for path in condition.paths for field in path)]:
         current = table.schema.field_by_id(field.id)
         # The id of a dropped column can be used again.
