@@ -129,7 +129,7 @@ def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = No
 
 
 def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
-    """Raise InvalidInputError for two results of a fragment: rows of a repeated task would double."""
+    """Raise InvalidInputError for two results of a fragment: its rows would double."""
     repeated = [number for number, count in Counter(fragment_ids).items() if count > 1]
     if repeated:
         raise InvalidInputError(
