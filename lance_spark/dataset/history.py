@@ -130,10 +130,7 @@ class HistoryMethods:
         return dict(self._table.manifest.base_paths)
 
     def with_target_bases(
-        self,
-        target_bases: Sequence[str] | None = None,
-        *,
-        target_all_bases: bool | None = None,
+        self, target_bases: Sequence[str] | None = None, *, target_all_bases: bool | None = None
     ) -> Self:
         """Return the same version, with the base paths that its mutations write new data files to.
 

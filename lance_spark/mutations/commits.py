@@ -115,11 +115,7 @@ def commit_operation(
     """
     transaction = Transaction.new(table.version, operation, options.properties)
     return commit(
-        table.store,
-        transaction,
-        table.manifest,
-        max_retries=options.max_retries,
-        once=options.once,
+        table.store, transaction, table.manifest, max_retries=options.max_retries, once=options.once
     )
 
 

@@ -176,11 +176,7 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
     return described
 
 
-def drop_index(
-    table: OpenTable,
-    name: str,
-    options: CommitOptions,
-) -> OpenTable:
+def drop_index(table: OpenTable, name: str, options: CommitOptions) -> OpenTable:
     """Drop an index; its files stay until cleanup. See `Dataset.drop_index`."""
     segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
     if not segments:
@@ -242,9 +238,7 @@ def _covered(
     return fragment_reuse.remap_fragments(bitmap, content)
 
 
-def _reuse_content(
-    table: OpenTable,
-) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
+def _reuse_content(table: OpenTable) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
     entry = fragment_reuse.find_entry(indexes.section_of(table.manifest))
     if entry is None or fragment_reuse.is_tagged(entry):
         return None

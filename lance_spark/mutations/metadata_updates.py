@@ -76,22 +76,13 @@ def update_config(
     return change_schema(table, plan, options)
 
 
-def add_bases(
-    table: OpenTable,
-    new_bases: Iterable[BaseLike],
-    options: CommitOptions,
-) -> OpenTable:
+def add_bases(table: OpenTable, new_bases: Iterable[BaseLike], options: CommitOptions) -> OpenTable:
     """Add base paths; see `Dataset.add_bases`."""
     bases = tuple(base_path("new_bases", base) for base in new_bases)
     return change_schema(table, lambda _: UpdateBases(bases), options)
 
 
-def repoint_base(
-    table: OpenTable,
-    base: int | str,
-    path: str,
-    options: CommitOptions,
-) -> OpenTable:
+def repoint_base(table: OpenTable, base: int | str, path: str, options: CommitOptions) -> OpenTable:
     """Give a base path another path; see `Dataset.repoint_base`."""
 
     def plan(current: OpenTable) -> UpdateBases:
@@ -123,10 +114,7 @@ def _base(bases: Mapping[int, BasePath], id_or_name: int | str, table: str) -> B
     raise InvalidInputError(f"{table} has no base path {id_or_name!r}; it has {existing}")
 
 
-def restore(
-    table: OpenTable,
-    options: CommitOptions,
-) -> OpenTable:
+def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     """Commit a new version with the content of the version that a table is open at.
 
     Raises

@@ -111,11 +111,7 @@ class Cast:
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
 
-def drop_columns(
-    table: OpenTable,
-    columns: Sequence[str],
-    options: CommitOptions,
-) -> OpenTable:
+def drop_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Drop columns; see `Dataset.drop_columns`."""
     names = check_name_list(columns, "columns")
 
@@ -133,11 +129,7 @@ def drop_columns(
     return change_schema(table, plan, options)
 
 
-def reorder_columns(
-    table: OpenTable,
-    columns: Sequence[str],
-    options: CommitOptions,
-) -> OpenTable:
+def reorder_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Move top-level columns to the front; the order of the others does not change.
 
     Raises

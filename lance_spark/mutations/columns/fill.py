@@ -302,13 +302,7 @@ class Computation:
         self.start(table, read, schema)
         runner = runner_for(table, self._runner)
         tasks = plan_columns(
-            table,
-            read,
-            schema,
-            transform,
-            batch_size=batch_size,
-            done=self._done,
-            tag=runner.tag,
+            table, read, schema, transform, batch_size=batch_size, done=self._done, tag=runner.tag
         )
         parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
         self.add(table, [file for part in parts for file in part])
@@ -375,11 +369,7 @@ class Computation:
         self._uncertain = True
         try:
             manifest = commit_columns(
-                table,
-                files,
-                fields,
-                preserves_nullability=preserves_nullability,
-                options=options,
+                table, files, fields, preserves_nullability=preserves_nullability, options=options
             )
         except UncertainCommitError:
             raise

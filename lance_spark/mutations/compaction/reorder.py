@@ -23,11 +23,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from lance_spark.errors import (
-    InvalidInputError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import InvalidInputError, StorageError, UnsupportedFeatureError
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.task import (

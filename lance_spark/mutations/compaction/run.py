@@ -101,11 +101,7 @@ class Compaction:
         )
 
     def commit(
-        self,
-        table: OpenTable,
-        *,
-        runner: Runner | None = None,
-        excluded: Collection[int] = (),
+        self, table: OpenTable, *, runner: Runner | None = None, excluded: Collection[int] = ()
     ) -> Manifest:
         """Rewrite the groups that are not rewritten yet, and commit.
 

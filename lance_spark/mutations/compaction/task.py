@@ -24,11 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
-from lance_spark.errors import (
-    CorruptTableError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import CorruptTableError, StorageError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
@@ -46,10 +42,7 @@ from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
-)
+from lance_spark.table.fragments.writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
@@ -62,11 +55,7 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.addresses import first_address
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.ids import (
-    created_versions_of,
-    row_ids_of,
-    updated_versions_of,
-)
+from lance_spark.table.rows.ids import created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.rows.sequences import concatenate, without_deleted
 from lance_spark.table.rows.u64_segments import UInt64Array
 

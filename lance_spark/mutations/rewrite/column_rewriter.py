@@ -185,12 +185,7 @@ class _FragmentPatch:
     """Writes the file of one fragment."""
 
     def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
+        self, table: OpenTable, fragment: Fragment, schema: Schema, tag: bytes, placement: Placement
     ) -> None:
         manifest = table.manifest
         self.fragment = fragment

@@ -244,8 +244,7 @@ def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[O
 
 
 def describe(
-    conditions: Iterable[Comparison | Predicate],
-    rows: Mapping[int, Offsets | BitMap] | None = None,
+    conditions: Iterable[Comparison | Predicate], rows: Mapping[int, Offsets | BitMap] | None = None
 ) -> str:
     """Return conditions as the text that a transaction records."""
     parts = [

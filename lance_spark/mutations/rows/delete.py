@@ -282,10 +282,7 @@ def delete_operation(
     """Return the operation that makes deletions part of the table; see `commit_deletes`."""
     fragments, removed, affected = deletion_effects(table, deletions)
     return Delete(
-        fragments=fragments,
-        deleted_fragment_ids=removed,
-        predicate=predicate,
-        affected=affected,
+        fragments=fragments, deleted_fragment_ids=removed, predicate=predicate, affected=affected
     )
 
 

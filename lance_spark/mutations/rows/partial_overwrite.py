@@ -32,11 +32,7 @@ from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOp
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import commit_rows, retry_on_conflict
 from lance_spark.mutations.rows.conditions import Filter
-from lance_spark.mutations.rows.delete import (
-    RowsByFragment,
-    deletion_effects,
-    run_delete,
-)
+from lance_spark.mutations.rows.delete import RowsByFragment, deletion_effects, run_delete
 from lance_spark.mutations.runner import LocalRunner, Runner
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.tree import Column, Predicate

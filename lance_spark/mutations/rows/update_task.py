@@ -16,11 +16,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids
 from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
-from lance_spark.mutations.rewrite.row_reader import (
-    RowReader,
-    replace_data_file,
-    spliced_rows,
-)
+from lance_spark.mutations.rewrite.row_reader import RowReader, replace_data_file, spliced_rows
 from lance_spark.mutations.rewrite.writer import (
     UNLIMITED,
     MovedRowsWriter,

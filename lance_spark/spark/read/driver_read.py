@@ -107,10 +107,7 @@ def _is_small(
 
 
 def _read(
-    request: Request,
-    partitions: Sequence[LancePartition],
-    schema: StructType,
-    read_rows: _ReadRows,
+    request: Request, partitions: Sequence[LancePartition], schema: StructType, read_rows: _ReadRows
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 

@@ -65,11 +65,7 @@ class TableBase:
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        path: str,
-        options: Mapping[str, str],
-        alias: str | None = None,
+        self, spark: SparkSession, path: str, options: Mapping[str, str], alias: str | None = None
     ) -> None:
         self.spark = spark
         self.path = path
@@ -151,11 +147,7 @@ class TableBase:
                 guard.check(newer, named_columns(Dataset(table, storage), *selectors))
 
             manifest, result = retry_on_conflict(
-                table,
-                attempt,
-                options.conflict_retries,
-                replan_always=True,
-                before_replan=check,
+                table, attempt, options.conflict_retries, replan_always=True, before_replan=check
             )
             job.committed(manifest)
         return result

@@ -236,10 +236,7 @@ class MaintenanceMethods(TableBase):
         self.dataset().validate()
 
     def _compact(
-        self,
-        where: str | Column | None,
-        options: CompactionOptions,
-        commit: CommitOptions,
+        self, where: str | Column | None, options: CompactionOptions, commit: CommitOptions
     ) -> CompactionMetrics:
         with Compaction(options, commit) as compaction:
 

@@ -87,9 +87,7 @@ class BackgroundWriter:
     """
 
     def __init__(
-        self,
-        write: Callable[[pa.RecordBatch], None],
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        self, write: Callable[[pa.RecordBatch], None], max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> None:
         self._write = write
         self._max_bytes = max_waiting_bytes

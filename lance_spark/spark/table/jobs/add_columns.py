@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.errors import (
-    InvalidInputError,
-    LanceError,
-    SchemaMismatchError,
-    UnsupportedError,
-)
+from lance_spark.errors import InvalidInputError, LanceError, SchemaMismatchError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import with_new_ids
@@ -291,10 +286,7 @@ def _add_files(table: OpenTable, computation: Computation, files: Sequence[Colum
 
 
 def _finish(
-    table: OpenTable,
-    schema: Schema,
-    computation: Computation,
-    options: CommitOptions,
+    table: OpenTable, schema: Schema, computation: Computation, options: CommitOptions
 ) -> tuple[Manifest, ChangeResult]:
     manifest = computation.finish(
         table,

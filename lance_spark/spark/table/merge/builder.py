@@ -275,11 +275,7 @@ class MergeBuilder:
         )
 
 
-def upsert(
-    handle: TableBase,
-    source: DataFrame,
-    options: CommitOptions,
-) -> ChangeResult:
+def upsert(handle: TableBase, source: DataFrame, options: CommitOptions) -> ChangeResult:
     """Update and insert rows by the primary key; see `LanceTable.upsert`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 

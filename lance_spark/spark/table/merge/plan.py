@@ -33,13 +33,7 @@ from lance_spark.spark.table.merge.clauses import (
     TaskClause,
     assigned_columns,
 )
-from lance_spark.spark.table.merge.join import (
-    ADDRESS,
-    SOURCE_COLUMN,
-    VALUE,
-    Join,
-    expressions_of,
-)
+from lance_spark.spark.table.merge.join import ADDRESS, SOURCE_COLUMN, VALUE, Join, expressions_of
 from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
