@@ -42,7 +42,7 @@ def rows_of(start: int, stop: int) -> pa.Table:
                 [None if n % 4 == 0 else bytes([n % 256]) * (n * 700) for n in ids],
                 pa.large_binary(),
             ),
-        },
+        }
     )
 
 

@@ -17,11 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    InvalidOptionError,
-)
+from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.table.jobs.sort import bounds_of, interleaved, ranks_of

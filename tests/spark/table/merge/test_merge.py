@@ -193,11 +193,7 @@ def test_repeated_matches_are_ambiguous(spark: Any, small: LanceTable, tmp_path:
 
 @pytest.mark.parametrize("with_rule", [False, True])
 def test_the_table_is_its_own_source(
-    spark: Any,
-    small: LanceTable,
-    tmp_path: Path,
-    with_rule: bool,
-    request: pytest.FixtureRequest,
+    spark: Any, small: LanceTable, tmp_path: Path, with_rule: bool, request: pytest.FixtureRequest
 ) -> None:
     from pyspark.sql import functions as F
 
