@@ -27,11 +27,13 @@ CLIENTS = ["lance_spark", "ceiling", "pylance", "parquet"]
 def prebuilt(path: Path, target: Path) -> None:
     """Keep the batches that this source hands to Spark in an Arrow file."""
     import lance_spark
-    from lance_spark.spark.options.options import ReadOptions
-    from lance_spark.spark.read.reader import spark_batches
+    from lance_spark.scan.metrics import ScanMetrics
+    from lance_spark.spark.read.reader import Scan
+    from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
-    dataset = lance_spark.open_dataset(str(path))
-    batches = spark_batches(dataset.plan(), ReadOptions.parse({"path": str(path)}))
+    tasks = lance_spark.open_dataset(str(path)).plan()
+    output = batch_schema(to_spark_schema(tasks[0].schema))
+    batches = (batch for task in tasks for batch in Scan(task, ScanMetrics()).batches(output))
     first = next(batches)
     with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
         writer.write_batch(first)

@@ -207,8 +207,8 @@ def _open(options: argparse.Namespace) -> Dataset:
 
 def write_conf(folder: Path) -> str:
     """Write the rule's jar and `lance-spark-defaults.conf` to a folder; return instructions."""
-    from lance_spark.spark.options import redaction
-    from lance_spark.spark.pushdown.compile_java import EXTENSION, write_jar
+    from lance_spark.spark.pushdown import enable
+    from lance_spark.spark.pushdown.java_classes import EXTENSION, write_jar
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -220,8 +220,8 @@ def write_conf(folder: Path) -> str:
             version=__version__,
             extension=EXTENSION,
             jar=jar,
-            redaction=redaction.CONF,
-            pattern=redaction.FOR_CLUSTERS,
+            redaction=enable.REDACTION_CONF,
+            pattern=enable.REDACTION_FOR_CLUSTERS,
         )
     )
     return NEXT.format(jar=jar, fragment=fragment, extension=EXTENSION)

@@ -103,12 +103,7 @@ class ColumnMethods(HistoryMethods):
             commit_message, transaction_properties, conflict_retries, max_retries=max_retries
         )
         table = add_columns(
-            self._table,
-            transforms,
-            read_columns,
-            output_schema,
-            batch_size,
-            options=options,
+            self._table, transforms, read_columns, output_schema, batch_size, options=options
         )
         return self._committed(table)
 

@@ -21,6 +21,7 @@ from lance_spark.table.refs.names import branch_store
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches
     from lance_spark.dataset.tags import Tags
+    from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import Reference
     from lance_spark.table.operations.base import Operation
     from lance_spark.table.refs.branch_repair import BranchRepair
@@ -129,10 +130,7 @@ class HistoryMethods:
         return dict(self._table.manifest.base_paths)
 
     def with_target_bases(
-        self,
-        target_bases: Sequence[str] | None = None,
-        *,
-        target_all_bases: bool | None = None,
+        self, target_bases: Sequence[str] | None = None, *, target_all_bases: bool | None = None
     ) -> Self:
         """Return the same version, with the base paths that its mutations write new data files to.
 
@@ -298,11 +296,8 @@ class HistoryMethods:
         options = self._options(storage_options)
         source = self._at(reference, options)
         manifest = create_branch(source, branch)
-        # Opened without reading from the store: an error of the store would hide that the branch
-        # exists.
         store = branch_store(ObjectStore.from_uri(source.main.uri, options), branch)
-        paths = TablePaths(store, manifest.base_paths, options)
-        return type(self)(OpenTable(paths, manifest), options)
+        return self._without_reading(store, manifest, options)
 
     def repair_branches(self) -> list[BranchRepair]:
         """Repair the branches of a table that was copied or moved.
@@ -371,10 +366,7 @@ class HistoryMethods:
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
         manifest = shallow_clone(self._at(reference, self._storage_options), target)
-        # Opened without reading from the store: an error of the store would hide that the clone
-        # exists.
-        paths = TablePaths(target, manifest.base_paths, options)
-        return type(self)(OpenTable(paths, manifest), options)
+        return self._without_reading(target, manifest, options)
 
     def deep_clone(
         self,
@@ -405,10 +397,7 @@ class HistoryMethods:
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
         manifest = deep_clone(self._at(reference, self._storage_options), target)
-        # Opened without reading from the store: an error of the store would hide that the clone
-        # exists.
-        paths = TablePaths(target, manifest.base_paths, options)
-        return type(self)(OpenTable(paths, manifest), options)
+        return self._without_reading(target, manifest, options)
 
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests of a table of an early release to the names of the V2 naming scheme.
@@ -431,3 +420,13 @@ class HistoryMethods:
 
     def _options(self, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
         return self._storage_options if storage_options is None else dict(storage_options)
+
+    def _without_reading(
+        self, store: ObjectStore, manifest: Manifest, options: Mapping[str, Any]
+    ) -> Self:
+        """Open a new branch or clone without reading from the store.
+
+        An error of the store would hide that it exists.
+        """
+        paths = TablePaths(store, manifest.base_paths, options)
+        return type(self)(OpenTable(paths, manifest), options)

@@ -154,7 +154,7 @@ class MaintenanceMethods(HistoryMethods):
         >>> old = [fragment.id for fragment in dataset.fragments][:100]
         >>> dataset, metrics = dataset.move_fragments("cold", old)
         """
-        from lance_spark.mutations.move_fragments import move_fragments
+        from lance_spark.mutations.compaction.run import move_fragments
 
         table, metrics = move_fragments(
             self._table,

@@ -1,4 +1,5 @@
-"""Commits of mutations: checks before a plan, the commit itself, and its files after a failure.
+"""Commits of mutations: checks before a plan, commits, plans after a conflict, and files after a
+failure.
 
 Deletion files and data files are written before the commit. If the commit fails, no version
 refers to them, and they are deleted.
@@ -9,29 +10,96 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
+from lance_spark.arguments import check_least
 from lance_spark.errors import (
+    CommitConflictError,
     InvalidInputError,
     LanceError,
     StorageError,
     UncertainCommitError,
     UnsupportedFeatureError,
+    naming,
 )
-from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import Backoff, CommitOptions, replan_on_conflict
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import deletion_paths
 from lance_spark.table.operations.data.update import Update
+from lance_spark.table.paths import TablePaths
 
 _DEFAULT = CommitOptions()
+_Result = TypeVar("_Result")
+
+
+def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
+    """Return a table at another of its versions."""
+    store = table.store
+    paths = TablePaths(store, manifest.base_paths, store.options)
+    return OpenTable(paths, manifest, table.target_bases)
+
+
+def retry_on_conflict(
+    table: OpenTable,
+    change: Callable[[OpenTable], _Result],
+    conflict_retries: int,
+    *,
+    replan_always: bool = False,
+    before_replan: Callable[[OpenTable], None] | None = None,
+) -> _Result:
+    """Make a change; plan it again on the newest version after each conflict.
+
+    Parameters
+    ----------
+    change : callable
+        Plans the change on a version and commits it.
+    conflict_retries : int
+        Number of times the change is planned again.
+    replan_always : bool
+        If true, the change depends only on the version passed in, so it is planned again even
+        after an incompatible commit such as an overwrite.
+    before_replan : callable, optional
+        Receives each newer version before the change is planned on it. Its errors end the change.
+
+    Raises
+    ------
+    CommitConflictError
+        The change is incompatible with another commit, or had a conflict
+        `conflict_retries` + 1 times.
+    InvalidInputError
+        `conflict_retries` is negative.
+    LanceError
+        Errors of `change` and `before_replan`.
+    """
+    check_least("conflict_retries", conflict_retries, 0)
+    backoff = Backoff()
+
+    def attempt(current: OpenTable) -> _Result:
+        with naming(current.store.display):
+            return change(current)
+
+    def replan(current: OpenTable, error: CommitConflictError) -> OpenTable | None:
+        if not (error.retryable or (replan_always and _is_overtaken(current))):
+            return None
+        backoff.wait()
+        newest = at_version(current, read_latest(current.store))
+        if before_replan is not None:
+            before_replan(newest)
+        return newest
+
+    return replan_on_conflict(attempt, table, replan, conflict_retries)
+
+
+def _is_overtaken(table: OpenTable) -> bool:
+    return read_latest(table.store).version > table.version
 
 
 def commit_operation(
@@ -46,11 +114,7 @@ def commit_operation(
     """
     transaction = Transaction.new(table.version, operation, options.properties)
     return commit(
-        table.store,
-        transaction,
-        table.manifest,
-        max_retries=options.max_retries,
-        once=options.once,
+        table.store, transaction, table.manifest, max_retries=options.max_retries, once=options.once
     )
 
 
@@ -79,11 +143,8 @@ def commit_rows(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the change was planned on.
     operation : Delete or Update
         Its deletion files and new data files are written.
-    options : CommitOptions
     keep_new_fragments : bool
         Whether the files of new fragments stay after a failure, for the next plan.
 
@@ -113,24 +174,15 @@ def change_schema(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the operation is planned on first.
     plan : callable
         Returns the operation for a version; writes no files.
-    options : CommitOptions
-
-    Returns
-    -------
-    OpenTable
-        The new version.
 
     Raises
     ------
     LanceError
         Errors of `plan` and `commit`.
     """
-    check_writable(table)
-    check_unique(table.manifest.message.fragments, table.manifest.name)
+    check_rows_writable(table, data_files=False)
 
     def change(current: OpenTable) -> Manifest:
         return commit_operation(current, plan(current), options)
@@ -139,12 +191,7 @@ def change_schema(
 
 
 def check_writable(table: OpenTable) -> None:
-    """Raise an error for a table that the commit would refuse.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-    """
+    """Raise UnsupportedFeatureError for a table that the commit would refuse."""
     table.manifest.check_writable(table.store.display)
 
 
@@ -153,7 +200,6 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     data_files : bool
         Whether the change writes data files, and not only deletion files.
 

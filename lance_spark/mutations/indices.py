@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
-from lance_spark.mutations.commits import commit_operation
-from lance_spark.mutations.retry import at_version
+from lance_spark.mutations.commits import at_version, commit_operation
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -177,11 +176,7 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
     return described
 
 
-def drop_index(
-    table: OpenTable,
-    name: str,
-    options: CommitOptions,
-) -> OpenTable:
+def drop_index(table: OpenTable, name: str, options: CommitOptions) -> OpenTable:
     """Drop an index; its files stay until cleanup. See `Dataset.drop_index`."""
     segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
     if not segments:
@@ -243,9 +238,7 @@ def _covered(
     return fragment_reuse.remap_fragments(bitmap, content)
 
 
-def _reuse_content(
-    table: OpenTable,
-) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
+def _reuse_content(table: OpenTable) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
     entry = fragment_reuse.find_entry(indexes.section_of(table.manifest))
     if entry is None or fragment_reuse.is_tagged(entry):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
-from lance_spark.mutations.rows.merge import primary_key
+from lance_spark.mutations.rows.update import primary_key
 from lance_spark.proto import table_pb2
 from lance_spark.table.indexes.sections import MEM_WAL, section_of
 from lance_spark.table.open import OpenTable
@@ -24,7 +24,6 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     change : str
         The refused change, for example "column 'a' cannot be cast".
 
@@ -43,7 +42,6 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
 
     Parameters
     ----------
-    table : OpenTable
     fields : collection of int
         Ids of the fields to drop.
 

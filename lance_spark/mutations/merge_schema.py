@@ -19,17 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidOptionError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import CommitConflictError, InvalidOptionError
 from lance_spark.file.blobs.fields import new_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.add import renumbered
-from lance_spark.mutations.commits import commit_operation
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.columns.add import check_new_children, renumbered
+from lance_spark.mutations.commits import commit_operation, retry_on_conflict
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.align import filled_by
 from lance_spark.table.commit.options import CommitOptions
@@ -42,9 +37,6 @@ from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names
-
-#: File version from which on pylance reads structs with children that some files lack.
-_FIRST_WITH_NEW_CHILDREN = (2, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +102,6 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     ----------
     uri : str
         Root of the table, or of one of its branches.
-    schema : pa.Schema
-        Schema of the data.
     **options
         Options of `begin_write`.
 
@@ -168,12 +158,7 @@ class _SchemaMerger:
                 for field, old in zip(merged, table.fields, strict=False)
                 if len(list(field.walk())) != len(list(old.walk()))
             ]
-            if extended and version < _FIRST_WITH_NEW_CHILDREN:
-                raise UnsupportedFeatureError(
-                    f"{name}: column {extended[0]!r} cannot get new children in data files of "
-                    f"version {version[0]}.{version[1]}; overwrite the table with data storage "
-                    "version 2.2"
-                )
+            check_new_children(name, extended, version)
             table = self.merged = replace(table, fields=merged)
         return filled_by(table, data, name)
 

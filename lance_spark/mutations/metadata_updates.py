@@ -7,8 +7,12 @@ from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
-from lance_spark.mutations.retry import at_version
+from lance_spark.mutations.commits import (
+    at_version,
+    change_schema,
+    check_writable,
+    commit_operation,
+)
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
@@ -37,19 +41,12 @@ def update_config(
 
     Parameters
     ----------
-    table : OpenTable
     config, table_metadata, schema_metadata : mapping of str to str or None, optional
         Values to set; None deletes.
     field_metadata : mapping of str to such a mapping, optional
         Values by name of a column, or by path of a child with dots.
     replace : bool
         Whether keys that are not given are deleted.
-    options : CommitOptions
-
-    Returns
-    -------
-    OpenTable
-        At the new version.
 
     Raises
     ------
@@ -79,22 +76,13 @@ def update_config(
     return change_schema(table, plan, options)
 
 
-def add_bases(
-    table: OpenTable,
-    new_bases: Iterable[BaseLike],
-    options: CommitOptions,
-) -> OpenTable:
+def add_bases(table: OpenTable, new_bases: Iterable[BaseLike], options: CommitOptions) -> OpenTable:
     """Add base paths; see `Dataset.add_bases`."""
     bases = tuple(base_path("new_bases", base) for base in new_bases)
     return change_schema(table, lambda _: UpdateBases(bases), options)
 
 
-def repoint_base(
-    table: OpenTable,
-    base: int | str,
-    path: str,
-    options: CommitOptions,
-) -> OpenTable:
+def repoint_base(table: OpenTable, base: int | str, path: str, options: CommitOptions) -> OpenTable:
     """Give a base path another path; see `Dataset.repoint_base`."""
 
     def plan(current: OpenTable) -> UpdateBases:
@@ -126,21 +114,8 @@ def _base(bases: Mapping[int, BasePath], id_or_name: int | str, table: str) -> B
     raise InvalidInputError(f"{table} has no base path {id_or_name!r}; it has {existing}")
 
 
-def restore(
-    table: OpenTable,
-    options: CommitOptions,
-) -> OpenTable:
+def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     """Commit a new version with the content of the version that a table is open at.
-
-    Parameters
-    ----------
-    table : OpenTable
-    options : CommitOptions
-
-    Returns
-    -------
-    OpenTable
-        At the new version.
 
     Raises
     ------

@@ -1,19 +1,36 @@
-"""Runners of the tasks of a mutation: in this process, or on a cluster.
+"""Runners of the tasks of a mutation, and removal of their files that no version refers to.
 
-Plan, tasks and commit of a mutation are the same with all runners.
+Plan, tasks and commit of a mutation are the same with all runners: in this process, or on a
+cluster. A task that ran twice, was killed, or belongs to a failed job leaves files. The names of
+all files of a job have its tag:
+
+| file | position of the tag |
+| --- | --- |
+| data file, folder of its blobs | the last 6 bytes of the UUID in the name |
+| deletion file | its first 5 bytes are the highest bytes of the id at the end of the name |
 """
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import join
+from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.writer import TAG_BYTES, delete_fragments, written_by
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.paths import DATA, DELETIONS, BasePath, TablePaths
+from lance_spark.table.rows.deletions import has_tag
 
 #: Tasks that run at the same time where the store is remote.
 _REMOTE_THREADS = 16
@@ -21,15 +38,36 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Runner(ABC):
-    """Runs the tasks of a mutation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentTask:
+    """Fragments that one task handles. Can be pickled; holds no manifest.
 
     Attributes
     ----------
+    uri : str
+        Root of the table.
+    base_paths : mapping of int to BasePath
+        Base paths of the table, by id.
+    storage_options : mapping, not shown by `repr`
     tag : bytes
-        Tag in the names of the files that tasks write, so that a sweep finds them; can be empty.
+        Tag in the names of the new files.
     """
 
+    uri: str = field(repr=False)
+    fragments: tuple[Fragment, ...]
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
+
+    def open_paths(self) -> TablePaths:
+        """Return the table's paths, opened in the task."""
+        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
+
+
+class Runner(ABC):
+    """Runs the tasks of a mutation."""
+
+    #: Empty if no sweep looks for the files.
     tag: bytes = b""
 
     @abstractmethod
@@ -40,7 +78,6 @@ class Runner(ABC):
 
         Parameters
         ----------
-        tasks : sequence
         run : callable
             Runs one task. A cluster needs a function of a module, or a method of a class of one.
         undo : callable
@@ -92,21 +129,89 @@ def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = No
 
 
 def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
-    """Raise an error for two results of one fragment: the rows of a repeated task would double.
-
-    Parameters
-    ----------
-    table : OpenTable
-    fragment_ids : iterable of int
-        The fragments of the results.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+    """Raise InvalidInputError for two results of a fragment: its rows would double."""
     repeated = [number for number, count in Counter(fragment_ids).items() if count > 1]
     if repeated:
         raise InvalidInputError(
             f"{table.store.display}: two results are of fragment {repeated[0]}; give one result of "
             "each task, the first if it ran twice"
         )
+
+
+def new_tag() -> bytes:
+    """Return a random tag, which no other job has."""
+    return secrets.token_bytes(TAG_BYTES)
+
+
+@contextmanager
+def abort_on_error(abort: Callable[[], object]) -> Iterator[None]:
+    """Call `abort`, which deletes the files of a task, if the task raises an error.
+
+    Errors of `abort` are ignored: the sweep deletes the remaining files.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            abort()
+        raise
+
+
+def sweep(
+    table: OpenTable,
+    tag: bytes,
+    committed: Manifest | Iterable[Manifest] | None = None,
+    *,
+    targets: Sequence[int | None] = (None,),
+) -> int:
+    """Delete the files of a job that no version refers to. Lists all data files and deletion files.
+
+    Parameters
+    ----------
+    table : OpenTable
+        A version that has the base paths of all targets.
+    committed : Manifest or iterable of Manifest, optional
+        The versions that the job committed. Their files stay.
+    targets : sequence of int or None
+        Targets of the data files: ids of base paths, or None for the table itself.
+
+    Returns
+    -------
+    int
+        Number of deleted files, without blob files.
+
+    Raises
+    ------
+    ValueError
+        The tag is too short, so that files of another job could have it.
+    StorageError
+    """
+    if len(tag) != TAG_BYTES:
+        raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
+    manifests = [committed] if isinstance(committed, Manifest) else list(committed or ())
+    fragments = [fragment for manifest in manifests for fragment in manifest.fragments]
+    data = {(file.base_id, file.path) for fragment in fragments for file in fragment.files}
+    deletions = {
+        fragment.deletion_file.name(fragment.id)
+        for fragment in fragments
+        if fragment.deletion_file is not None
+    }
+    count = 0
+    for target in targets:
+        store, path = table.paths.locate(target, DATA, "x")
+        folder = path.rpartition("/")[0]
+        # A folder of blobs can exist without its data file, which is closed after the blobs.
+        names = {*written_by(store.list_names(folder), tag)}
+        names |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
+        unused = [name for name in sorted(names) if (target, name) not in data]
+        files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in unused)
+        delete_fragments(table.paths, [Fragment(0, files, 0)])
+        count += len(unused)
+    return count + _sweep_deletions(table.store, tag, deletions)
+
+
+def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:
+    names = [name for name in store.list_names(DELETIONS) if has_tag(name, tag)]
+    unused = [name for name in names if name not in committed]
+    store.delete([join(DELETIONS, name) for name in unused])
+    return len(unused)

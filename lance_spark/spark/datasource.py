@@ -2,11 +2,18 @@
 
 Spark creates and pickles this object in short-lived Python processes, one for each step of
 planning. So this module imports little, and each step imports what it needs.
+
+`CREATE TABLE t USING lance LOCATION ...` asks the data source for the schema with all options, and
+Spark's catalog keeps that schema. A later SELECT passes the schema without the options. The
+metadata of its first column therefore holds the options, and a read without a path takes them from
+there. A write does not: the metadata stays in every DataFrame that was read from the table, so a
+write of such a DataFrame would go to the table that it was read from.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
@@ -17,7 +24,10 @@ if TYPE_CHECKING:
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
+
+#: Key of the metadata of the first field of a schema for Spark's catalog, which holds options.
+_KEY = "lance_spark.options"
 
 
 class LanceDataSource(DataSource):
@@ -43,21 +53,20 @@ class LanceDataSource(DataSource):
         InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
         """
         from lance_spark.spark.options.options import ReadOptions
-        from lance_spark.spark.read import catalog
         from lance_spark.spark.read.reader import table_schema
         from lance_spark.spark.types.mapping import to_spark_schema
 
         options = ReadOptions.parse(self.options)
-        if options.feed and not catalog.is_for_catalog(self.options):
-            from lance_spark.spark.options.feed_options import FeedOptions
+        if options.feed and not is_for_catalog(self.options):
+            from lance_spark.spark.options.rare_options import FeedOptions
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             feed = FeedOptions.parse(options)
             if feed.change_feed:
                 return to_spark_schema(feed_schema(options, feed))
         schema = to_spark_schema(table_schema(options))
-        if catalog.is_for_catalog(self.options):
-            return catalog.with_options(schema, self.options)
+        if is_for_catalog(self.options):
+            return with_options(schema, self.options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -78,14 +87,13 @@ class LanceDataSource(DataSource):
         # pyspark checks the batches against this very object.
         request = take_request(schema)
         from lance_spark.spark.options.options import ReadOptions
-        from lance_spark.spark.read.catalog import options_of
         from lance_spark.spark.read.reader import LanceReader, display
 
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
         if options.feed:
-            from lance_spark.spark.options.feed_options import FeedOptions
+            from lance_spark.spark.options.rare_options import FeedOptions
             from lance_spark.spark.pushdown.request import refused
             from lance_spark.spark.streaming.change_feed import ChangeFeedReader
 
@@ -120,9 +128,8 @@ class LanceDataSource(DataSource):
         UnsupportedError
             An option needs a newer Spark.
         """
-        from lance_spark.spark.options.feed_options import FeedOptions
         from lance_spark.spark.options.options import ReadOptions
-        from lance_spark.spark.read.catalog import options_of
+        from lance_spark.spark.options.rare_options import FeedOptions
         from lance_spark.spark.streaming.reader import LanceStreamReader
 
         first = schema.fields[0] if schema.fields else None
@@ -142,3 +149,61 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.streaming.writer import LanceStreamWriter
 
         return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite)
+
+
+def is_for_catalog(options: Mapping[str, str]) -> bool:
+    """Return whether the options are those of a table of the catalog."""
+    return "provider" in options
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Return a schema for the catalog, which holds the options that find the table again.
+
+    Raises
+    ------
+    InvalidOptionError
+        The options have settings of the store, which may be secrets and do not belong in a schema;
+        or they are those of a change feed.
+    """
+    import json
+
+    from pyspark.sql.types import StructField, StructType
+
+    from lance_spark.errors import InvalidOptionError
+    from lance_spark.spark.options.names import READ_NAMES
+    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.storage.uri import parse_uri
+
+    parsed = ReadOptions.parse(options)
+    if parsed.feed:
+        raise InvalidOptionError(
+            f"option {next(iter(parsed.feed))} does not apply to tables of Spark's catalog: read "
+            "a change feed by spark.read, or a stream by spark.readStream, with the table's path"
+        )
+    location = parse_uri(parsed.path)
+    if parsed.storage_options or location.display != location.uri:
+        raise InvalidOptionError(
+            "a table of Spark's catalog cannot store storage options: set them in the environment "
+            "of the cluster, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
+        )
+    kept = {name: options[name] for name in ("path", *READ_NAMES) if name in options}
+    first, *others = schema.fields
+    metadata = {**first.metadata, _KEY: json.dumps(kept)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a read: the given ones, and others that the catalog's schema holds.
+
+    Parameters
+    ----------
+    field : StructField or None
+        First field of the schema, or the field of a request, which has the metadata of the first.
+    """
+    import json
+
+    given: dict[str, Any] = dict(options)
+    if "path" in options or field is None:
+        return given
+    kept = field.metadata.get(_KEY)
+    return {**json.loads(kept), **given} if kept else given

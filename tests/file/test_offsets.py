@@ -13,7 +13,7 @@ import pytest
 
 import lance_spark
 from lance_spark.file.offsets import with_offsets
-from lance_spark.spark.write.background_writer import BackgroundWriter
+from lance_spark.spark.write.input import BackgroundWriter
 
 INNER = [
     pa.string(),

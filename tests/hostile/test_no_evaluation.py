@@ -49,16 +49,16 @@ ALLOWED = {
     ("encoding/v2_0/page.py", "import_module"): "names are those of a set in the file",
     ("encoding/v2_1/codec.py", "import_module"): "names are those of a dictionary in the file",
     (
-        "spark/jobs/job.py",
+        "spark/job.py",
         "pickle",
     ): "tasks and results of one job: of its driver and its executors",
-    ("spark/jobs/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
+    ("spark/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     (
-        "spark/pushdown/compile_java.py",
+        "spark/pushdown/java_classes.py",
         "compile",
     ): "the Java compiler of Spark, on files of the package",
     (
-        "spark/pushdown/worker_python.py",
+        "spark/pushdown/enable.py",
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
     (

@@ -15,15 +15,15 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
-from lance_spark.mutations.job_files import new_tag, sweep
 from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.mutations.rows.update import plan_update, update_rows
-from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.mutations.runner import LocalRunner, Runner, new_tag, sweep
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
+from tests.support.tables.stored_files import files, named
 
 COMMIT = CommitOptions(max_retries=3, conflict_retries=0)
 
@@ -46,23 +46,6 @@ def table_of(path: Path, rows: int = 100, fragments: int = 4) -> OpenTable:
     data = pa.table({"id": range(rows), "text": [f"row {n}" for n in range(rows)]})
     write_dataset(data, str(path), max_rows_per_file=rows // fragments)
     return open_table(str(path))
-
-
-def files(path: Path) -> set[str]:
-    names = {file.name for file in (path / "data").iterdir()}
-    return names | {file.name for file in path.glob("_deletions/*")}
-
-
-def named(path: Path) -> set[str]:
-    """Return the names of the files that a version refers to."""
-    names = set()
-    for version in lance.dataset(path).versions():
-        manifest = open_table(str(path), version=version["version"]).manifest
-        for fragment in manifest.fragments:
-            names |= {file.path for file in fragment.files}
-            if fragment.deletion_file is not None:
-                names.add(fragment.deletion_file.name(fragment.id))
-    return names
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:

@@ -16,10 +16,9 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation
-from lance_spark.mutations.commits import change_schema
+from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_no_mem_wal
-from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
@@ -136,12 +135,7 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     first = max_field_id(manifest.to_proto()) + 1
     structs = {field.name for field in table.schema.fields if field.logical_type == "struct"}
     extended = [name for name in given.names if name in structs]
-    if extended and version < _FIRST_WITH_NEW_CHILDREN:
-        raise UnsupportedFeatureError(
-            f"{table.store.display}: column {extended[0]!r} cannot get new children in data files "
-            "of "
-            f"version {version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
-        )
+    check_new_children(table.store.display, extended, version)
     check_names(given.names)
     merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
     return Merge(
@@ -149,6 +143,15 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
         schema=tuple(replace(table.schema, fields=merged).to_protos()),
         preserves_nullability=True,
     )
+
+
+def check_new_children(table: str, columns: Sequence[str], version: tuple[int, int]) -> None:
+    """Raise UnsupportedFeatureError if structs would get new children in files before 2.2."""
+    if columns and version < _FIRST_WITH_NEW_CHILDREN:
+        raise UnsupportedFeatureError(
+            f"{table}: column {columns[0]!r} cannot get new children in data files of version "
+            f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
+        )
 
 
 def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:

@@ -23,10 +23,9 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
-from lance_spark.mutations.commits import change_schema
+from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_droppable, check_no_mem_wal
-from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.predicates.literals import check_exact
@@ -52,9 +51,6 @@ class Alteration:
     ----------
     path : str
         Name of the column, or path of a child with dots.
-    name : str, optional
-    nullable : bool, optional
-    data_type : pa.DataType, optional
     """
 
     path: str
@@ -91,8 +87,6 @@ class Cast:
 
     Attributes
     ----------
-    schema : pa.Schema
-        The new columns.
     read : pa.Schema
         The old columns, without children that do not change. Rows can have these children too.
     """
@@ -117,11 +111,7 @@ class Cast:
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
 
-def drop_columns(
-    table: OpenTable,
-    columns: Sequence[str],
-    options: CommitOptions,
-) -> OpenTable:
+def drop_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Drop columns; see `Dataset.drop_columns`."""
     names = check_name_list(columns, "columns")
 
@@ -139,18 +129,8 @@ def drop_columns(
     return change_schema(table, plan, options)
 
 
-def reorder_columns(
-    table: OpenTable,
-    columns: Sequence[str],
-    options: CommitOptions,
-) -> OpenTable:
+def reorder_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
     """Move top-level columns to the front; the order of the others does not change.
-
-    Parameters
-    ----------
-    table : OpenTable
-    columns : sequence of str
-    options : CommitOptions
 
     Raises
     ------

@@ -1,28 +1,165 @@
-"""Assignments of new values to columns: constants, or functions of the changed rows."""
+"""Assignments of new values to columns: constants, or functions of the changed rows.
+
+Children of structs can get values too. If a child of a null struct is set, the struct is no longer
+null and its other children are null, as in Delta Lake.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import InvalidInputError, SchemaMismatchError
-from lance_spark.file.blobs.fields import input_field
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedError
+from lance_spark.file.blobs.fields import has_blobs, input_field
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.child_values import (
-    ChildValues,
-    Path,
-    check_disjoint_paths,
-    names_of,
-    path_to,
-)
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.predicates.literals import check_exact, to_array, to_scalar
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+#: Names of the fields of a path, from the top-level column down.
+Path = tuple[str, ...]
+
+
+def name_parts(name: str) -> list[str] | None:
+    """Split a path at its dots; None if it is malformed. Backticks can enclose a name."""
+    parts: list[str] = []
+    position = 0
+    while True:
+        match = _PART.match(name, position)
+        if match is None:
+            return None
+        parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+        position = match.end()
+        if position == len(name):
+            return parts
+        if name[position] != ".":
+            return None
+        position += 1
+
+
+def exact_position(names: Sequence[str], name: str) -> int:
+    """Return the position of a name; -1 if it is not among the names."""
+    return names.index(name) if name in names else -1
+
+
+def path_to(
+    schema: Schema,
+    name: str,
+    find: Callable[[Sequence[str], str], int] = exact_position,
+    alias: str | None = None,
+) -> tuple[Field, ...]:
+    """Return the path of a named field: the top-level field first, the named field last.
+
+    Parameters
+    ----------
+    name : str
+        Name of a column, or path of a child of a struct with dots. A column whose name has dots is
+        preferred.
+    find : callable
+        Returns the position of a name among others; -1 if it is not one of them.
+    alias : str, optional
+        Alias of the table, which can precede the name.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The field does not exist, or is not a child of a struct.
+    UnsupportedError
+        The struct has blobs.
+    """
+    position = find(schema.names, name)
+    if position >= 0:
+        return (schema.fields[position],)
+    parts = name_parts(name) or [name]
+    if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower():
+        del parts[0]
+    path: list[Field] = []
+    fields: Sequence[Field] = schema.fields
+    for depth, part in enumerate(parts):
+        if path and not pat.is_struct(path[-1].arrow_field.type):
+            raise SchemaMismatchError(
+                f"the table has no column {name!r} to update: {'.'.join(parts[:depth])} is "
+                f"{path[-1].arrow_field.type}, and only children of structs can be set; give a "
+                "new value for the whole column"
+            )
+        names = [field.name for field in fields]
+        position = find(names, part)
+        if position < 0:
+            parent = ".".join(parts[:depth]) or "it"
+            raise SchemaMismatchError(
+                f"the table has no column {name!r} to update; {parent} has {', '.join(names)}"
+            )
+        path.append(fields[position])
+        fields = path[-1].children
+    if len(path) > 1 and has_blobs(path[0]):
+        raise UnsupportedError(
+            f"column {name!r} cannot be set: {path[0].name!r} holds blobs; give a new value for "
+            "the whole column"
+        )
+    return tuple(path)
+
+
+def names_of(path: Sequence[Field]) -> Path:
+    """Return the names of the fields of a path."""
+    return tuple(field.name for field in path)
+
+
+def check_disjoint_paths(path: Path, others: Sequence[Path], argument: str) -> None:
+    """Raise InvalidInputError if a column has two values, or a struct and its child have one."""
+    for other in others:
+        if other == path:
+            raise InvalidInputError(f"{argument}: column {'.'.join(path)!r} has two values")
+        short, long = sorted((other, path), key=len)
+        if long[: len(short)] == short:
+            raise InvalidInputError(
+                f"{argument}: values are given for column {'.'.join(short)!r} and for "
+                f"{'.'.join(long)!r}, which is a part of it"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ChildValues:
+    """Sets children of a struct, at any depth. Can be pickled if its functions can.
+
+    Attributes
+    ----------
+    name : str
+        The top-level column.
+    children : mapping of tuple of str to callable
+        By path below the column, the function that returns the values of rows.
+    reads_all : bool
+        Whether the values are computed from other columns as well.
+    """
+
+    name: str
+    children: Mapping[Path, Callable[[pa.RecordBatch], pa.Array]]
+    reads_all: bool
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return the structs with their new children."""
+        array = rows.column(rows.schema.get_field_index(self.name))
+        for path, values in self.children.items():
+            array = _with_child(array, path, values(rows))
+        return array
+
+
+def _with_child(array: pa.Array, path: Path, values: pa.Array) -> pa.Array:
+    # `flatten` makes children null where the struct is null.
+    children = array.flatten()
+    fields = list(array.type)
+    position = next(n for n, field in enumerate(fields) if field.name == path[0])
+    below = path[1:]
+    children[position] = values if not below else _with_child(children[position], below, values)
+    if children[position].type != fields[position].type:
+        children[position] = children[position].cast(fields[position].type)
+    return pa.StructArray.from_arrays(children, fields=fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +222,6 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
     ----------
     updates : mapping of str to value, pa.Scalar or callable
         By column, or by child of a struct, whose name has dots.
-    schema : Schema
-        Schema of the table.
 
     Raises
     ------
@@ -113,25 +248,15 @@ def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignmen
 
 
 def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
-    """Return the assignments of top-level columns.
-
-    Parameters
-    ----------
-    updates : mapping of str to value, pa.Scalar or callable
-        By column.
-    schema : Schema
-        Schema of the table.
+    """Return the assignments of top-level columns of a schema.
 
     Raises
     ------
     InvalidInputError
-        Updates are empty, or a value does not have the column's type.
-    SchemaMismatchError
-        A column does not exist.
+        A value does not have the column's type.
     """
-    if not isinstance(updates, Mapping) or not updates:
-        raise InvalidInputError("updates must map at least one column to a value or a function")
-    return tuple(_parse(name, value, schema) for name, value in updates.items())
+    by_name = {field.name: field for field in schema.fields}
+    return tuple(_assignment(by_name[name], name, value) for name, value in updates.items())
 
 
 def field_ids(assignments: Iterable[Assignment]) -> tuple[int, ...]:
@@ -150,8 +275,6 @@ def assign(
     ----------
     rows : pa.RecordBatch
         Can lack columns that get constants.
-    assignments : iterable of Assignment
-    schema : Schema
 
     Raises
     ------
@@ -163,19 +286,6 @@ def assign(
         for name in schema.names
     ]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
-
-
-def _parse(name: str, value: Any, schema: Schema) -> Assignment:
-    field = next((field for field in schema.fields if field.name == name), None)
-    if field is None:
-        if name in META_FIELDS:
-            raise InvalidInputError(
-                f"column {name!r} is a metadata column, which cannot be updated"
-            )
-        raise SchemaMismatchError(
-            f"the table has no column {name!r} to update, only {', '.join(schema.names)}"
-        )
-    return _assignment(field, name, value)
 
 
 def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> Assignment:

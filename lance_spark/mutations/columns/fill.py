@@ -13,11 +13,11 @@ of rows is in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +31,9 @@ from lance_spark.errors import (
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
-from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, undo
-from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.mutations.rewrite.writer import UNLIMITED, DeletedRowPadding, NewFile, undo
+from lance_spark.mutations.runner import FragmentTask, Runner, check_once, runner_for
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
@@ -46,7 +45,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import is_live
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletions import read_deletions
 
@@ -62,43 +61,25 @@ class Transform(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTask(FragmentTask):
     """Fragments whose columns one task computes. Can be pickled if its transform can.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
-    fragments : tuple of Fragment
     read : Schema
         The columns that the transform gets.
     schema : Schema
         The new columns, with their ids.
-    transform : Transform
-    file_version : tuple of int
-        Version of the data files.
     batch_size : int
         Rows that the transform gets at once, at most.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
-    placement : Placement
-        The targets of the new files.
     """
 
-    uri: str = field(repr=False)
-    fragments: tuple[Fragment, ...]
     read: Schema
     schema: Schema
     transform: Transform
     file_version: tuple[int, int]
     batch_size: int = DEFAULT_BATCH_SIZE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
     placement: Placement = field(default_factory=Placement)
 
     def run(self) -> list[NewFile]:
@@ -115,7 +96,7 @@ class ColumnTask:
             The transform does not return the columns.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         written: list[NewFile] = []
         try:
             for fragment in self.fragments:
@@ -176,20 +157,10 @@ def plan_columns(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the computation is planned on.
-    read : Schema
-        The columns that the transform gets.
-    schema : Schema
-        The new columns, with their ids.
-    transform : Transform
-    batch_size : int
-        Rows that the transform gets at once, at most.
-    fragments_per_task : int
+    read, schema, transform, batch_size
+        As in `ColumnTask`.
     done : collection of int
         Ids of fragments whose columns are computed already.
-    tag : bytes
-        Tag in the names of the new files.
 
     Raises
     ------
@@ -251,15 +222,12 @@ def commit_columns(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the tasks were planned on.
     files : iterable of NewFile
         Empty if the new columns are null in all rows.
     schema : iterable of file_pb2.Field
         All columns of the table afterwards.
     preserves_nullability : bool
         Whether rows that are written without the new columns stay valid.
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -299,11 +267,6 @@ class Computation:
     """A computation of columns that reuses its files if it is planned again.
 
     Use as a context: its end deletes files that were not committed.
-
-    Parameters
-    ----------
-    runner : Runner, optional
-        Runs the tasks; this process by default.
     """
 
     def __init__(self, runner: Runner | None = None) -> None:
@@ -339,13 +302,7 @@ class Computation:
         self.start(table, read, schema)
         runner = runner_for(table, self._runner)
         tasks = plan_columns(
-            table,
-            read,
-            schema,
-            transform,
-            batch_size=batch_size,
-            done=self._done,
-            tag=runner.tag,
+            table, read, schema, transform, batch_size=batch_size, done=self._done, tag=runner.tag
         )
         parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
         self.add(table, [file for part in parts for file in part])
@@ -363,7 +320,6 @@ class Computation:
 
         Parameters
         ----------
-        table : OpenTable
         read : Schema
             The columns that the values are computed from. A column of the same name can be another
             one than before.
@@ -413,11 +369,7 @@ class Computation:
         self._uncertain = True
         try:
             manifest = commit_columns(
-                table,
-                files,
-                fields,
-                preserves_nullability=preserves_nullability,
-                options=options,
+                table, files, fields, preserves_nullability=preserves_nullability, options=options
             )
         except UncertainCommitError:
             raise

@@ -157,9 +157,6 @@ def plan_groups(
         All fragments of the table, with their row counts.
     covered : sequence of BitMap
         For each segment of an index, the fragments that it covers.
-    options : CompactionOptions
-    placement : Placement
-        The targets of new files.
 
     Returns
     -------

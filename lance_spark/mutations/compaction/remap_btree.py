@@ -54,7 +54,6 @@ class AddressMap:
     ----------
     paths : TablePaths
         Opens the deletion files of the old fragments.
-    moves : sequence of RemappedRows
 
     Raises
     ------
@@ -93,8 +92,6 @@ class _Source:
     ----------
     first : int
         Position of its first live row among the rows of the group's new fragments.
-    num_rows : int
-        Number of its physical rows.
     deleted : int64 array
         Offsets of its deleted rows, increasing.
     new_ids, ends : array
@@ -129,10 +126,8 @@ def remap_btree(
 
     Parameters
     ----------
-    paths : TablePaths
     index : table_pb2.IndexMetadata
         A segment of type BTREE.
-    address_map : AddressMap
 
     Returns
     -------

@@ -23,19 +23,16 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from lance_spark.errors import (
-    InvalidInputError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import InvalidInputError, StorageError, UnsupportedFeatureError
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     covered_fragments,
+    metrics_of,
     reserve_fragment_ids,
 )
-from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import (
     UNLIMITED,
     MovedRowsWriter,
@@ -86,16 +83,10 @@ class Reorder:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
-    tag : bytes
-        Tag in the names of the files.
     max_rows_per_file, max_bytes_per_file : int
         A data file is closed once it has so many.
     targets : sequence of int or None
         Targets of the files, used in turn: ids of base paths, or None for the table itself.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(
@@ -166,7 +157,6 @@ def plan_reorder(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple
 
     Parameters
     ----------
-    table : OpenTable
     excluded : collection of int
         Ids of fragments that stay as they are.
 
@@ -211,11 +201,8 @@ def commit_reordered(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the groups were planned on.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         The fragments of each group, and the results of its tasks, in order.
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -242,14 +229,7 @@ def commit_reordered(
             first_id += len(fragments)
         manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
     removed = [fragment for old, _ in parts for fragment in old]
-    return manifest, CompactionMetrics(
-        fragments_removed=len(removed),
-        fragments_added=len(new),
-        files_removed=sum(
-            len(fragment.files) + (fragment.deletion_file is not None) for fragment in removed
-        ),
-        files_added=sum(len(fragment.files) for fragment in new),
-    )
+    return manifest, metrics_of(removed, new)
 
 
 def _check_complete(

@@ -13,6 +13,10 @@ together with those of the next plan.
 Another client that changes a group again and again could delay the commit without end. So after
 half of the attempts, a commit may omit groups that were changed since the plan: they stay as they
 are until the next compaction.
+
+`move_fragments` moves fragments to another base path, for example in another bucket, or to the
+table itself: a compaction that rewrites each given fragment alone. Rows keep their ids in tables
+with stable row ids. The old files stay, for older versions.
 """
 
 from __future__ import annotations
@@ -24,7 +28,13 @@ from typing import Self
 
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidOptionError, LanceError, UncertainCommitError
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    LanceError,
+    UncertainCommitError,
+)
+from lance_spark.mutations.commits import at_version, retry_on_conflict
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
@@ -35,9 +45,9 @@ from lance_spark.mutations.compaction.task import (
     covered_fragments,
     plan_compaction,
 )
-from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.rewrite.writer import discard, undo
 from lance_spark.mutations.runner import Runner, runner_for
+from lance_spark.table.bases import TargetBases
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -56,7 +66,6 @@ class Compaction:
 
     Parameters
     ----------
-    options : CompactionOptions
     commit_options : CommitOptions, optional
         In the second half of its `conflict_retries` attempts, changed groups can be omitted.
     """
@@ -92,11 +101,7 @@ class Compaction:
         )
 
     def commit(
-        self,
-        table: OpenTable,
-        *,
-        runner: Runner | None = None,
-        excluded: Collection[int] = (),
+        self, table: OpenTable, *, runner: Runner | None = None, excluded: Collection[int] = ()
     ) -> Manifest:
         """Rewrite the groups that are not rewritten yet, and commit.
 
@@ -106,8 +111,6 @@ class Compaction:
         ----------
         table : OpenTable
             The newest version.
-        runner : Runner, optional
-            Runs the tasks; this process by default.
         excluded : collection of int
             Further fragments that stay, unless they are rewritten already.
 
@@ -226,12 +229,7 @@ def compact(
 
 
 def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
-    """Raise an error if a fragment to exclude does not exist, which is likely a mistake.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Raise InvalidOptionError if a fragment to exclude does not exist: likely a mistake."""
     if not options.excluded_fragment_ids:
         return
     ids = {fragment.id for fragment in table.manifest.fragments}
@@ -264,3 +262,66 @@ def _is_covered_in_part(fragments: Sequence[Fragment], covered: Sequence[BitMap]
     """Return whether an index covers some of the fragments, but not all."""
     ids = BitMap(fragment.id for fragment in fragments)
     return any(0 < len(ids & bitmap) < len(ids) for bitmap in covered)
+
+
+def with_target(table: OpenTable, base: str) -> OpenTable:
+    """Return a table whose mutations write their data files to a base path.
+
+    Parameters
+    ----------
+    base : str
+        Name or path of the base path, or the path of the table itself.
+
+    Raises
+    ------
+    InvalidInputError
+        The base path is empty, or not a string.
+    """
+    if not isinstance(base, str) or not base:
+        raise InvalidInputError(
+            f"{table.store.display}: the base path that fragments move to must be a name or a "
+            "path, "
+            f"not {base!r}"
+        )
+    return replace(table, target_bases=TargetBases((base,)))
+
+
+def check_fragment_ids(table: OpenTable, fragment_ids: Collection[int]) -> frozenset[int]:
+    """Return the ids of the fragments to move.
+
+    Raises
+    ------
+    InvalidInputError
+        A fragment does not exist.
+    """
+    chosen = frozenset(fragment_ids)
+    missing = sorted(
+        chosen.difference(fragment.id for fragment in table.manifest.fragments), key=repr
+    )
+    if missing:
+        raise InvalidInputError(
+            f"{table.store.display}: version {table.version} has no fragment {missing[0]!r}; "
+            "choose fragments that it has"
+        )
+    return chosen
+
+
+def move_fragments(
+    table: OpenTable,
+    base: str,
+    fragment_ids: Collection[int] | None,
+    num_threads: int | None,
+    options: CommitOptions,
+) -> tuple[OpenTable, CompactionMetrics]:
+    """Move fragments in this process; see `Dataset.move_fragments`."""
+    chosen = (
+        frozenset(fragment.id for fragment in table.manifest.fragments)
+        if fragment_ids is None
+        else check_fragment_ids(table, fragment_ids)
+    )
+    moved, metrics = compact(
+        with_target(table, base),
+        CompactionOptions(moved_fragment_ids=chosen, num_threads=num_threads),
+        options,
+    )
+    return replace(moved, target_bases=table.target_bases), metrics

@@ -17,19 +17,14 @@ another client are compatible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
-from lance_spark.errors import (
-    CorruptTableError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from lance_spark.errors import CorruptTableError, StorageError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
@@ -42,15 +37,12 @@ from lance_spark.mutations.rewrite.writer import (
     with_lineage,
     with_reserved_ids,
 )
-from lance_spark.mutations.runner import check_once
+from lance_spark.mutations.runner import FragmentTask, check_once
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
-)
+from lance_spark.table.fragments.writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
@@ -59,14 +51,10 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, with_reuse
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.ids import (
-    created_versions_of,
-    row_ids_of,
-    updated_versions_of,
-)
+from lance_spark.table.rows.ids import created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.rows.index import first_address
 from lance_spark.table.rows.sequences import concatenate, without_deleted
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -93,13 +81,24 @@ class CompactionMetrics:
     files_added: int = 0
 
 
+def metrics_of(old: Sequence[Fragment], new: Sequence[Fragment]) -> CompactionMetrics:
+    """Return the counts of a commit that replaces fragments."""
+    return CompactionMetrics(
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=sum(
+            len(fragment.files) + (fragment.deletion_file is not None) for fragment in old
+        ),
+        files_added=sum(len(fragment.files) for fragment in new),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionResult(Written):
     """The result of a task. Small, and can be pickled.
 
     Attributes
     ----------
-    old : tuple of Fragment
     new : tuple of Fragment
         With the lineage of their rows in tables with stable row ids. Their fragment ids are not
         assigned yet.
@@ -120,53 +119,26 @@ class CompactionResult(Written):
     @property
     def metrics(self) -> CompactionMetrics:
         """Counts of what the commit of this result does."""
-        return CompactionMetrics(
-            fragments_removed=len(self.old),
-            fragments_added=len(self.new),
-            files_removed=sum(
-                len(fragment.files) + (fragment.deletion_file is not None) for fragment in self.old
-            ),
-            files_added=sum(len(fragment.files) for fragment in self.new),
-        )
+        return metrics_of(self.old, self.new)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionTask(FragmentTask):
     """A group of fragments that one task rewrites. Can be pickled; holds no manifest.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
-    schema : Schema
-        Of the table.
-    file_version : tuple of int
     fragments : tuple of Fragment
         With increasing ids.
-    stable_row_ids : bool
-        Whether rows keep their ids.
-    target_rows_per_fragment, max_bytes_per_file : int
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
     targets : tuple of int or None
         Targets of the new files, used in turn: ids of base paths, or None for the table itself.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
-    uri: str = field(repr=False)
     schema: Schema
     file_version: tuple[int, int]
-    fragments: tuple[Fragment, ...]
     stable_row_ids: bool = False
     target_rows_per_fragment: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
     targets: tuple[Target, ...] = (None,)
     first: int = 0
 
@@ -182,7 +154,7 @@ class CompactionTask:
         ------
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
         writer = rewrite_writer(
             paths,
@@ -262,14 +234,6 @@ def plan_compaction(
     table: OpenTable, options: CompactionOptions | None = None, *, tag: bytes = b""
 ) -> list[CompactionTask]:
     """Return the tasks of a compaction; none if no fragment needs a rewrite.
-
-    Parameters
-    ----------
-    table : OpenTable
-        The version that the compaction is planned on.
-    options : CompactionOptions, optional
-    tag : bytes
-        Tag in the names of the new files.
 
     Raises
     ------
@@ -351,22 +315,13 @@ def commit_compaction(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the tasks were planned on.
-    results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
-    options : CommitOptions, optional
     keep_new_fragments : bool
         Whether the files of new fragments stay after a failure, for the next plan.
     in_part : bool
         Whether the commit may omit results whose fragments another client changed; see
         `committed_of`.
-
-    Returns
-    -------
-    Manifest
-        The new version.
 
     Raises
     ------
@@ -417,7 +372,6 @@ def committed_of(
 
     Parameters
     ----------
-    results : iterable of CompactionResult
     manifest : Manifest
         The version that `commit_compaction` returned for them.
     """

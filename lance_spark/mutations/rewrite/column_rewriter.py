@@ -24,7 +24,6 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
@@ -32,7 +31,13 @@ from lance_spark.mutations.rewrite.row_reader import (
     replace_data_file,
     spliced_rows,
 )
-from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, rewrite_writer, undo
+from lance_spark.mutations.rewrite.writer import (
+    UNLIMITED,
+    DeletedRowPadding,
+    NewFile,
+    rewrite_writer,
+    undo,
+)
 from lance_spark.mutations.rows.update_task import ChangedColumns
 from lance_spark.mutations.runner import check_once
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
@@ -73,14 +78,10 @@ class ColumnRewriter:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
     schema : Schema
         The top-level columns, with their ids.
     old : bool
         Whether the table has the columns, so that rows without a value keep their old value.
-    tag : bytes
-        Tag in the names of the files.
 
     Raises
     ------
@@ -183,12 +184,7 @@ class _FragmentPatch:
     """Writes the file of one fragment."""
 
     def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
+        self, table: OpenTable, fragment: Fragment, schema: Schema, tag: bytes, placement: Placement
     ) -> None:
         manifest = table.manifest
         self.fragment = fragment
@@ -209,6 +205,7 @@ class _FragmentPatch:
         #: Offset of the first physical row that is not written yet.
         self._next = 0
         self._rows = BitMap()
+        self._start(table)
 
     def put(self, offsets: Offsets, values: pa.RecordBatch) -> None:
         """Write all rows up to the last one of `offsets`."""
@@ -241,6 +238,9 @@ class _FragmentPatch:
         width: int = max(values.nbytes // values.num_rows, 1)
         return min(max(WINDOW_BYTES // width, 1), _WINDOW_ROWS)
 
+    def _start(self, table: OpenTable) -> None:
+        raise NotImplementedError
+
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         raise NotImplementedError
 
@@ -271,16 +271,8 @@ class _FragmentPatch:
 class _NewColumns(_FragmentPatch):
     """Writes columns that the table does not have yet; rows without a value are padded."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
-    ) -> None:
-        super().__init__(table, fragment, schema, tag, placement)
-        self._padding = DeletedRowPadding(schema, self._version)
+    def _start(self, table: OpenTable) -> None:
+        self._padding = DeletedRowPadding(self._schema, self._version)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         is_absent = np.ones(len(rows), dtype=bool)
@@ -297,19 +289,14 @@ class _NewColumns(_FragmentPatch):
 class _OldColumns(_FragmentPatch):
     """Writes columns that the table has; rows without a value keep their old value."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        fragment: Fragment,
-        schema: Schema,
-        tag: bytes,
-        placement: Placement,
-    ) -> None:
-        super().__init__(table, fragment, schema, tag, placement)
-        manifest = table.manifest
-        self._arrow = input_schema(schema)
+    def _start(self, table: OpenTable) -> None:
+        self._arrow = input_schema(self._schema)
         self._old_reader = RowReader(
-            table.paths, fragment, schema.fields, self._version, manifest.base_paths
+            table.paths,
+            self.fragment,
+            self._schema.fields,
+            self._version,
+            table.manifest.base_paths,
         )
 
     def finish(self) -> ColumnFile:

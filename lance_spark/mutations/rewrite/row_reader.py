@@ -52,13 +52,10 @@ class RowBatch:
 
     Attributes
     ----------
-    values : pa.RecordBatch
     offsets : int64 array
         Offsets of the rows in the fragment, increasing.
     row_ids : uint64 array
         Row ids; row addresses in tables without stable row ids.
-    created : uint64 array
-        The versions that created the rows.
     updated : uint64 array
         The versions that last updated the rows.
     """
@@ -75,14 +72,8 @@ class RowReader:
 
     Parameters
     ----------
-    paths : TablePaths
-    fragment : Fragment
     fields : sequence of Field
         Top-level fields of the table.
-    version : tuple of int
-        Version of the table's data files.
-    base_paths : mapping of int to BasePath
-        Base paths of the table.
     filters : sequence of Condition
         `matching` omits the rows that do not meet all of them.
     """
@@ -249,7 +240,6 @@ def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bo
 
     Parameters
     ----------
-    fragments : iterable of Fragment
     ids : collection of int
         Ids of the fields that get new values.
     """
@@ -279,9 +269,6 @@ def replace_data_file(
 
     Parameters
     ----------
-    paths : TablePaths
-    fragment : Fragment
-    new : DataFile
     superseded : collection of int
         Ids of the fields of the new file, and of all fields above and below them.
     """
@@ -330,8 +317,6 @@ def spliced_rows(
     ----------
     rows : range
         Offsets of the rows in their fragment.
-    old : pa.RecordBatch
-        Values of all of these rows.
     offsets : int64 array
         Offsets of the rows that get new values, increasing.
     new : pa.Table

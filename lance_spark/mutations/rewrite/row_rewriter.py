@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
@@ -44,14 +44,10 @@ class RewrittenRows:
     ----------
     fragments : tuple of Fragment
         New fragments of moved rows, with the lineage of these rows in tables with stable row ids.
-    inserted : tuple of Fragment
-        New fragments of inserted rows.
     rows : mapping of int to bytes
         Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
     num_rows : int
         Number of moved rows.
-    num_inserted : int
-        Number of inserted rows.
     """
 
     fragments: tuple[Fragment, ...] = ()
@@ -63,17 +59,7 @@ class RewrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The source of the values of rows, some of whose columns are given.
-
-    Attributes
-    ----------
-    given : pyarrow.Schema
-        The given columns.
-    reader : AddressReader
-        Reads the other columns.
-    has_others : bool
-        Whether the table has other columns.
-    """
+    """The source of the values of rows, some of whose columns are given."""
 
     given: pa.Schema
     reader: AddressReader
@@ -85,17 +71,8 @@ class RowRewriter:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the addresses belong to.
-    schema : Schema
-        Schema of the table.
     given : sequence of str
         Top-level columns whose values are given by default; the values of the others are read.
-    tag : bytes
-        Tag in the names of the files.
-    max_rows_per_file : int
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
     def __init__(
@@ -244,34 +221,24 @@ class RowRewriter:
         addresses: UInt64Array,
         values: pa.RecordBatch,
     ) -> None:
-        step = _BATCH_ROWS
-        if source.has_others:
-            step = min(step, source.reader.window_rows(int(addresses[0])))
-        for position in range(0, len(addresses), step):
-            self._write(
-                source, targets, addresses[position : position + step], values.slice(position, step)
-            )
-
-    def _write(
-        self,
-        source: _Source,
-        targets: tuple[Target, ...],
-        addresses: UInt64Array,
-        values: pa.RecordBatch,
-    ) -> None:
         moving = self._moving.get(targets)
         if moving is None:
             moving = MovedRowsWriter(self._writer(targets), self._stable)
             self._moving[targets] = moving
-        new = dict(zip(values.schema.names, values.columns, strict=True))
-        lineage: tuple[UInt64Array, ...] = ()
-        if source.has_others or self._stable:
-            rows = source.reader.read(addresses)
-            new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
-            lineage = (rows.row_ids, rows.created)
         names = self._schema.names
-        columns = [new[name] for name in names]
-        moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
+        step = _BATCH_ROWS
+        if source.has_others:
+            step = min(step, source.reader.window_rows(int(addresses[0])))
+        for position in range(0, len(addresses), step):
+            part = values.slice(position, step)
+            new = dict(zip(part.schema.names, part.columns, strict=True))
+            lineage: tuple[UInt64Array, ...] = ()
+            if source.has_others or self._stable:
+                rows = source.reader.read(addresses[position : position + step])
+                new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
+                lineage = (rows.row_ids, rows.created)
+            columns = [new[name] for name in names]
+            moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
 
     def _add(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,11 +22,14 @@ from lance_spark.table.fragments.writer import (
     delete_fragments,
 )
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.ids import store_lineage
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Limit of a file that holds any number of rows.
 UNLIMITED = 1 << 62
+#: Maximum number of deleted rows in a batch.
+_FILL_ROWS = 65_536
 
 
 class Written:
@@ -47,13 +50,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class NewFile(Written):
-    """The data file of some columns of a fragment.
-
-    Attributes
-    ----------
-    fragment_id : int
-    file : DataFile
-    """
+    """The data file of some columns of a fragment."""
 
     fragment_id: int
     file: DataFile
@@ -101,8 +98,6 @@ def rewrite_writer(
     ----------
     paths, schema, version, max_rows_per_file, max_bytes_per_file, tag, targets, first
         Parameters of `FragmentWriter`.
-    base_paths : mapping of int to BasePath
-        Base paths of the table.
     """
     folders = {number: base.path for number, base in base_paths.items() if not base.is_dataset_root}
     return FragmentWriter(
@@ -123,7 +118,6 @@ class MovedRowsWriter:
 
     Parameters
     ----------
-    writer : FragmentWriter
     stable_row_ids : bool
         Whether the table has stable row ids.
     """
@@ -138,7 +132,6 @@ class MovedRowsWriter:
 
         Parameters
         ----------
-        values : pa.RecordBatch
         *lineage : uint64 array
             Row ids, the versions that created the rows, and, unless the commit sets these, the
             versions that last updated them. Not used without stable row ids.
@@ -195,3 +188,61 @@ def with_reserved_ids(fragments: Iterable[Fragment], first: int) -> tuple[Fragme
         proto.id = number
         new.append(Fragment.from_proto(proto, "new fragment"))
     return tuple(new)
+
+
+class DeletedRowPadding:
+    """Adds rows to new columns in the place of deleted rows.
+
+    Parameters
+    ----------
+    schema : Schema
+        The new columns. If all are nullable, deleted rows get nulls; else they repeat a live row.
+    """
+
+    def __init__(self, schema: Schema, file_version: tuple[int, int]) -> None:
+        # Files of version 2.0 cannot store null structs.
+        self._with_nulls = file_version > (2, 0) and all(field.nullable for field in schema.fields)
+        self._row: pa.RecordBatch | None = None
+        self._pending_rows = 0
+
+    def fill(
+        self, live: Sequence[pa.RecordBatch], deleted: Offsets, num_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield `num_rows` rows: the rows of `live`, and padding at the offsets `deleted`.
+
+        If no live row is known yet, the padding is yielded by the call that has the first one.
+        """
+        if not len(deleted):
+            for batch in live:
+                yield from self._pending(batch)
+                self._row = batch.slice(batch.num_rows - 1)
+                yield batch
+            return
+        if not live:
+            if self._row is None:
+                self._pending_rows += num_rows
+            else:
+                yield from self._repeat(self._row, num_rows)
+            return
+        table = pa.Table.from_batches(live)
+        is_live = np.ones(num_rows, dtype=bool)
+        is_live[deleted] = False
+        live_index = np.cumsum(is_live) - 1
+        indices = pa.array(np.maximum(live_index, 0), mask=~is_live if self._with_nulls else None)
+        for batch in table.slice(0, 1).combine_chunks().to_batches():
+            yield from self._pending(batch)
+        filled = table.take(indices).combine_chunks()
+        self._row = table.slice(table.num_rows - 1).combine_chunks().to_batches()[0]
+        yield from filled.to_batches()
+
+    def _pending(self, row: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        count, self._pending_rows = self._pending_rows, 0
+        if count:
+            yield from self._repeat(row.slice(0, 1), count)
+
+    def _repeat(self, row: pa.RecordBatch, num_rows: int) -> Iterator[pa.RecordBatch]:
+        for position in range(0, num_rows, _FILL_ROWS):
+            count = min(_FILL_ROWS, num_rows - position)
+            indices = np.zeros(count, np.int64)
+            mask = np.ones(count, dtype=bool) if self._with_nulls else None
+            yield row.take(pa.array(indices, mask=mask))

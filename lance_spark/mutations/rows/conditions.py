@@ -1,26 +1,179 @@
-"""Conditions that select the rows of a mutation: parsed for each attempt, and as text."""
+"""Conditions that select the rows of a mutation: parsed for each attempt, and as text; and a guard
+for those that select rows by address, while other clients change the table.
+
+A mutation that is planned again looks for its rows in a newer version. A stable row id or a value
+still selects a row that has moved. Its old address selects no row, or another row, and the mutation
+would silently change nothing, or the wrong row.
+
+| committed meanwhile | rows that may have moved |
+| --- | --- |
+| appends, deletes, indexes, configuration, new values in place | none |
+| updates and merges that write rows to new fragments | rows of the fragments that lose rows |
+| compactions | rows of the rewritten fragments |
+| new columns | rows of the fragments that the new version lacks |
+| overwrites, restores, unknown operations, versions that are cleaned up | all rows |
+
+Positions in the table's order change with deletes as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
-from lance_spark.scan.fragment.row_meta import ROW_OFFSET, with_all
+from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.scan.fragment.row_meta import (
+    FRAGMENT_ID,
+    ROW_ADDRESS,
+    ROW_ID,
+    ROW_OFFSET,
+    with_all,
+)
 from lance_spark.scan.predicates.tree import Predicate
 from lance_spark.scan.predicates.tuples import Comparison, parse_filters
+from lance_spark.table.manifest.history import manifests_with_transactions
+from lance_spark.table.manifest.versions import list_since
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.deletions import Offsets
+
+if TYPE_CHECKING:
+    from lance_spark.table.operations.base import Operation
 
 #: A condition on rows: (column, operator, value), or a predicate.
 Filter = Sequence[Any] | Predicate
 _OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
 #: Maximum number of values of a list in the text of a condition.
 _SHOWN = 16
+_KEEPS_ADDRESSES = frozenset(
+    {
+        "append",
+        "create_index",
+        "data_overlay",
+        "data_replacement",
+        "delete",
+        "project",
+        "reserve_fragments",
+        "update_bases",
+        "update_config",
+        "update_mem_wal_state",
+    }
+)
+_ROW_CHANGES = frozenset({"delete", "update"})
+
+
+class RowAddressGuard:
+    """Records which fragments rows may have left since a version.
+
+    Attributes
+    ----------
+    vacated : dict of int to str
+        Fragments of that version that rows may have left, up to the last version of `follow`, and
+        the version and operation that moved the rows.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._first = table
+        self._fragments = frozenset(fragment.id for fragment in table.manifest.fragments)
+        self._seen = table.version
+        self._shifted: str | None = None
+        self.vacated: dict[int, str] = {}
+
+    def follow(self, table: OpenTable) -> None:
+        """Read the transactions of the versions up to a newer one, each of them once.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        if table.version == self._seen:
+            return
+        located = [
+            version
+            for version in list_since(table.store, self._seen)
+            if self._seen < version.version <= table.version
+        ]
+        read = 0
+        for manifest, transaction in manifests_with_transactions(table.store, located):
+            operation = None if transaction is None else transaction.operation
+            name = "" if operation is None else operation.name
+            self._record(operation, f"version {manifest.version} ({name or 'unknown operation'})")
+            read += 1
+        if read != table.version - self._seen:
+            self._record(None, f"one of the versions up to {table.version}, which is cleaned up")
+        self._seen = table.version
+
+    def check(self, table: OpenTable, names: Iterable[str]) -> None:
+        """Raise an error if rows that are selected by address or position may have moved.
+
+        Parameters
+        ----------
+        table : OpenTable
+            The newer version that the mutation is planned on.
+        names : iterable of str
+            The columns by which the mutation selects rows. Without a metadata column of addresses
+            or positions among them, nothing is checked.
+
+        Raises
+        ------
+        CommitConflictError
+            The mutation cannot be planned again.
+        CorruptTableError, StorageError
+        """
+        columns = _address_columns(self._first, names)
+        if not columns:
+            return
+        self.follow(table)
+        cause = next(iter(self.vacated.values()), None)
+        if cause is None and ROW_OFFSET.name in columns:
+            cause = self._shifted
+        if cause is None:
+            return
+        raise CommitConflictError(
+            f"{table.store.display}: the change selects rows of version {self._first.version} by "
+            f"{', '.join(columns)}, and rows were moved or removed by another client meanwhile, in "
+            f"{cause}; nothing was changed, find the rows again in the newest version",
+            retryable=False,
+        )
+
+    def _record(self, operation: Operation | None, cause: str) -> None:
+        for number in _vacated_by(operation, self._fragments):
+            self.vacated.setdefault(number, cause)
+        if operation is None or operation.name not in _ROW_CHANGES or self._shifted is not None:
+            return
+        if operation.name == "delete" or operation.moves_rows:
+            self._shifted = cause if operation.touched_fragments & self._fragments else None
+
+
+def _address_columns(table: OpenTable, names: Iterable[str]) -> list[str]:
+    """Return the names of metadata columns that hold addresses or positions of rows.
+
+    A column of the table hides a metadata column of the same name.
+    """
+    meta_names = {ROW_ADDRESS.name, ROW_OFFSET.name, FRAGMENT_ID.name}
+    if not table.manifest.flags.stable_row_ids:
+        meta_names.add(ROW_ID.name)
+    table_names = set(table.schema.names)
+    return [name for name in dict.fromkeys(names) if name in meta_names and name not in table_names]
+
+
+def _vacated_by(operation: Operation | None, fragments: frozenset[int]) -> Collection[int]:
+    """Return the fragments whose rows an operation may have moved."""
+    from lance_spark.table.operations.data.merge import Merge
+    from lance_spark.table.operations.data.rewrite import Rewrite
+    from lance_spark.table.operations.data.update import Update
+
+    if isinstance(operation, Rewrite):
+        return fragments & operation.touched_fragments
+    if isinstance(operation, Update):
+        # Without new fragments, the update deleted rows or changed them in place.
+        moves = operation.moves_rows and operation.new_fragments
+        return fragments & operation.touched_fragments if moves else ()
+    if isinstance(operation, Merge):
+        return fragments - {fragment.id for fragment in operation.fragments}
+    return () if operation is not None and operation.name in _KEEPS_ADDRESSES else fragments
 
 
 def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
@@ -91,8 +244,7 @@ def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[O
 
 
 def describe(
-    conditions: Iterable[Comparison | Predicate],
-    rows: Mapping[int, Offsets | BitMap] | None = None,
+    conditions: Iterable[Comparison | Predicate], rows: Mapping[int, Offsets | BitMap] | None = None
 ) -> str:
     """Return conditions as the text that a transaction records."""
     parts = [

@@ -15,15 +15,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, StorageError
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
-from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.mutations.commits import (
+    at_version,
+    check_rows_writable,
+    commit_rows,
+    retry_on_conflict,
+)
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
 from lance_spark.mutations.rewrite.writer import Written, undo
 from lance_spark.mutations.rows.conditions import (
@@ -33,7 +36,7 @@ from lance_spark.mutations.rows.conditions import (
     describe,
     parse_conditions,
 )
-from lance_spark.mutations.runner import LocalRunner, Runner, check_once, runner_for
+from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner, check_once, runner_for
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DeletionFile
@@ -43,7 +46,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
-from lance_spark.table.paths import BasePath, TablePaths, deletion_path
+from lance_spark.table.paths import TablePaths, deletion_path
 from lance_spark.table.rows.deletions import (
     Offsets,
     bitmap_of,
@@ -71,13 +74,10 @@ class FragmentDeletion(Written):
 
     Attributes
     ----------
-    fragment_id : int
     file : DeletionFile or None
         All deleted rows, earlier ones as well; None if no row is left.
     bitmap : bytes
         Offsets of the rows that were deleted now, as a Roaring bitmap.
-    num_rows : int
-        Number of these rows.
     """
 
     fragment_id: int
@@ -97,12 +97,7 @@ class FragmentDeletion(Written):
 
 
 class Affected(Mapping[int, Offsets]):
-    """Offsets of deleted rows by fragment, decoded only if another client changed the fragment.
-
-    Parameters
-    ----------
-    deletions : mapping of int to FragmentDeletion
-    """
+    """Offsets of deleted rows by fragment, decoded only if another client changed the fragment."""
 
     def __init__(self, deletions: Mapping[int, FragmentDeletion]) -> None:
         self._deletions = deletions
@@ -117,36 +112,21 @@ class Affected(Mapping[int, Offsets]):
         return len(self._deletions)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTask(FragmentTask):
     """Fragments from which one task deletes rows. Can be pickled; holds no manifest.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
-    fragments : tuple of Fragment
-    read_version : int
-        The version that the deletion is planned on.
     filters : tuple of Condition
         Rows that meet all of them are deleted.
     rows : mapping of int to int64 array or BitMap, optional
         Offsets by fragment of the rows that can be deleted; all rows by default.
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the deletion files.
     """
 
-    uri: str = field(repr=False)
-    fragments: tuple[Fragment, ...]
     read_version: int
     filters: tuple[Condition, ...] = ()
     rows: RowsByFragment | None = None
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
 
     def run(self) -> list[FragmentDeletion]:
         """Find the rows, and write deletion files.
@@ -160,7 +140,7 @@ class DeleteTask:
         ------
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         rows = matching_offsets(paths, self.fragments, self.filters)
         if self.rows is not None:
             rows = {
@@ -180,14 +160,8 @@ def delete_offsets(
 
     Parameters
     ----------
-    paths : TablePaths
-    fragments : iterable of Fragment
     rows : mapping of int to BitMap
         Offsets of live rows by fragment.
-    read_version : int
-        The version that the deletion is planned on.
-    tag : bytes
-        Tag in the names of the files.
 
     Returns
     -------
@@ -238,8 +212,6 @@ def plan_delete(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the deletion is planned on.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are deleted: all rows without filters.
     rows : mapping of int to int64 array or BitMap, optional
@@ -247,8 +219,6 @@ def plan_delete(
     fragments_per_task : int, optional
         By default small fragments share a task, which reads them together, and each large
         fragment has a task.
-    tag : bytes
-        Tag in the names of the deletion files.
 
     Raises
     ------
@@ -316,30 +286,45 @@ def delete_operation(
     table: OpenTable, deletions: Iterable[FragmentDeletion], predicate: str = ""
 ) -> Delete:
     """Return the operation that makes deletions part of the table; see `commit_deletes`."""
-    deletions = list(deletions)
-    check_once(table, (deletion.fragment_id for deletion in deletions))
-    by_id = {deletion.fragment_id: deletion for deletion in deletions}
+    fragments, removed, affected = deletion_effects(table, deletions)
     return Delete(
-        fragments=changed_fragments(table, by_id),
-        deleted_fragment_ids=tuple(
-            sorted(i for i, deletion in by_id.items() if deletion.file is None)
-        ),
-        predicate=predicate,
-        affected=Affected(by_id),
+        fragments=fragments, deleted_fragment_ids=removed, predicate=predicate, affected=affected
     )
 
 
-def changed_fragments(
-    table: OpenTable, deletions: Mapping[int, FragmentDeletion]
-) -> tuple[Fragment, ...]:
-    """Return the fragments that keep some rows, with their new deletion files, in order."""
-    fragments = counted_fragments(table.paths, table.manifest)
-    pairs = ((fragment, deletions.get(fragment.id)) for fragment in fragments)
-    return tuple(
+def deletion_effects(
+    table: OpenTable, deletions: Iterable[FragmentDeletion]
+) -> tuple[tuple[Fragment, ...], tuple[int, ...], Affected]:
+    """Return what deletions change in a table.
+
+    Returns
+    -------
+    tuple of Fragment
+        The fragments that keep some rows, with their new deletion files, in order.
+    tuple of int
+        Ids of the fragments that lose all rows.
+    Affected
+        The deleted rows.
+
+    Raises
+    ------
+    InvalidInputError
+        Two deletions are of one fragment.
+    """
+    deletions = list(deletions)
+    check_once(table, (deletion.fragment_id for deletion in deletions))
+    by_id = {deletion.fragment_id: deletion for deletion in deletions}
+    pairs = (
+        (fragment, by_id.get(fragment.id))
+        for fragment in counted_fragments(table.paths, table.manifest)
+    )
+    fragments = tuple(
         with_deletion_file(fragment, deletion.file)
         for fragment, deletion in pairs
         if deletion is not None and deletion.file is not None
     )
+    removed = sorted(number for number, deletion in by_id.items() if deletion.file is None)
+    return fragments, tuple(removed), Affected(by_id)
 
 
 def commit_deletes(
@@ -352,13 +337,10 @@ def commit_deletes(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that they were planned on.
     deletions : iterable of FragmentDeletion
         No deletions make a version too.
     predicate : str
         Condition of the rows, as text.
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -388,7 +370,6 @@ def delete_once(
         As for `run_delete`.
     text : str, optional
         Condition of the rows that the transaction records; made of the filters by default.
-    options : CommitOptions
 
     Returns
     -------
@@ -413,13 +394,8 @@ def delete_rows(
 
     Parameters
     ----------
-    table : OpenTable
-    filters : str, or iterable of (column, operator, value) or Predicate, optional
     rows : callable, optional
         Returns the offsets of the rows in a version, by fragment.
-    options : CommitOptions
-    runner : Runner, optional
-        Runs the tasks; this process by default.
     text : str, optional
         As for `delete_once`.
     """

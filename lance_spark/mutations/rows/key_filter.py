@@ -118,10 +118,6 @@ class KeyFilter:
 def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
     """Return the XXH64 hashes, with seed 0, of byte strings of equal length.
 
-    Parameters
-    ----------
-    rows : uint8 array of shape (n, length)
-
     Returns
     -------
     uint64 array of shape (n,)

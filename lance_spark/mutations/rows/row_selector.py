@@ -6,7 +6,7 @@ A selector returns offsets by fragment for each version that the mutation is pla
 | --- | --- |
 | row id, in tables with stable row ids | the row, in any fragment; removed rows are ignored |
 | row address (the row id in other tables), position | the row, in the same fragment; an error if \
-the fragment is removed, or rows of it have moved (`row_address_guard`) |
+the fragment is removed, or rows of it have moved (`RowAddressGuard`) |
 
 Rows that are deleted already are ignored, also those that another client deleted.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
-from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
+from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.scan.fragment.selection import live_to_physical
 from lance_spark.scan.take import (
     RowFinder,
@@ -40,8 +40,6 @@ class RowSelector:
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the numbers belong to.
     ids, addresses, indices : sequence of int, optional
         Exactly one of: row ids, row addresses (fragment id << 32 | offset), or positions in the
         table's order.

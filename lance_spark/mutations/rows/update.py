@@ -1,4 +1,4 @@
-"""Update rows: plan on the driver, write new files in tasks, commit on the driver.
+"""Update rows: plan on the driver, write new files in tasks, commit on the driver; commit a merge.
 
 | mode | a task writes | the commit |
 | --- | --- | --- |
@@ -14,22 +14,35 @@ ids keep their ids and the versions that created them.
 | `plan_update` | driver | cuts the fragments into tasks |
 | `UpdateTask.run` | task | writes new files; no version refers to them yet |
 | `commit_updates` | driver | commits one `Update` of all fragments |
+
+`commit_moved` commits a merge: moved, inserted and deleted rows, and the primary keys of inserted
+rows. No client enforces the primary key of a table. A filter of the inserted keys in each
+transaction reveals that two concurrent merges inserted the same key. Specification: table/index.md,
+"Unenforced Primary Key"; table/commit/transaction.md, "Update".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, field_ids, parse_updates
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
-from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.mutations.commits import (
+    at_version,
+    check_rows_writable,
+    commit_rows,
+    retry_on_conflict,
+)
 from lance_spark.mutations.rewrite.row_reader import check_first_field
+from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.conditions import (
     Filter,
@@ -37,13 +50,14 @@ from lance_spark.mutations.rows.conditions import (
     conditions_of,
     parse_conditions,
 )
-from lance_spark.mutations.rows.delete import Affected, changed_fragments
+from lance_spark.mutations.rows.delete import deletion_effects, run_delete, union_rows
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.update import Update, UpdateMode
 from lance_spark.table.placement import placement_of
 
@@ -61,19 +75,13 @@ def plan_update(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that the update is planned on.
     updates : mapping of str to value, pa.Scalar or callable
         New values by column, or by child of a struct, whose name has dots. A callable gets the rows
         that change as a record batch, and returns one value for each row.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are updated: all rows without filters.
-    mode : str
-        "rows" or "columns".
     fragments_per_task : int, optional
         By default one task has all fragments, and writes as few new fragments as possible.
-    tag : bytes
-        Tag in the names of the new files.
 
     Raises
     ------
@@ -126,7 +134,6 @@ def update_operation(
     moved = [deletion for result in results for deletion in result.deletions]
     if (moved and mode == "columns") or (columns and mode == "rows"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
-    check_once(table, (deletion.fragment_id for deletion in moved))
     check_once(table, (change.fragment.id for change in columns))
     if mode == "columns":
         return Update(
@@ -139,15 +146,13 @@ def update_operation(
                 change.fragment.id: BitMap.deserialize(change.bitmap) for change in columns
             },
         )
-    deletions = {deletion.fragment_id: deletion for deletion in moved}
+    fragments, removed, affected = deletion_effects(table, moved)
     return Update(
-        fragments=changed_fragments(table, deletions),
+        fragments=fragments,
         new_fragments=tuple(fragment for result in results for fragment in result.new_fragments),
-        removed_fragment_ids=tuple(
-            sorted(i for i, deletion in deletions.items() if deletion.file is None)
-        ),
+        removed_fragment_ids=removed,
         fields_for_preserving_frag_bitmap=tuple(changed),
-        affected=Affected(deletions),
+        affected=affected,
     )
 
 
@@ -163,13 +168,8 @@ def commit_updates(
 
     Parameters
     ----------
-    table : OpenTable
-        The version that they were planned on.
     results : iterable of UpdateResult
         No results make a version too.
-    assignments : iterable of Assignment
-    mode : str
-    options : CommitOptions, optional
 
     Raises
     ------
@@ -212,3 +212,72 @@ def update_rows(
     check = address_check(table, conditions)
     manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
     return at_version(table, manifest)
+
+
+def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
+    """Return the paths of the fields of the primary key, in its order; empty without a primary key.
+
+    Fields with a recorded position come first, the others in the order of their ids. A path has the
+    field after the fields above it.
+    """
+    ranked = []
+    for top in schema.fields:
+        for path in _paths((top,)):
+            proto = path[-1].to_proto()
+            if proto.unenforced_primary_key:
+                position = proto.unenforced_primary_key_position
+                ranked.append(((not position, position or proto.id, proto.id), path))
+    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def commit_moved(
+    table: OpenTable,
+    runner: Runner,
+    moved: Sequence[RewrittenRows],
+    count: int,
+    columns: Collection[str],
+    options: CommitOptions,
+    keys: InsertedKeys | None = None,
+) -> Manifest:
+    """Commit the new fragments of moved and inserted rows, and delete the old rows.
+
+    Parameters
+    ----------
+    runner : Runner
+        Runs the tasks that write deletion files.
+    moved : sequence of RewrittenRows
+        Results of the tasks that moved, deleted and inserted rows.
+    count : int
+        Number of rows that are moved or deleted.
+    columns : collection of str
+        Top-level columns whose values changed in rows that moved.
+
+    Raises
+    ------
+    LanceError
+        The number of deleted rows is not `count`; or errors of `commit`.
+    """
+    rows = union_rows((part.rows for part in moved), disjoint=True)
+    deletions = run_delete(table, runner, (), rows) if rows else []
+    if sum(deletion.num_rows for deletion in deletions) != count:
+        raise LanceError(
+            f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
+            "files "
+            "hold another number; nothing was changed, run it again"
+        )
+    fragments = tuple(fragment for part in moved for fragment in part.fragments)
+    result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
+    fields = (field for field in table.schema.fields if field.name in columns)
+    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
+    operation = update_operation(table, [result], changed, "rows")
+    inserted = (fragment for part in moved for fragment in part.inserted)
+    operation = replace(
+        operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
+    )
+    return commit_rows(table, operation, options)
+
+
+def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:
+    yield path
+    for child in path[-1].children:
+        yield from _paths((*path, child))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -16,11 +16,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids
 from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
-from lance_spark.mutations.rewrite.row_reader import (
-    RowReader,
-    replace_data_file,
-    spliced_rows,
-)
+from lance_spark.mutations.rewrite.row_reader import RowReader, replace_data_file, spliced_rows
 from lance_spark.mutations.rewrite.writer import (
     UNLIMITED,
     MovedRowsWriter,
@@ -29,6 +25,7 @@ from lance_spark.mutations.rewrite.writer import (
     undo,
 )
 from lance_spark.mutations.rows.delete import FragmentDeletion, delete_offsets
+from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
@@ -39,7 +36,7 @@ from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_ROWS_PER_FILE,
     FragmentWriter,
 )
-from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletions import Offsets, encode_bitmap, offsets_of
 
@@ -52,13 +49,10 @@ class ChangedColumns:
 
     Attributes
     ----------
-    fragment : Fragment
     bitmap : bytes
         Offsets of the rows that changed, as a Roaring bitmap.
     field_ids : tuple of int
         Ids of the fields of the new file.
-    num_rows : int
-        Number of rows that changed.
     """
 
     fragment: Fragment
@@ -77,7 +71,6 @@ class UpdateResult(Written):
         New fragments of the updated rows, with their lineage in tables with stable row ids.
     deletions : tuple of FragmentDeletion
         Deletions of the same rows from their old fragments.
-    columns : tuple of ChangedColumns
     """
 
     new_fragments: tuple[Fragment, ...] = ()
@@ -102,52 +95,24 @@ class UpdateResult(Written):
         return [path for deletion in self.deletions for path in deletion.new_deletion_files]
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateTask:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTask(FragmentTask):
     """Fragments whose rows one task updates. Can be pickled if its functions can.
 
     Attributes
     ----------
-    uri : str
-        Root of the table.
-    schema : Schema
-        Schema of the table.
-    file_version : tuple of int
-    fragments : tuple of Fragment
-    read_version : int
-        The version that the update is planned on.
-    assignments : tuple of Assignment
     filters : tuple of Condition
         Rows that meet all of them are updated.
-    mode : str
-        "rows" or "columns".
-    stable_row_ids : bool
-        Whether rows keep their ids.
-    max_rows_per_file : int
-    base_paths : mapping of int to BasePath
-        Base paths of the table, by id.
-    storage_options : mapping, not shown by `repr`
-    tag : bytes
-        Tag in the names of the new files.
-    placement : Placement
-        The targets of the new files.
-    first : int
-        Index of the target of the first file; see `FragmentWriter`.
     """
 
-    uri: str = field(repr=False)
     schema: Schema
     file_version: tuple[int, int]
-    fragments: tuple[Fragment, ...]
     read_version: int
     assignments: tuple[Assignment, ...]
     filters: tuple[Condition, ...] = ()
     mode: Mode = "rows"
     stable_row_ids: bool = False
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    tag: bytes = b""
     placement: Placement = field(default_factory=Placement)
     first: int = 0
 
@@ -160,7 +125,7 @@ class UpdateTask:
             A function returns a value that its column cannot have.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        paths = self.open_paths()
         return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
 
     def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:

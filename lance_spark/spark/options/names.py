@@ -1,7 +1,6 @@
 """Names of the options of reads and writes, other spellings, and advice for refused names.
 
-Separate from the parsers of rare options (`feed_options`, `overwrite_options`), so that most reads
-and writes do not import these.
+Separate from the parsers of `rare_options`, so that most reads and writes do not import these.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError, naming
-from lance_spark.spark.options import base_paths as base_path_options
-from lance_spark.spark.options import storage as storage_options
+from lance_spark.spark.options import values
 from lance_spark.spark.options.names import (
     ADVICE,
     COLUMN_KEYS,
@@ -52,6 +51,7 @@ from lance_spark.spark.options.values import (
     whole_number,
 )
 from lance_spark.storage.options.base_paths import BASE_STORE_PARAMS, with_base_params
+from lance_spark.storage.options.fsspec_options import KNOWN, parse_flag
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.paths import BasePath
@@ -84,8 +84,6 @@ class ReadOptions:
 
     Attributes
     ----------
-    path : str
-        Folder or URI of the table.
     version : int or None
         Version to read, which may be a detached one. The newest version if version, tag and
         timestamp are None.
@@ -122,7 +120,7 @@ class ReadOptions:
     scan_metrics : bool
         Whether each task prints to its log what it read.
     feed : mapping of str to str
-        Options of change feeds and streams, which `feed_options` parses.
+        Options of change feeds and streams, which `rare_options` parses.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     target_bases : TargetBases
@@ -197,7 +195,7 @@ class ReadOptions:
             scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in FEED_NAMES if name in plain},
             storage_options=parts.storage,
-            target_bases=base_path_options.target_bases(plain),
+            target_bases=values.target_bases(plain),
         )
 
 
@@ -207,8 +205,6 @@ class WriteOptions:
 
     Attributes
     ----------
-    path : str
-        Folder or URI of the table.
     branch : str or None
         Branch to write to; "main" is the main branch. None for the branch that the path is the root
         of.
@@ -230,8 +226,6 @@ class WriteOptions:
         Maximum number of times that the commit starts again after a conflict.
     commit_message : str or None
         Text that is kept with the transaction.
-    initial_bases : tuple of BasePath
-        Base paths of a new table.
     target_bases : TargetBases
         Base paths that data files go to.
     streaming_query_id : str or None
@@ -240,7 +234,7 @@ class WriteOptions:
         Maximum number of versions that are searched for a stream's last batch.
     overwrite : mapping of str to str
         Options of partial overwrites, schema merging and writes that are made once, which
-        `overwrite_options` parses.
+        `rare_options` parses.
     column_metadata : mapping of str to mapping of str to str
         Field metadata that options set, by the column's name in lower case.
     storage_options : mapping, not shown by `repr`
@@ -301,7 +295,7 @@ class WriteOptions:
             enable_stable_row_ids=(
                 None
                 if stable_row_ids is None
-                else storage_options.parse_flag("enable_stable_row_ids", stable_row_ids)
+                else parse_flag("enable_stable_row_ids", stable_row_ids)
             ),
             large_var_types=flag(LARGE_VAR_TYPES, plain),
             external_blob_mode=choice("external_blob_mode", plain, _BLOB_MODES) or "reference",
@@ -309,8 +303,8 @@ class WriteOptions:
             blob_pack_file_size_threshold=whole_number("blob_pack_file_size_threshold", plain),
             commit_retries=whole_number("commit_retries", plain, minimum=0),
             commit_message=plain.get("commit_message"),
-            initial_bases=base_path_options.initial_bases(plain),
-            target_bases=base_path_options.target_bases(plain),
+            initial_bases=values.initial_bases(plain),
+            target_bases=values.target_bases(plain),
             streaming_query_id=non_blank("streaming_query_id", plain),
             lookback_versions=whole_number(LOOKBACK, plain),
             overwrite=_overwrite_options(plain),
@@ -359,7 +353,7 @@ def _classify(options: Mapping[str, str]) -> _Classified:
             metadata[COLUMN_KEYS[key]] = (
                 _blob_mark(given, value) if key == "lance.encoding" else value
             )
-        elif name in storage_options.KNOWN:
+        elif name in KNOWN:
             store[name] = value
         elif of_catalog and (name.startswith("option.") or f"option.{name}" not in lower_names):
             # A property of the table: Spark repeats only the table's options as `option.NAME`.
@@ -368,7 +362,7 @@ def _classify(options: Mapping[str, str]) -> _Classified:
             raise InvalidOptionError(_unknown(given))
     if path is not None and not path.strip():
         raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
-    return _Classified(path, plain, columns, storage_options.checked(store, path))
+    return _Classified(path, plain, columns, values.checked_storage(store, path))
 
 
 def _unknown(name: str) -> str:
@@ -378,7 +372,7 @@ def _unknown(name: str) -> str:
         return f"option {name} is not an option of this source: {ADVICE[name.lower()]}"
     main = ["path", *READ_NAMES, *WRITE_NAMES]
     known = [*main, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
-    known += sorted(storage_options.KNOWN)
+    known += sorted(KNOWN)
     column, dot, rest = name.partition(".")
     if dot and rest.split(".")[0].lower() in ("arrow", "lance"):
         near = difflib.get_close_matches(rest.lower(), COLUMN_KEYS, 1, 0)

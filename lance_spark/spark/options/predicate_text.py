@@ -29,9 +29,6 @@ class OptionText:
 
     Attributes
     ----------
-    option : str
-        Name of the option.
-    text : str
     schema : Schema
         Columns that it can name.
     settings : SqlSettings
@@ -59,9 +56,6 @@ class OptionText:
 
         Parameters
         ----------
-        option : str
-        text : str
-        schema : Schema
         session : SqlSettings, optional
             Settings of the session, if the rule has sent them.
         time_zone : str, optional

@@ -1,4 +1,7 @@
-"""Parsers of option values. Each error names the option, what was expected and what was given."""
+"""Parsers of option values.
+
+They raise InvalidOptionError, which names the option, what was expected and what was given.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options import storage as storage_options
+from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
+from lance_spark.storage.options.fsspec_options import parse_flag, to_fsspec
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.bases import TargetBases, new_bases
+from lance_spark.table.paths import BasePath
 
 _FILE_VERSIONS = ("stable", "legacy", "0.1", "2.0", "2.1", "2.2")
 _INT64_MAX = 2**63 - 1
 _MAX_FRAGMENTS = 10_000_000
+_BASE_KEYS = frozenset({"path", "name", "is_dataset_root", "id"})
+_MAX_BASE_ID = 2**32 - 1
 
 
 def whole_number(
     name: str, plain: Mapping[str, str], *, minimum: int = 1, maximum: int = _INT64_MAX
 ) -> int | None:
-    """Return a whole number; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a whole number; None if the option is not given."""
     text = plain.get(name)
     if text is None:
         return None
@@ -35,22 +38,12 @@ def whole_number(
 
 
 def flag(name: str, plain: Mapping[str, str]) -> bool:
-    """Return whether the option is true; false if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
-    return storage_options.parse_flag(name, plain.get(name, "false"))
+    """Return whether the option is true; false if it is not given."""
+    return parse_flag(name, plain.get(name, "false"))
 
 
 def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    """Return one of `choices`, in lower case; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return one of `choices`, in lower case; None if the option is not given."""
     text = plain.get(name)
     if text is None:
         return None
@@ -63,12 +56,7 @@ def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str
 
 
 def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
-    """Return a text that is not blank; None if the option is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a text that is not blank; None if the option is not given."""
     text = plain.get(name)
     if text is not None and not text.strip():
         raise InvalidOptionError(f"option {name} is empty: set a name, or remove the option")
@@ -76,12 +64,7 @@ def non_blank(name: str, plain: Mapping[str, str]) -> str | None:
 
 
 def timezone_of(plain: Mapping[str, str]) -> str | None:
-    """Return the name or offset of the option timezone; None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the name or offset of the option timezone; None if it is not given."""
     text = non_blank("timezone", plain)
     if text is None:
         return None
@@ -98,12 +81,7 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
 
 
 def moment(text: str | None, name: str = "timestamp") -> datetime | None:
-    """Return a time in UTC. A text without an offset is a time in UTC.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a time in UTC. A text without an offset is a time in UTC."""
     if text is None:
         return None
     try:
@@ -140,12 +118,7 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def fragment_ids(text: str | None) -> tuple[int, ...] | None:
-    """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return increasing fragment ids, of a text of ids and ranges such as ``3,7-9``."""
     if text is None:
         return None
     ranges: list[range] = []
@@ -166,12 +139,7 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
 
 
 def file_version(text: str | None) -> str | None:
-    """Return a file version that this release writes; None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return a file version that this release writes; None if it is not given."""
     if text is None:
         return None
     version = text.strip().lower()
@@ -184,20 +152,10 @@ def file_version(text: str | None) -> str | None:
 
 
 def filter_tree(text: str | None) -> dict[str, Any] | None:
-    """Return the tree of a condition (`filter_trees`); None if it is not given.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
+    """Return the tree of a condition (`filter_trees`); None if it is not given."""
     if text is None:
         return None
-    import json
-
-    try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError):
-        tree = None
+    tree = parsed_json(text)
     if not isinstance(tree, dict):
         raise InvalidOptionError(
             "option filter_tree must be a JSON object that LanceTable sets: use the option filter"
@@ -205,30 +163,25 @@ def filter_tree(text: str | None) -> dict[str, Any] | None:
     return tree
 
 
-def json_list(text: str) -> list[Any] | None:
-    """Return a JSON list; None if the text is not a JSON list."""
+def parsed_json(text: str) -> Any:
+    """Return a JSON value; None if the text is not valid JSON."""
     import json
 
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def json_list(text: str) -> list[Any] | None:
+    """Return a JSON list; None if the text is not a JSON list."""
+    value = parsed_json(text)
     return value if isinstance(value, list) else None
 
 
 def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option about stores. The error shows no part of the text.
-
-    Raises
-    ------
-    InvalidOptionError
-    """
-    import json
-
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    """Return the JSON object of an option about stores. The error shows no part of the text."""
+    value = parsed_json(text)
     if not isinstance(value, dict):
         # The text may hold secrets.
         raise InvalidOptionError(
@@ -243,3 +196,86 @@ def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
 def shown(text: str) -> str:
     """Return a text as messages quote it. Long texts are cut."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def checked_storage(options: Mapping[str, Any], path: str | None) -> dict[str, Any]:
+    """Return options of the store, checked for the store of a path.
+
+    Values may be secrets, so no message shows one. Without a valid path nothing is checked.
+
+    Raises
+    ------
+    InvalidOptionError
+        A value is invalid, or this store does not support the option.
+    """
+    if path is not None and options:
+        try:
+            scheme = parse_uri(path).scheme
+        except LanceError:
+            # Opening the table reports the invalid path.
+            return dict(options)
+        to_fsspec(scheme, options, {})
+    return dict(options)
+
+
+def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
+    """Return the base paths that the option initial_bases gives a new table; empty if it is not
+    given.
+
+    Raises
+    ------
+    InvalidOptionError
+        The value is not a JSON list of objects with a path, or two of them share a name, path or
+        id.
+    """
+    text = plain.get("initial_bases")
+    if text is None:
+        return ()
+    entries = json_list(text)
+    if entries is None or not all(_is_base(entry) for entry in entries):
+        # A path may hold a password, so the message shows no part of the value.
+        raise InvalidOptionError(
+            'option initial_bases must be a JSON list such as [{"path": "s3://bucket/cold", '
+            '"name": "cold"}]; each entry needs a path, and can have a name, is_dataset_root (true '
+            "or false) and an id (a whole number)"
+        )
+    bases = [
+        BasePath(
+            entry.get("id") or 0,
+            entry["path"],
+            entry.get("is_dataset_root") or False,
+            entry.get("name"),
+        )
+        for entry in entries
+    ]
+    try:
+        return new_bases(bases)
+    except InvalidInputError as error:
+        raise InvalidOptionError(f"option initial_bases: {error}") from None
+
+
+def target_bases(plain: Mapping[str, str]) -> TargetBases:
+    """Return the base paths that new data files go to: the options target_bases and
+    target_all_bases.
+
+    Raises
+    ------
+    InvalidOptionError
+        Both options are given, or the value of one is invalid.
+    """
+    names = column_names("target_bases", plain.get("target_bases"))
+    all_bases = flag("target_all_bases", plain) if "target_all_bases" in plain else None
+    return TargetBases(names, all_bases)
+
+
+def _is_base(entry: object) -> bool:
+    if not isinstance(entry, dict) or not set(entry) <= _BASE_KEYS:
+        return False
+    path, name, number = entry.get("path"), entry.get("name"), entry.get("id")
+    return (
+        isinstance(path, str)
+        and bool(path.strip())
+        and (name is None or isinstance(name, str))
+        and isinstance(entry.get("is_dataset_root", False), bool)
+        and (number is None or (type(number) is int and 0 <= number <= _MAX_BASE_ID))
+    )

@@ -3,16 +3,32 @@
 A session asks the object `SparkSession.extensions` for its rules once for each query. A rule that
 is added there is used from the next query on, in this session and in those that `newSession()`
 makes. The setting `spark.lance.pushdown.enabled` (default true) is read for each query too.
+
+Spark finds the format "lance" among the modules `pyspark_*` of the Python of its workers. Without
+the module, its error DATA_SOURCE_NOT_FOUND names neither the interpreter nor the setting, so
+`enable` checks that Python.
+
+Spark hides options whose names or values match `spark.redaction.regex` ("secret", "password",
+"token" by default) or `spark.sql.redaction.options.regex` ("url") in plans, the event log and the
+web interface. Many storage options match neither: `azure_storage_account_key`,
+`google_service_account_key`, `key`. `REDACTION_PATTERN` is therefore added to the second setting:
+by `enable` for a session, by `spark-conf/spark-defaults.conf` and `python -m lance_spark conf` for
+a cluster.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.options.redaction import redact
 from lance_spark.spark.pushdown.java_classes import (
+    EXTENSION,
     call_static,
     extension_class,
     is_configured,
@@ -21,7 +37,6 @@ from lance_spark.spark.pushdown.java_classes import (
     java_error,
     loaded_extension,
 )
-from lance_spark.spark.pushdown.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +46,31 @@ CONNECT = (
     "push-down cannot be enabled from a client of Spark Connect: configure the server by "
     "`python -m lance_spark conf`, or select columns by .schema(...) or the option columns"
 )
+#: Finds the modules without importing them.
+_PROBE = """
+import importlib.util, sys
+names = ("pyspark_lance", "lance_spark")
+missing = [name for name in names if importlib.util.find_spec(name) is None]
+print("lance_spark probe:", ",".join(missing))
+"""
+_REPLY = "lance_spark probe:"
+_SECONDS = 30
+#: JVMs whose workers have the package.
+_checked: WeakSet[Any] = WeakSet()
+REDACTION_CONF = "spark.sql.redaction.options.regex"
+_DEFAULT_REDACTION = "(?i)url"
+#: Names of options that may hold secrets, and URIs with a password, as a Java regular expression.
+#: It matches whole names: Spark compares values too, and a path that contains such a word is to be
+#: shown. It has no backslash, because properties files would remove it.
+REDACTION_PATTERN = (
+    "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|passphrase|credential|connection_string"
+    "|service_account|storage_options|base_store_params|sas_|bearer|signature)[a-z0-9_.]*$)"
+    "|(?i:^storage[.][a-z0-9_.-]*(?:account|auth|connection|credential|key|pass|private|sas"
+    "|secret|signature|token)[a-z0-9_.-]*$)"
+    "|://[^/@]*:[^/]*@"
+)
+#: The value of the setting for a cluster that has no pattern of its own.
+REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
 def enable(spark: SparkSession) -> None:
@@ -95,8 +135,6 @@ def is_enabled(spark: SparkSession) -> bool:
 
 def _is_on_server(spark: Any) -> bool:
     """Return whether the server of a client of Spark Connect was configured with the rule's jar."""
-    from lance_spark.spark.pushdown.compile_java import EXTENSION
-
     if not is_configured(spark):
         return False
     from pyspark.errors import PySparkException
@@ -107,3 +145,79 @@ def _is_on_server(spark: Any) -> bool:
         # The server did not find the class, which its log says, or does not allow calls of Java.
         return False
     return bool(row[0] == "true")
+
+
+def check_worker_python(spark: Any) -> None:
+    """Check that Python workers on the driver can import this package, once for each JVM.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session, not a client of Spark Connect.
+
+    Raises
+    ------
+    UnsupportedError
+        They cannot. The message names the setting.
+    """
+    gateway = spark.sparkContext._gateway
+    if gateway in _checked:
+        return
+    name, path = _worker_python(spark)
+    python = shutil.which(name)
+    if python is None:
+        raise UnsupportedError(
+            f"Spark's workers run {name!r}, and the program is not found. {_advice()}"
+        )
+    missing = _missing_module(python, path)
+    if missing:
+        raise UnsupportedError(
+            f"Spark's workers run {python}, which has no module {missing}: Spark would not find "
+            f"the format lance (DATA_SOURCE_NOT_FOUND). {_advice()}"
+        )
+    _checked.add(gateway)
+
+
+def _worker_python(spark: Any) -> tuple[str, str | None]:
+    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH."""
+    jvm = spark.sparkContext._jvm
+    module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
+    python = getattr(module, "MODULE$").defaultPythonExec()
+    return str(python), jvm.java.lang.System.getenv("PYTHONPATH")
+
+
+def _missing_module(python: str, path: str | None) -> str:
+    """Return the name of a module that an interpreter does not find; empty if it finds all."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if path is not None:
+        environment["PYTHONPATH"] = path
+    try:
+        output = subprocess.run(  # noqa: S603 - the program that Spark runs
+            [python, "-c", _PROBE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        # Spark's own error will say what is wrong with the program.
+        return ""
+    lines = [line for line in output.splitlines() if line.startswith(_REPLY)]
+    return lines[-1].removeprefix(_REPLY).strip().partition(",")[0] if lines else ""
+
+
+def _advice() -> str:
+    return (
+        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
+        f"package, such as {sys.executable}, or install lance-spark there"
+    )
+
+
+def redact(spark: SparkSession) -> None:
+    """Add `REDACTION_PATTERN` to the setting of a session and of sessions that are made from it."""
+    current = str(spark.conf.get(REDACTION_CONF, _DEFAULT_REDACTION) or "")
+    if REDACTION_PATTERN not in current:
+        spark.conf.set(
+            REDACTION_CONF, f"{current}|{REDACTION_PATTERN}" if current else REDACTION_PATTERN
+        )

@@ -60,7 +60,6 @@ def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
 
     Parameters
     ----------
-    tree : dict
     schema : Schema
         Names and types of the columns.
 

@@ -70,7 +70,6 @@ def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[
 
     Parameters
     ----------
-    batches : iterator of pyarrow.RecordBatch
     names : sequence of str
         Names of columns that are lists of numbers.
     """

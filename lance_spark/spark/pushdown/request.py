@@ -88,7 +88,6 @@ class Version:
 
     Attributes
     ----------
-    number : int
     branch : str or None
         "main" for the main branch. None for the branch that the options name.
     """
@@ -123,7 +122,6 @@ class Request:
     ----------
     filters : tuple of dict
         Unparsed trees: parsing them needs the columns of the opened table.
-    limit : int or None
     aggregates : tuple of Aggregate
         Empty if rows are wanted.
     at : Version or None

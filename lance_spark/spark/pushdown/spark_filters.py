@@ -89,11 +89,8 @@ def push(
 
     Parameters
     ----------
-    filters : iterable of pyspark.sql.datasource.Filter
     schema : StructType
         Types that Spark takes the columns for.
-    known : Schema
-        The columns of the table.
     """
     predicates: list[Predicate] = []
     others: list[Any] = []

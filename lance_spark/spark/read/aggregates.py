@@ -36,7 +36,6 @@ def needed_columns(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.
 
     Parameters
     ----------
-    aggregates : iterable of Aggregate
     schema : pyarrow.Schema
         All columns that can be read.
 
@@ -87,8 +86,6 @@ def known_values(
 
     Parameters
     ----------
-    aggregates : iterable of Aggregate
-    dataset : Dataset
     schema : pyarrow.Schema
         All columns that can be read.
 
@@ -201,9 +198,6 @@ def aggregate_batches(
 
     Parameters
     ----------
-    aggregates : sequence of Aggregate
-    output : pyarrow.Schema
-        Schema of the row.
     batches : iterator of pyarrow.RecordBatch
         With the columns of `needed_columns`.
     counted : int

@@ -63,13 +63,8 @@ def read_on_driver(
 
     Parameters
     ----------
-    plan : Plan
-    partitions : sequence of LancePartition
-        Of the plan.
     size : int or None
         Maximum number of bytes of their rows, if it is known.
-    schema : StructType
-        Columns of the rows.
     read_rows : callable
         Returns the rows of a partition, as a task would. Several threads call it.
 
@@ -112,10 +107,7 @@ def _is_small(
 
 
 def _read(
-    request: Request,
-    partitions: Sequence[LancePartition],
-    schema: StructType,
-    read_rows: _ReadRows,
+    request: Request, partitions: Sequence[LancePartition], schema: StructType, read_rows: _ReadRows
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 

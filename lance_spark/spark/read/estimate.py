@@ -44,8 +44,6 @@ def estimated_size(
         Number of rows that the scan returns.
     read : Schema
         Columns that the scan returns.
-    table : Schema
-        All columns of the table.
     """
     if any(node.is_blob for field in read.fields for node in field.walk()):
         return None

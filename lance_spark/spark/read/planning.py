@@ -51,7 +51,6 @@ class LancePartition(InputPartition):
         None for a table without rows.
     limit : int, optional
         Number of rows after which the task stops.
-    residual : ResidualFilter, optional
     values : list of pyarrow.Array, optional
         Values of aggregates that are known without reading.
     columns : StructType, optional
@@ -123,7 +122,6 @@ class ResidualFilter:
     ----------
     schema : StructType
         Columns that the task converts for it: those of the result, and those of the filter.
-    predicate : Predicate
     """
 
     schema: StructType
@@ -136,10 +134,6 @@ class Plan:
 
     Attributes
     ----------
-    dataset : Dataset
-    options : ReadOptions
-    table : str
-        Name of the table in errors.
     schema : pyarrow.Schema
         All columns that can be read, with blobs as the options choose.
     known : Schema
@@ -148,7 +142,6 @@ class Plan:
         Columns of the result, or of its aggregates.
     columns : list of str
         Their paths.
-    request : Request
     pushed : tuple of Predicate
         Filters besides those of the request.
     """

@@ -49,11 +49,8 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     columns : iterable of str
         Names, with dots before children of structs.
-    table : str
-        Name of the table in errors.
 
     Raises
     ------

@@ -9,7 +9,7 @@ The plan combines the request of the optimizer rule (`request`), filters that Sp
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,6 @@ class LanceReader(DataSourceReader):
 
     Parameters
     ----------
-    options : ReadOptions
     schema : StructType
         The table's own schema, or a user's, which may have fewer columns, wider types, and row
         columns such as _rowid. With aggregates, one column for each aggregate.
@@ -208,9 +207,6 @@ class Scan:
 
     Attributes
     ----------
-    task : ScanTask
-    metrics : ScanMetrics
-        Counts what is read.
     ahead : bool
         Whether a thread prefetches.
     """
@@ -257,32 +253,6 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa
             return
 
 
-def spark_batches(
-    tasks: Iterable[ScanTask], options: ReadOptions, schema: StructType | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks as Spark expects them. Benchmarks use it to read without Spark.
-
-    Parameters
-    ----------
-    tasks : iterable of ScanTask
-    options : ReadOptions
-    schema : StructType, optional
-        By default, the schema of the tasks' own columns.
-
-    Raises
-    ------
-    UnsupportedTypeError
-        A value, or a type, has no counterpart in Spark.
-    """
-    from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
-
-    output: pa.Schema | None = None
-    for task in tasks:
-        if output is None:
-            output = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
-        yield from Scan(task, ScanMetrics()).batches(output)
-
-
 def version_of(dataset: Dataset, options: ReadOptions) -> Version:
     """Return the version by which `open_table` opens a dataset again, with the same options."""
     from lance_spark.spark.pushdown.request import Version
@@ -297,7 +267,6 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
 
     Parameters
     ----------
-    options : ReadOptions
     at : Version, optional
         Version to open instead of the newest, or of a tag or time, which later queries may find at
         another version.
@@ -356,7 +325,6 @@ def option_filter(
     ----------
     known : Schema
         Columns that the predicates can name (`known_columns`).
-    options : ReadOptions
     settings : SqlSettings, optional
         Settings of the session, if they are known.
 

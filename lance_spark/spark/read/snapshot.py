@@ -27,7 +27,6 @@ class TableSnapshot:
     ----------
     uri : str
         Root of the table, or of a branch.
-    version : int
     storage_options : mapping, not shown by `repr`
     written : int
         When the version was written, in nanoseconds. It tells the version from that of a table

@@ -28,8 +28,8 @@ from lance_spark.change_feed.tasks import (
     plan_changes,
 )
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, VersionNotFoundError
-from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
@@ -65,8 +65,6 @@ class ChangeFeedReader(DataSourceReader):
 
     Parameters
     ----------
-    options : ReadOptions
-    feed : FeedOptions
     schema : StructType
         Schema of the feed or of the user. The latter may have fewer columns and wider types.
     """
@@ -128,11 +126,7 @@ class Span:
         table = newest_of(options)
         last = _last(table, feed)
         first = first_version(table, feed)
-        if first is None or first > table.version + 1:
-            raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is "
-                f"{table.version}"
-            )
+        assert first is not None, "`FeedOptions.of_batch` requires a start"
         # No version may have been committed between two times.
         if first > last + 1:
             raise InvalidOptionError(
@@ -178,12 +172,8 @@ def tasks_of(
 
     Parameters
     ----------
-    table : OpenTable
-    changes : list of VersionChanges
     manifest : Manifest
         Manifest of the last version, or of a later one.
-    options : ReadOptions
-    schema : StructType
     same_field_ids : bool
         Whether field ids mean the same columns in all versions; see `plan_changes`.
 
@@ -233,7 +223,6 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     ----------
     table : OpenTable
         The newest version of the branch.
-    feed : FeedOptions
 
     Returns
     -------
@@ -243,11 +232,18 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     Raises
     ------
     VersionNotFoundError
-        Versions before the starting timestamp were removed, so the first version is unknown.
+        The version does not exist, or versions before the starting timestamp were removed, so the
+        first version is unknown.
     """
-    if feed.starting_timestamp is None:
-        return feed.starting_version
-    return _first_since(table.store, feed.starting_timestamp)
+    first = feed.starting_version
+    if feed.starting_timestamp is not None:
+        first = _first_since(table.store, feed.starting_timestamp)
+    if first is not None and first > table.version + 1:
+        raise VersionNotFoundError(
+            f"{table.store.display}: startingVersion is {first}, but the newest version is "
+            f"{table.version}"
+        )
+    return first
 
 
 def _first_since(store: ObjectStore, timestamp: datetime) -> int:

@@ -31,7 +31,6 @@ class Position:
 
     Attributes
     ----------
-    version : int
     index : int
         Number of fragments of the version that have been read.
     snapshot : bool

@@ -18,7 +18,7 @@ effect. That version must still exist.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lance_spark.change_feed.diff import (
     NO_ROW_CHANGES,
@@ -53,7 +53,6 @@ class Part:
 
     Attributes
     ----------
-    manifest : Manifest
     fragments : tuple of Fragment
         New fragments; empty in a change feed.
     changes : VersionChanges or None
@@ -126,10 +125,8 @@ class StreamPlan:
 
         Parameters
         ----------
-        start : Position
         newest : int
             The last version to read.
-        limit : Limit
 
         Raises
         ------
@@ -242,16 +239,8 @@ class StreamPlan:
             return Part(part.manifest, part.fragments[first:stop])
         if first == 0 and stop is None:
             return part
-        changes = part.changes
-        cut = VersionChanges(
-            changes.version,
-            changes.timestamp_us,
-            changes.operation,
-            changes.before,
-            changes.after,
-            changes.changes[first:stop],
-        )
-        return Part(part.manifest, (), cut)
+        changes = part.changes.changes[first:stop]
+        return Part(part.manifest, (), replace(part.changes, changes=changes))
 
     def _part(self, version: int, *, snapshot: bool) -> Part:
         key = version, snapshot

@@ -24,13 +24,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
-from lance_spark.errors import SchemaMismatchError, UnsupportedError, VersionNotFoundError
+from lance_spark.errors import SchemaMismatchError, UnsupportedError
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
-from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for
 from lance_spark.spark.read.reader import (
@@ -88,7 +88,6 @@ class StreamPartition(InputPartition):
 
     Parameters
     ----------
-    tasks : sequence of ScanTask or ChangeTask
     text : OptionText, optional
         Text that the task must check first.
     """
@@ -106,8 +105,6 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Parameters
     ----------
-    options : ReadOptions
-    feed : FeedOptions
     schema : StructType
         Schema of the table when the stream began, or of the user.
 
@@ -228,16 +225,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: no resources are open."""
 
     def _beginning(self) -> Position:
-        table = newest_of(self.options)
-        first = first_version(table, self.feed)
-        if first is None:
-            return BEGINNING
-        if first > table.version + 1:
-            raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is "
-                f"{table.version}"
-            )
-        return Position(first)
+        first = first_version(newest_of(self.options), self.feed)
+        return BEGINNING if first is None else Position(first)
 
     def _planned(self) -> StreamPlan:
         if self._plan is None:

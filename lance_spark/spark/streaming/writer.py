@@ -65,7 +65,6 @@ class StreamCommitMessage(WriterCommitMessage):
         The write; equal in all messages of a batch.
     fragments : sequence of Fragment
         Fragments without ids, which the commit assigns.
-    query_id : str
     """
 
     def __init__(self, job: WriteJob, fragments: Sequence[Fragment], query_id: str) -> None:
@@ -79,9 +78,6 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
 
     Parameters
     ----------
-    options : WriteOptions
-    schema : StructType
-        Schema of the stream.
     overwrite : bool
         True if each batch replaces the whole table.
     """
@@ -166,7 +162,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         return self._writer
 
     def _refuse_overwrite_options(self) -> None:
-        from lance_spark.spark.options.overwrite_options import OverwriteOptions
+        from lance_spark.spark.options.rare_options import OverwriteOptions
 
         effect = OverwriteOptions.parse(self.options, self.overwrite)
         if effect.once is not None or effect.replaces_part:

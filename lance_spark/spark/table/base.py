@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import retry_on_conflict
-from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
-from lance_spark.spark.jobs.job import Job
+from lance_spark.mutations.commits import retry_on_conflict
+from lance_spark.mutations.rows.conditions import RowAddressGuard
+from lance_spark.spark.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
@@ -65,11 +65,7 @@ class TableBase:
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        path: str,
-        options: Mapping[str, str],
-        alias: str | None = None,
+        self, spark: SparkSession, path: str, options: Mapping[str, str], alias: str | None = None
     ) -> None:
         self.spark = spark
         self.path = path
@@ -131,11 +127,6 @@ class TableBase:
             Expressions and column names that select rows. If they name row addresses, the change
             is not planned again after another client may have moved these rows.
 
-        Returns
-        -------
-        object
-            The result of `plan`.
-
         Raises
         ------
         CommitConflictError
@@ -156,11 +147,7 @@ class TableBase:
                 guard.check(newer, named_columns(Dataset(table, storage), *selectors))
 
             manifest, result = retry_on_conflict(
-                table,
-                attempt,
-                options.conflict_retries,
-                replan_always=True,
-                before_replan=check,
+                table, attempt, options.conflict_retries, replan_always=True, before_replan=check
             )
             job.committed(manifest)
         return result

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Self
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction
-from lance_spark.mutations.move_fragments import check_fragment_ids, with_target
+from lance_spark.mutations.compaction.run import Compaction, check_fragment_ids, with_target
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.manifest.manifest import Manifest
 
 _BASES = (
     "id long, name string, path string, is_dataset_root boolean, num_fragments long, "
     "num_data_files long, size_bytes long"
+)
+_BASE_VALUES = (
+    *("id", "name", "path", "is_dataset_root", "num_fragments", "num_files", "num_bytes"),
 )
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
 
@@ -50,19 +53,8 @@ class BaseMethods(TableBase):
         """
         from lance_spark.inspect.collect import base_facts
 
-        rows = [
-            (
-                base.id,
-                base.name,
-                base.path,
-                base.is_dataset_root,
-                base.num_fragments,
-                base.num_files,
-                base.num_bytes,
-            )
-            for base in base_facts(self.dataset()._table)
-        ]
-        return self._data_frame(rows, _BASES)
+        rows = map(attrgetter(*_BASE_VALUES), base_facts(self.dataset()._table))
+        return self._data_frame(list(rows), _BASES)
 
     def addBases(  # noqa: N802 - Spark's habit
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 

@@ -50,9 +50,6 @@ def scan_predicate(
 
     Parameters
     ----------
-    handle : TableBase
-    dataset : Dataset
-        The version that is scanned.
     condition : str, Column or None
         None is returned for None.
 
@@ -69,13 +66,6 @@ def condition_tree(
     handle: TableBase, dataset: Dataset, condition: str | Column | None
 ) -> dict[str, Any] | None:
     """Return a condition as the optimizer rule passes it to the reader.
-
-    Parameters
-    ----------
-    handle : TableBase
-    dataset : Dataset
-        The version that is scanned.
-    condition : str, Column or None
 
     Returns
     -------
@@ -124,9 +114,6 @@ def matching_rows(
 
     Parameters
     ----------
-    handle : TableBase
-    dataset : Dataset
-        The version.
     condition : str, Column or None
         Evaluated by the scan if it can, otherwise by Spark.
     *expressions : str or Column

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lance_spark.errors import (
-    InvalidInputError,
-    TableExistsError,
-    UnsupportedError,
-)
+from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema

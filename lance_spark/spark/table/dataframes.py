@@ -19,7 +19,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
-from lance_spark.spark.jobs.job import parallelism
+from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -61,9 +61,6 @@ def frame(
 
     Parameters
     ----------
-    handle : FrameSource
-    dataset : Dataset
-        The version.
     columns : sequence of str
         Top-level columns of the table, and columns of `META_FIELDS`.
     row_columns : sequence of str
@@ -148,14 +145,10 @@ def resolve_columns(
 
     Parameters
     ----------
-    handle : FrameSource
-    dataset : Dataset
     columns : sequence of str
         See `named_columns`.
     *expressions : str, Column or None
         Expressions of any type.
-    condition : str, Column or None
-        Condition on rows.
     labels : sequence of str
         Names of the expressions in errors.
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_texts
 from lance_spark.spark.table.dataframes import without_version
@@ -42,6 +43,7 @@ _TAGS = (
     "name string, branch string, version long, created_at timestamp, updated_at timestamp, "
     "manifest_size long, metadata map<string, string>"
 )
+_TAG_VALUES = ("branch", "version", "created_at", "updated_at", "manifest_size", "metadata")
 _BRANCHES = (
     "name string, parent_branch string, parent_version long, created_at timestamp, "
     "manifest_size long, metadata map<string, string>"
@@ -215,18 +217,8 @@ class HistoryMethods(TableBase):
         ------
         CorruptTableError, StorageError
         """
-        rows = [
-            (
-                name,
-                tag["branch"],
-                tag["version"],
-                tag["created_at"],
-                tag["updated_at"],
-                tag["manifest_size"],
-                tag["metadata"],
-            )
-            for name, tag in sorted(self.dataset().tags.list().items())
-        ]
+        values = itemgetter(*_TAG_VALUES)
+        rows = [(name, *values(tag)) for name, tag in sorted(self.dataset().tags.list().items())]
         return self._data_frame(rows, _TAGS)
 
     def createTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802

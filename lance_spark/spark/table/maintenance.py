@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.table.cleanup.plan import CleanupPolicy
     from lance_spark.table.cleanup.run import CleanupStats
     from lance_spark.table.manifest.manifest import Manifest
@@ -236,10 +236,7 @@ class MaintenanceMethods(TableBase):
         self.dataset().validate()
 
     def _compact(
-        self,
-        where: str | Column | None,
-        options: CompactionOptions,
-        commit: CommitOptions,
+        self, where: str | Column | None, options: CompactionOptions, commit: CommitOptions
     ) -> CompactionMetrics:
         with Compaction(options, commit) as compaction:
 

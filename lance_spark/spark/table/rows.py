@@ -58,7 +58,7 @@ class RowMethods(TableBase):
         PySparkException
             The condition raised an error for some row.
         """
-        from lance_spark.spark.table.jobs.delete import delete
+        from lance_spark.spark.table.jobs.find_rows import delete
 
         options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._change(

@@ -1,7 +1,8 @@
 """Rebuilds Arrow arrays of other types over the same buffers.
 
 Arrays may be slices: each function reads only the window of its argument and returns arrays without
-an offset. So validity bitmaps start at bit 0, and 32-bit offsets cover only the window.
+an offset. So validity bitmaps start at bit 0, and 32-bit offsets cover only the window. A function
+raises OffsetsTooLarge if they cannot.
 
     list             validity bitmap | offsets, length + 1 | values
     fixed-size list  validity bitmap | values, length * size
@@ -41,16 +42,7 @@ def validity(array: pa.Array) -> pa.Buffer | None:
 
 
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
-    """Return 32-bit offsets from 0, and the start and end of the values of the window.
-
-    Parameters
-    ----------
-    array : ListArray, LargeListArray, MapArray, or an array of strings or binary values
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Return 32-bit offsets from 0, and the start and end of the values of the window."""
     width = np.int64 if _has_long_offsets(array.type) else np.int32
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
@@ -72,23 +64,10 @@ def relabel_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array
 
 
 def narrow_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Change the type of a list, with offsets of 32 or 64 bits on either side.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Change the type of a list, with offsets of 32 or 64 bits on either side."""
     offsets, first, last = list_window(array)
-    if _has_long_offsets(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
     values = array.values.slice(first, last - first)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), offsets],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [_as_wide(offsets, target)], values, child)
 
 
 def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
@@ -97,34 +76,15 @@ def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Arra
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     first, last = int(offsets[0]), int(offsets[-1])
     values = array.values.slice(first, last - first)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), pa.py_buffer(offsets - first)],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [pa.py_buffer(offsets - first)], values, child)
 
 
 def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
-    """Convert a fixed-size list to a list with offsets.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert a fixed-size list to a list with offsets."""
     size = array.type.list_size
     values = array.values.slice(array.offset * size, len(array) * size)
-    offsets = even_offsets(len(array), size)
-    if _has_long_offsets(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array), offsets],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    offsets = _as_wide(even_offsets(len(array), size), target)
+    return _list_of(array, target, [offsets], values, child)
 
 
 def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
@@ -140,13 +100,23 @@ def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) 
         values = array.values.slice(array.offset * size, len(array) * size)
     else:
         values = _dense_values(array, size, column)
-    return pa.Array.from_buffers(
-        target,
-        len(array),
-        [validity(array)],
-        array.null_count,
-        children=[values if child is None else child(values)],
-    )
+    return _list_of(array, target, [], values, child)
+
+
+def _list_of(
+    array: pa.Array, target: pa.DataType, offsets: list[pa.Buffer], values: pa.Array, child: Child
+) -> pa.Array:
+    """Return lists with other offsets and values, and the nulls of an array."""
+    values = values if child is None else child(values)
+    buffers = [validity(array), *offsets]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[values])
+
+
+def _as_wide(offsets: pa.Buffer, target: pa.DataType) -> pa.Buffer:
+    """Return 32-bit offsets in the width that a type has."""
+    if not _has_long_offsets(target):
+        return offsets
+    return pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
 
 
 def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
@@ -176,12 +146,7 @@ def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
 
 
 def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert strings or binary values from 64-bit to 32-bit offsets, over the same bytes.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert strings or binary values from 64-bit to 32-bit offsets, over the same bytes."""
     offsets, first, last = list_window(array)
     data = array.buffers()[2]
     if data is not None:
@@ -192,19 +157,12 @@ def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert fixed-size binary values to binary values with offsets, over the same bytes.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Convert fixed-size binary values to binary values with offsets, over the same bytes."""
     width = array.type.byte_width
     data = array.buffers()[1]
     if data is not None:
         data = data.slice(array.offset * width, len(array) * width)
-    offsets = even_offsets(len(array), width)
-    if pa.types.is_large_binary(target):
-        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
+    offsets = _as_wide(even_offsets(len(array), width), target)
     return pa.Array.from_buffers(
         target, len(array), [validity(array), offsets, data], array.null_count
     )
@@ -217,12 +175,7 @@ def struct_children(array: pa.Array) -> list[pa.Array]:
 
 @lru_cache(maxsize=8)
 def even_offsets(length: int, size: int) -> pa.Buffer:
-    """Return offsets of `length` lists of `size` values each.
-
-    Raises
-    ------
-    OffsetsTooLarge
-    """
+    """Return offsets of `length` lists of `size` values each."""
     if length * size > _INT32_MAX:
         raise OffsetsTooLarge
     return pa.py_buffer(np.arange(length + 1, dtype=np.int32) * np.int32(size))

@@ -89,7 +89,6 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
 
     Parameters
     ----------
-    arrow : pyarrow.DataType
     column : str
         Name of the column in errors.
 
@@ -170,7 +169,6 @@ def to_arrow_schema(
 
     Parameters
     ----------
-    schema : StructType
     column_metadata : mapping, optional
         Field metadata from options of the write, by column in lower case.
     large_var_types : bool

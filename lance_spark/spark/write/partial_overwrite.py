@@ -19,8 +19,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
-from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
-from lance_spark.mutations.rows.partitions import InPartitions, Partitions, partition_columns
+from lance_spark.mutations.rows.partial_overwrite import (
+    InPartitions,
+    Partitions,
+    ReplaceRows,
+    partition_columns,
+)
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.spark.options.predicate_text import OptionText
 from lance_spark.spark.read.projection import find
@@ -30,7 +34,7 @@ from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.options.options import WriteOptions
-    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+    from lance_spark.spark.options.rare_options import OverwriteOptions
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.fragment import Fragment
@@ -44,7 +48,6 @@ class PartitionsMessage(LanceCommitMessage):
 
     Parameters
     ----------
-    fragments : sequence of Fragment
     values : pa.RecordBatch, optional
         Combinations of the values of the partition columns.
     """
@@ -55,19 +58,7 @@ class PartitionsMessage(LanceCommitMessage):
 
 
 class WhereWriter(LanceWriter):
-    """Replaces the rows that meet a condition.
-
-    Parameters
-    ----------
-    job : WriteJob
-    names : sequence of str
-        Target column of each column of the batches.
-    condition : Predicate
-    text : OptionText
-        The text of the condition.
-    commit_message : str, optional
-    once : WriteToken, optional
-    """
+    """Replaces the rows that meet a condition."""
 
     def __init__(
         self,
@@ -112,18 +103,7 @@ class WhereWriter(LanceWriter):
 
 
 class DynamicWriter(LanceWriter):
-    """Replaces the partitions of the rows of the DataFrame.
-
-    Parameters
-    ----------
-    job : WriteJob
-    names : sequence of str
-        Target column of each column of the batches.
-    columns : sequence of Column
-        The partition columns.
-    commit_message : str, optional
-    once : WriteToken, optional
-    """
+    """Replaces the partitions of the rows of the DataFrame."""
 
     def __init__(
         self,
@@ -176,15 +156,12 @@ def replacing_writer(
 
     Parameters
     ----------
-    options : WriteOptions
     effect : OverwriteOptions
         Options with `replace_where` or `partition_by`.
     job : WriteJob
         An append, or the creation of the table.
     names : sequence of str
         Target column of each column of the DataFrame.
-    table : Schema
-        Columns of the table.
 
     Raises
     ------

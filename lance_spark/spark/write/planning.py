@@ -29,7 +29,6 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
     Parameters
     ----------
-    options : WriteOptions
     schema : StructType
         Schema of the DataFrame.
     overwrite : bool
@@ -45,7 +44,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
 
 def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
-    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+    from lance_spark.spark.options.rare_options import OverwriteOptions
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
@@ -126,8 +125,6 @@ class _Columns:
     ----------
     made : pyarrow.Schema
         Columns that the DataFrame gives a new table.
-    display : str
-        Name of the table in errors.
 
     Attributes
     ----------
@@ -192,8 +189,6 @@ def map_columns(
         Columns of the DataFrame; nullable columns of the table may be missing.
     schema : pa.Schema
         Schema of the table.
-    table : str
-        Name of the table in errors.
     merge : bool
         Whether new columns are allowed; they keep their names.
 
@@ -238,7 +233,6 @@ def check_types(
     ----------
     schema : StructType
         Schema of the DataFrame.
-    options : WriteOptions
     names : list of str
         Target column of each column.
     target : pyarrow.Schema

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import AlreadyCommittedError, LanceError, naming
-from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.write.input import InputConverter
 
 if TYPE_CHECKING:
     from lance_spark.table.commit.idempotency import WriteToken
@@ -45,10 +45,6 @@ class LanceWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    job : WriteJob
-    names : sequence of str
-        Target column of each column of the batches.
-    commit_message : str, optional
     once : WriteToken, optional
         Identifies the write, which is skipped if it was committed before.
     """
@@ -88,7 +84,7 @@ class LanceWriter(DataSourceArrowWriter):
             A value does not fit the type of the table.
         StorageError
         """
-        from lance_spark.spark.write.background_writer import BackgroundWriter
+        from lance_spark.spark.write.input import BackgroundWriter
 
         batches = (batch for batch in iterator if batch.num_rows)
         watcher = self.watcher()

@@ -101,10 +101,7 @@ def _double(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _same(name: str, *args: Any) -> Step:
-    return (
-        lambda d: getattr(d, name)(*args),
-        lambda d: getattr(d, name)(*args),
-    )
+    return (lambda d: getattr(d, name)(*args), lambda d: getattr(d, name)(*args))
 
 
 STEPS: list[Step] = [

@@ -37,11 +37,7 @@ NOTHING = {"a": None, "inner": None, "l": None, "ts": None}
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     table = pa.table(
-        {
-            "id": range(len(ROWS)),
-            "s": pa.array(ROWS, STRUCT),
-            "other": range(len(ROWS)),
-        }
+        {"id": range(len(ROWS)), "s": pa.array(ROWS, STRUCT), "other": range(len(ROWS))}
     )
     write_dataset(table, str(tmp_path / "t.lance"), max_rows_per_file=4)
     return str(tmp_path / "t.lance")

@@ -15,7 +15,7 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
-from lance_spark.mutations.compaction.run import Compaction, compact
+from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.mutations.runner import LocalRunner, Runner
 from lance_spark.table.commit.options import CommitOptions
@@ -23,6 +23,7 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import open_table
 from lance_spark.table.placement import Placement
+from tests.support.tables.stored_files import files, named
 
 OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 
@@ -50,19 +51,6 @@ def write(path: Path, *, stable: bool = False) -> lance.LanceDataset:
     return lance.write_dataset(
         data, path, max_rows_per_file=10, max_rows_per_group=10, enable_stable_row_ids=stable
     )
-
-
-def files(path: Path) -> set[str]:
-    return {file.name for file in (path / "data").iterdir()}
-
-
-def named(path: Path) -> set[str]:
-    """Return the names of the data files that a version refers to."""
-    names = set()
-    for version in lance.dataset(path).versions():
-        manifest = open_table(str(path), version=version["version"]).manifest
-        names |= {file.path for fragment in manifest.fragments for file in fragment.files}
-    return names
 
 
 def run(path: Path, runner: Runner, retries: int = 3, **options: Any) -> CompactionMetrics:
@@ -173,17 +161,6 @@ def test_nothing_is_committed_if_all_is_changed_in_the_end(tmp_path: Path) -> No
     assert files(path) == named(path)
 
 
-def test_appends_are_no_obstacle(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    write(path)
-    new = pa.table({"id": [100], "text": ["more"]})
-    runner = Interrupted(lambda: lance.write_dataset(new, path, mode="append"))
-    run(path, runner, retries=0)
-    assert len(runner.runs) == 1
-    ids = lance.dataset(path).to_table()["id"].to_pylist()
-    assert sorted(ids) == [*range(80), 100]
-
-
 def test_groups_of_another_compaction_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(path)
@@ -258,15 +235,6 @@ def test_limits_count_reused_groups(tmp_path: Path) -> None:
     assert (metrics.fragments_removed, metrics.fragments_added) == (4, 2)
     again = run(path, Interrupted(), max_source_fragments=2)
     assert again.fragments_removed == 2
-
-
-def test_nothing_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    lance.write_dataset(pa.table({"id": range(5)}), path)
-    table = open_table(str(path))
-    with Compaction(OPTIONS) as compaction_run:
-        assert compaction_run.commit(table) is table.manifest
-        assert compaction_run.metrics == CompactionMetrics()
 
 
 def sized(number: int, rows: int, num_bytes: int) -> Fragment:

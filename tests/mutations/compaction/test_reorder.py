@@ -20,6 +20,7 @@ from lance_spark.mutations.compaction.reorder import (
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
+from tests.support.tables.stored_files import data_files
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
@@ -61,10 +62,6 @@ def reordered(table: OpenTable, ids: list[int], parts: int = 3) -> list[Reordere
             writer.write(batch)
         results.append(writer.finish())
     return results
-
-
-def data_files(path: Path) -> set[str]:
-    return {file.name for file in (path / "data").iterdir()}
 
 
 @pytest.mark.parametrize("stable", [False, True])

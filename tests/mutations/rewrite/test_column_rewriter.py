@@ -59,8 +59,7 @@ def added(ids: pa.Array) -> pa.RecordBatch:
     vectors = [None if i % 4 == 1 else [float(i)] * 4 for i in numbers.tolist()]
     words = [[f"w{i}"] * (i % 3) for i in numbers.tolist()]
     return pa.RecordBatch.from_arrays(
-        [pc.multiply(ids, 2), pa.array(vectors, ADDED.field(1).type), pa.array(words)],
-        schema=ADDED,
+        [pc.multiply(ids, 2), pa.array(vectors, ADDED.field(1).type), pa.array(words)], schema=ADDED
     )
 
 

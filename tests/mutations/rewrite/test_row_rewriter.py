@@ -14,13 +14,12 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import commit_rows
-from lance_spark.mutations.job_files import new_tag
-from lance_spark.mutations.rewrite.address_reader import AddressReader
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
-from lance_spark.mutations.runner import LocalRunner
+from lance_spark.mutations.runner import LocalRunner, new_tag
 from lance_spark.table.open import open_table
 from lance_spark.table.rows.deletions import encode_bitmap
 
@@ -43,7 +42,7 @@ def rows_of(start: int, stop: int) -> pa.Table:
                 [None if n % 4 == 0 else bytes([n % 256]) * (n * 700) for n in ids],
                 pa.large_binary(),
             ),
-        },
+        }
     )
 
 

@@ -51,10 +51,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", None, "a"]),
     "vector": (pa.list_(pa.float32(), 2), [[1.0, 2.0], None, [3.0, None]]),
     "int_vector": (pa.list_(pa.uint8(), 2), [[1, 2], None, [255, 0]]),
-    "half_vector": (
-        pa.list_(pa.float16(), 1),
-        [[np.float16(1.5)], None, [np.float16(2)]],
-    ),
+    "half_vector": (pa.list_(pa.float16(), 1), [[np.float16(1.5)], None, [np.float16(2)]]),
     "list": (pa.list_(pa.field("item", pa.int32(), False)), [[1], None, []]),
     "large_list": (pa.large_list(pa.large_string()), [["a", None], None, []]),
     "list_of_vectors": (pa.list_(pa.list_(pa.int8(), 2)), [[[1, 2], None], None, []]),
@@ -236,10 +233,9 @@ def test_a_user_schema_may_widen_and_prune() -> None:
     ],
 )
 def test_nulls_are_refused_in_non_nullable_columns(arrow: pa.Field, rows: list[Any]) -> None:
-    loose = {
-        0: pa.int32(),
-        1: pa.struct([("x", pa.int32())]),
-    }.get(arrow.type.num_fields * (not pa.types.is_list(arrow.type)), pa.list_(pa.int32()))
+    loose = {0: pa.int32(), 1: pa.struct([("x", pa.int32())])}.get(
+        arrow.type.num_fields * (not pa.types.is_list(arrow.type)), pa.list_(pa.int32())
+    )
     if pa.types.is_list(arrow.type):
         loose = pa.list_(pa.int32())
     batch = table({"c": (loose, rows)})

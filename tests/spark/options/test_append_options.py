@@ -15,14 +15,11 @@ import pytest
 
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidOptionError,
-    SchemaMismatchError,
-)
+from lance_spark.errors import CommitConflictError, InvalidOptionError, SchemaMismatchError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write.planning import make_writer
+from tests.support.tables.stored_files import data_files
 
 MERGE = {"mergeSchema": "true"}
 
@@ -82,10 +79,6 @@ def table_of(path: Path) -> pa.Table:
     return theirs.sort_by("id")
 
 
-def data_files(path: Path) -> set[str]:
-    return {item.name for item in (path / "data").iterdir()}
-
-
 def test_nullable_columns_may_be_missing(path: Path) -> None:
     append(path, rows(6).select(["id"]))
     result = table_of(path)
@@ -110,8 +103,7 @@ def test_an_append_adds_new_columns(path: Path) -> None:
     assert result["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
     assert result["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     versions = dataset.to_table(
-        columns=["id", "_row_created_at_version", "_row_last_updated_at_version"],
-        with_row_id=True,
+        columns=["id", "_row_created_at_version", "_row_last_updated_at_version"], with_row_id=True
     ).to_pylist()
     assert [version["_rowid"] for version in versions] == list(range(9))
     for name in ("_row_created_at_version", "_row_last_updated_at_version"):

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidOptionError, LanceError
+from lance_spark.spark.datasource import options_of, with_options
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
-from lance_spark.spark.read.catalog import options_of, with_options
 from lance_spark.spark.types.mapping import to_spark_schema
 
 SECRET = "hunter2-very-secret"

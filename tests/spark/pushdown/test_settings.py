@@ -169,12 +169,7 @@ METHODS = {
     + [(entry, *case) for entry in ("update", "merge", "replaceWhere") for case in SOME],
 )
 def test_conditions_of_methods_agree_with_spark(
-    spark: Any,
-    parquet: str,
-    tmp_path: Path,
-    entry: str,
-    values: Mapping[str, str],
-    condition: str,
+    spark: Any, parquet: str, tmp_path: Path, entry: str, values: Mapping[str, str], condition: str
 ) -> None:
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from lance_spark.dataset.write import write_dataset
-from lance_spark.table.open import open_table
+from tests.support.tables.stored_files import files, named
 
 ROWS = 2_000_000
 FRAGMENTS = 50
@@ -64,11 +67,20 @@ def checked(path: Path) -> lance.LanceDataset:
 
 def left_over(path: Path) -> set[str]:
     """Return data files and deletion files that no version refers to."""
-    there = {one.name for one in (path / "data").iterdir() if one.is_file()}
-    there |= {one.name for one in path.glob("_deletions/*")}
-    for version in lance.dataset(path).versions():
-        for one in open_table(str(path), version=version["version"]).manifest.fragments:
-            there -= {file.path for file in one.files}
-            if one.deletion_file is not None:
-                there.discard(one.deletion_file.name(one.id))
-    return there
+    folders = {item.name for item in (path / "data").iterdir() if not item.is_file()}
+    return files(path) - named(path) - folders
+
+
+def delete_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, path: Path, conditions: list[str]
+) -> None:
+    """Let another client delete rows before the commit of each attempt, by one of the conditions."""
+    run = module.run_delete
+
+    def slow(*given: Any) -> Any:
+        done = run(*given)
+        if conditions:
+            lance.dataset(path).delete(conditions.pop(0))
+        return done
+
+    monkeypatch.setattr(module, "run_delete", slow)

@@ -21,7 +21,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.mutations.columns import fill as columns_module
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.table.jobs import add_columns
 from tests.spark.table.tables import checked

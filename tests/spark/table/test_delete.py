@@ -17,7 +17,7 @@ from lance_spark import LanceTable
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows import delete as delete_rows
-from tests.spark.table.tables import checked, left_over
+from tests.spark.table.tables import checked, delete_meanwhile, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]
 
@@ -130,15 +130,7 @@ def test_both_ways_on_a_large_table(
 def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
-    run = delete_rows.run_delete
-
-    def slow(*given: Any) -> Any:
-        done = run(*given)
-        if changes:
-            lance.dataset(path).delete(changes.pop(0))
-        return done
-
-    monkeypatch.setattr(delete_rows, "run_delete", slow)
+    delete_meanwhile(monkeypatch, delete_rows, path, changes)
     # Another deleted row of the fragment is no conflict. The same row is; the replan skips it.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3

@@ -21,10 +21,10 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
 )
-from lance_spark.spark.jobs import job as jobs
-from lance_spark.spark.jobs import progress
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_attempts import raised_by_task, wait_for_attempts
+from lance_spark.spark import job as jobs
+from lance_spark.spark import job_monitor
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import raised_by_task, wait_for_attempts
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
@@ -120,8 +120,8 @@ def test_progress_line_in_a_terminal(
     with Job(spark, table, "test") as job:
         job.run_tasks(range(4), str, "number")
         assert capsys.readouterr().err == ""
-        monkeypatch.setattr(progress, "is_visible", lambda: True)
-        monkeypatch.setattr(progress, "_INTERVAL", 0.05)
+        monkeypatch.setattr(job_monitor, "is_visible", lambda: True)
+        monkeypatch.setattr(job_monitor, "_INTERVAL", 0.05)
         job.run_tasks([0.5] * 8, time.sleep, "sleep")
     lines = capsys.readouterr().err.split("\r")
     assert f"lance test {table.store.display}: sleep: 8 of 8 tasks" in lines or any(

@@ -17,15 +17,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    InvalidOptionError,
-)
+from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.mutations.compaction import run as compaction
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs.zorder import bounds_of, interleaved, ranks_of
-from lance_spark.table.open import open_table
+from lance_spark.spark.table.jobs.sort import bounds_of, interleaved, ranks_of
+from tests.support.tables.stored_files import files, named
 
 ROWS, FRAGMENTS = 200_000, 50
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -64,20 +60,6 @@ def everything(path: Path) -> pa.Table:
     return table.to_table(columns=[*table.schema.names, *LINEAGE]).sort_by("id")
 
 
-def data_files(path: Path) -> set[str]:
-    return {one.name for one in (path / "data").iterdir()}
-
-
-def named(path: Path) -> set[str]:
-    """Data files that some version refers to."""
-    return {
-        file.path
-        for version in lance.dataset(path).versions()
-        for one in open_table(str(path), version=version["version"]).manifest.fragments
-        for file in one.files
-    }
-
-
 def test_fewer_fragments_and_the_same_rows(spark: Any, path: Path) -> None:
     before = everything(path)
     there = lance.dataset(path)
@@ -98,7 +80,7 @@ def test_fewer_fragments_and_the_same_rows(spark: Any, path: Path) -> None:
     after.validate()
     assert after.to_table(filter="id = 150000", columns=["id"])["id"].to_pylist() == [150_000]
     assert after.scanner(filter="id = 1").explain_plan().count("ScalarIndexQuery") == 1
-    assert data_files(path) == named(path)
+    assert files(path) == named(path)
     newest = LanceTable.forPath(spark, str(path)).history(1).collect()[0]
     assert (newest.operation, newest.message) == ("rewrite", "tidy")
     (nothing,) = (
@@ -162,12 +144,12 @@ def test_concurrent_deletes_are_kept(
         pc.invert(pc.is_in(before["id"], pa.array(sorted(gone))))
     )
     lance.dataset(path).validate()
-    assert data_files(path) == named(path)
+    assert files(path) == named(path)
 
 
 def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
-    version, files = lance.dataset(path).version, data_files(path)
+    version, existing = lance.dataset(path).version, files(path)
     with pytest.raises(InvalidOptionError, match="no option 'target_rows'"):
         table.optimize(target_rows=5)
     with pytest.raises(InvalidInputError, match="nothing"):
@@ -182,7 +164,7 @@ def test_failures_leave_no_files(spark: Any, path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CommitConflictError, match="always"):
         table.optimize(conflict_retries=1)
     assert lance.dataset(path).version == version
-    assert data_files(path) == files
+    assert files(path) == existing
 
 
 def test_vacuum(spark: Any, path: Path) -> None:
@@ -190,13 +172,13 @@ def test_vacuum(spark: Any, path: Path) -> None:
     table.optimize()
     table.createTag("kept", 1)
     there = [one["version"] for one in lance.dataset(path).versions()]
-    files = data_files(path)
+    existing = files(path)
     assert tuple(table.vacuum().collect()[0]) == (0, 0)
     assert tuple(table.vacuum(before_timestamp_millis=0).collect()[0]) == (0, 0)
     planned = table.vacuum(0, dryRun=True)
     assert planned.columns == ["bytes_removed", "old_versions"]
     assert planned.collect()[0].old_versions == len(there) - 2
-    assert data_files(path) == files
+    assert files(path) == existing
     with pytest.raises(InvalidInputError, match="kept"):
         table.vacuum(0, error_if_tagged_old_versions=True)
     assert table.vacuum(0, before_version=3).collect()[0].old_versions == 1
@@ -207,7 +189,7 @@ def test_vacuum(spark: Any, path: Path) -> None:
     (row,) = table.vacuum(retain_versions=1).collect()
     assert row.old_versions == 1
     assert row.bytes_removed > 0
-    assert data_files(path) == named(path)
+    assert files(path) == named(path)
     lance.dataset(path).validate()
     for wrong in ({"retentionHours": -1}, {"retain_versions": 0}):
         with pytest.raises(InvalidInputError):
@@ -231,7 +213,7 @@ def test_cleanup(spark: Any, path: Path) -> None:
     assert tuple(table.cleanup().collect()[0]) == (200, 2)
     assert not (path / "data/dead.lance").exists()
     assert tuple(table.cleanup(datetime.timedelta()).collect()[0]) == (100, 1)
-    assert data_files(path) == named(path)
+    assert files(path) == named(path)
     assert len(lance.dataset(path).versions()) == versions
 
 
@@ -254,7 +236,7 @@ def test_sorted_rows(spark: Any, path: Path, where: str | None) -> None:
         assert max(len(pc.unique(one.to_table()["g"])) for one in new) < 16
     else:
         assert row.fragments_removed == 4
-    assert data_files(path) == named(path)
+    assert files(path) == named(path)
 
 
 def test_sort_by_unknown_columns_is_refused(spark: Any, path: Path) -> None:

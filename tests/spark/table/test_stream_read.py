@@ -21,8 +21,8 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.spark.options.feed_options import FeedOptions
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
 from lance_spark.spark.streaming.offsets import BEGINNING, Position

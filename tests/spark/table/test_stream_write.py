@@ -20,6 +20,7 @@ from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
 from tests.support.spark.processes import environment
+from tests.support.tables.stored_files import data_files
 
 SCRIPT = Path(__file__).with_name("killed_stream.py")
 
@@ -51,10 +52,6 @@ def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: obje
 
 def found_ids(table: Path) -> list[int]:
     return sorted(lance.dataset(str(table)).to_table()["id"].to_pylist())
-
-
-def data_files(table: Path) -> set[str]:
-    return {one.name for one in (table / "data").iterdir()}
 
 
 def named_files(table: Path) -> set[str]:

@@ -23,11 +23,11 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.mutations.rows import merge as row_merge
+from lance_spark.mutations.rows import update as row_update
 from lance_spark.spark.read.snapshot import snapshot_of
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.open import open_table
-from tests.spark.table.tables import checked, left_over
+from tests.spark.table.tables import checked, delete_meanwhile, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]
 
@@ -194,15 +194,7 @@ def test_large_table(
 def test_concurrent_changes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes = ["id = 3", "id = 4"]
-    run = row_merge.run_delete
-
-    def slow(*given: Any) -> Any:
-        done = run(*given)
-        if changes:
-            lance.dataset(path).delete(changes.pop(0))
-        return done
-
-    monkeypatch.setattr(row_merge, "run_delete", slow)
+    delete_meanwhile(monkeypatch, row_update, path, changes)
     assert table.update("id = 7", {"n": "-1"}, mode="rows").num_updated_rows == 1
     # One of the rows is gone when it is to be committed: planned anew.
     assert table.update("id in (4, 5)", {"n": "-2"}, mode="rows").num_updated_rows == 1

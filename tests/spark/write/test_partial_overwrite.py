@@ -149,12 +149,7 @@ def test_new_rows_must_meet_the_condition(path: Path) -> None:
 def test_partitions_are_replaced(path: Path) -> None:
     """Those that rows of any task are of; null is one."""
     replace(
-        path,
-        rows((20, "c"), (21, "c")),
-        rows(),
-        rows((22, None)),
-        **DYNAMIC,
-        partitionBy="Day",
+        path, rows((20, "c"), (21, "c")), rows(), rows((22, None)), **DYNAMIC, partitionBy="Day"
     )
     assert content(path) == old(0, 1, 2, 3, 4, 6, 7, 9, 10, 11) + new(20, 21, 22)
     assert lance.dataset(str(path)).version == 2

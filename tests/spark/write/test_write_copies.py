@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.spark.write import background_writer
+from lance_spark.spark.write import input as write_input
 from lance_spark.spark.write.writer import LanceWriter
 from lance_spark.table.commit.write_plan import begin_write
 from tests.support.spark.allocated import counting
@@ -101,7 +101,7 @@ def test_memory_used_for_each_byte(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(background_writer, "BackgroundWriter", Here)
+    monkeypatch.setattr(write_input, "BackgroundWriter", Here)
     batch = pa.record_batch(make(rows, np.random.default_rng(7)))
     schema = batch.schema
     if make is vectors:

@@ -14,7 +14,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, InvalidInputError, LanceError
-from lance_spark.mutations.rows.delete import changed_fragments, commit_deletes, plan_delete
+from lance_spark.mutations.rows.delete import commit_deletes, deletion_effects, plan_delete
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
@@ -297,14 +297,14 @@ def test_delete_without_row_offsets_cannot_be_rebased(tmp_path: Path) -> None:
     (task,) = plan_delete(table, [("id", "==", 4)], fragments_per_task=3)
     deletions = task.run()
     lance.dataset(str(tmp_path)).delete("id = 3")
-    fragments = tuple(changed_fragments(table, {one.fragment_id: one for one in deletions}))
+    fragments = deletion_effects(table, deletions)[0]
     with pytest.raises(CommitConflictError) as caught:
         commit(table.store, Transaction.new(1, Delete(fragments)), table.manifest)
     assert caught.value.retryable
     # Another fragment is none of its business.
     (task,) = plan_delete(table, [("id", "==", 24)], fragments_per_task=3)
     deletions = task.run()
-    fragments = changed_fragments(table, {one.fragment_id: one for one in deletions})
+    fragments = deletion_effects(table, deletions)[0]
     commit(table.store, Transaction.new(1, Delete(fragments)), table.manifest)
     assert ids(tmp_path) == [i for i in range(ROWS) if i not in (3, 24)]
 

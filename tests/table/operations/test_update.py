@@ -22,7 +22,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.mutations.columns.assignments import parse_assignments
-from lance_spark.mutations.rows.delete import changed_fragments
+from lance_spark.mutations.rows.delete import deletion_effects
 from lance_spark.mutations.rows.update import commit_updates, plan_update
 from lance_spark.mutations.rows.update_task import UpdateTask
 from lance_spark.proto import transaction_pb2
@@ -234,11 +234,11 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
     mixed.inline_created_at_versions = proto.inline_created_at_versions
     mixed = type(whole[0]).from_proto(mixed, "x")
     lance.write_dataset(rows(30, 2), str(tmp_path), mode="append")
-    deletions = {one.fragment_id: one for one in result.deletions}
+    fragments, _, affected = deletion_effects(table, result.deletions)
     operation = Update(
-        fragments=changed_fragments(table, deletions),
+        fragments=fragments,
         new_fragments=(mixed, *fresh),
-        affected={number: one.offsets for number, one in deletions.items()},
+        affected=affected,
     )
     commit(table.store, Transaction.new(1, operation), table.manifest)
     found = content(tmp_path, lineage=True)

@@ -17,19 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.errors import (
-    InvalidInputError,
-    LanceError,
-    SchemaMismatchError,
-    UnsupportedError,
-)
+from lance_spark.errors import InvalidInputError, LanceError, SchemaMismatchError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import with_new_ids
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
-from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.base import ChangeResult
@@ -195,12 +190,8 @@ def join_by_key(
     ----------
     target : DataFrame
         Rows of the table: the key, and ``_rowaddr``.
-    source : DataFrame
-    key : sequence of str
     values : mapping of str to Column
         Expressions over the source, by the names of the new columns.
-    how : str
-        ``left`` or ``inner``.
     flagged : bool
         Whether to add a last column that is null for rows whose key is not in the source.
     """
@@ -295,10 +286,7 @@ def _add_files(table: OpenTable, computation: Computation, files: Sequence[Colum
 
 
 def _finish(
-    table: OpenTable,
-    schema: Schema,
-    computation: Computation,
-    options: CommitOptions,
+    table: OpenTable, schema: Schema, computation: Computation, options: CommitOptions
 ) -> tuple[Manifest, ChangeResult]:
     manifest = computation.finish(
         table,

@@ -1,8 +1,14 @@
-"""Search for rows by Spark: from addresses to bitmaps by fragment."""
+"""Search for rows by Spark, and their deletion.
+
+| condition | executors |
+| --- | --- |
+| None, or one that scans can evaluate (`conditions`) | find rows and write deletion files at once |
+| any other | find rows, whose addresses the driver collects; then write deletion files |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +16,15 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.mutations.rows.delete import union_rows
+from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.rows.conditions import Filter
+from lance_spark.mutations.rows.delete import RowsByFragment, delete_once, union_rows
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.spark.job import Job
+from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.conditions import scan_predicate
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows.deletions import bitmap_of, encode_bitmap
 from lance_spark.table.rows.index import offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -20,8 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.spark.job import Job
     from lance_spark.spark.table.base import TableBase
+
+#: Name of the step that writes deletion files, for users.
+STEP = "write deletion vectors"
+_ALL_ROWS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +76,14 @@ def find_rows(
     *,
     fragments: Collection[int] | None = None,
 ) -> dict[int, BitMap]:
-    """Find the rows that meet a condition, on executors.
+    """Return the offsets by fragment of the rows that meet a condition, found on executors.
 
     Parameters
     ----------
-    handle : TableBase
-    job : Job
-    dataset : Dataset
-        The version.
     condition : str, Column or None
         Any condition that Spark can evaluate, also with subqueries. None: all rows.
     fragments : collection of int, optional
         Ids of the fragments to search; all by default.
-
-    Returns
-    -------
-    dict
-        Row offsets by fragment id.
 
     Raises
     ------
@@ -86,3 +95,54 @@ def find_rows(
     frame = matching_rows(handle, dataset, condition, fragments=fragments)
     parts = job.run_frame(frame.select(ROW_ADDRESS.name), FindRows(), "find rows", writes=False)
     return union_rows(parts, disjoint=False)
+
+
+def delete(
+    handle: TableBase,
+    job: Job,
+    dataset: Dataset,
+    condition: str | Column | None,
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Delete rows of a version, once; see `LanceTable.delete`."""
+    filters, rows = select_rows(handle, job, dataset, condition)
+    manifest, count = delete_once(
+        dataset._table, job.runner(STEP), filters, rows, text_of(condition), options
+    )
+    return manifest, ChangeResult(manifest.version, num_deleted_rows=count)
+
+
+def select_rows(
+    handle: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
+) -> tuple[Sequence[Filter], RowsByFragment | None]:
+    """Return the rows that meet a condition: filters for tasks, and row offsets by fragment.
+
+    If a scan cannot evaluate the condition, Spark finds the rows, and no filter is returned.
+    """
+    check_rows_writable(dataset._table, data_files=False)
+    if condition is None:
+        return (), None
+    predicate = scan_predicate(handle, dataset, condition)
+    if predicate is None:
+        return (), find_rows(handle, job, dataset, condition)
+    return (predicate,), candidate_rows(dataset, predicate)
+
+
+def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
+    """Return the rows by fragment that zone maps do not rule out; None without indexes."""
+    if dataset._table.manifest.index_section is None:
+        return None
+    rows: dict[int, BitMap] = {}
+    for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
+        for piece in task.slices:
+            rows.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+    return rows
+
+
+def text_of(condition: str | Column | None) -> str:
+    """Return a condition as transactions record it."""
+    if condition is None:
+        return "true"
+    if isinstance(condition, str):
+        return condition
+    return str(condition).removeprefix("Column<'").removesuffix("'>")

@@ -24,17 +24,16 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import abort_on_error
 from lance_spark.mutations.rows.partial_overwrite import replace_once
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.mutations.runner import abort_on_error
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import analysis_errors, cast_to, named_columns, to_column
-from lance_spark.spark.table.jobs.delete import STEP, select_rows, text_of
-from lance_spark.spark.write.background_writer import BackgroundWriter
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.table.jobs.find_rows import STEP, select_rows, text_of
+from lance_spark.spark.write.input import BackgroundWriter, InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
 from lance_spark.table.commit.options import CommitOptions
@@ -63,15 +62,8 @@ class InsertRows:
 
     Attributes
     ----------
-    table : TableSnapshot
-    names : tuple of str
-        Columns of the new values.
     shown : tuple of str
         Columns of the condition, which errors show.
-    text : str
-        The condition.
-    tag : bytes
-        Suffix of the names of the files.
     """
 
     table: TableSnapshot
@@ -165,12 +157,8 @@ def with_condition(
 
     Parameters
     ----------
-    handle : TableBase
-    dataset : Dataset
-    source : DataFrame
     names : sequence of str
         For each column of the source, the column of the table.
-    condition : str or Column
 
     Returns
     -------

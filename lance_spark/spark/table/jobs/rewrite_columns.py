@@ -29,12 +29,12 @@ from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
-from lance_spark.spark.jobs.job import Job, parallelism
+from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import by_fragment
 from lance_spark.spark.table.jobs.find_rows import addresses_of
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.write.input import InputConverter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,12 +55,8 @@ class WriteColumns:
 
     Attributes
     ----------
-    table : TableSnapshot
-        The version to which the addresses refer.
     schema : Schema
         The columns, with their ids.
-    tag : bytes
-        Suffix of the names of the files.
     old : bool
         Whether the table has the columns already; see `ColumnRewriter`.
     ordered : bool
@@ -132,10 +128,8 @@ def write_in_order(
 
     Parameters
     ----------
-    job : Job
     table : OpenTable
         The version to which the addresses refer.
-    work : WriteColumns
     rows : DataFrame
         ``_rowaddr``, then the columns.
     fragments : collection of int
@@ -185,16 +179,12 @@ def update_in_place(
 
     Parameters
     ----------
-    job : Job
     table : OpenTable
         The version to which the addresses refer.
-    fields : sequence of Field
-        Top-level columns.
     rows : DataFrame
         The rows to update: ``_rowaddr`` and the columns, in Spark's types for them.
     fragments : collection of int
         Ids of the fragments that the rows can belong to.
-    options : CommitOptions
     ordered : bool
         Whether the frame has whole fragments, in order.
 

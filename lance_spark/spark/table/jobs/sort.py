@@ -2,6 +2,12 @@
 
 Only the sort keys and the addresses pass through Spark and its shuffle. Each partition of the
 sorted frame becomes a fragment; its task reads the rows from all old fragments.
+
+Z-order is a number for each row, by which rows that are similar in several columns are adjacent.
+Each value is replaced by its rank among up to 1,023 values of a sample, scaled to 10 bits. So only
+the order of the values matters, not their distribution; null has the lowest rank. The Z-value has
+the bits of the ranks in turn, the highest bits first: for columns a and b ``a9 b9 a8 b8 ... a0
+b0``.
 """
 
 from __future__ import annotations
@@ -10,7 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
@@ -22,11 +31,10 @@ from lance_spark.mutations.compaction.reorder import (
 )
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table import dataframes
 from lance_spark.spark.table.jobs.find_rows import addresses_of
-from lance_spark.spark.table.jobs.zorder import Z_VALUE, with_z_values
 from lance_spark.spark.table.merge.clauses import quoted
 from lance_spark.table.bases import Target
 from lance_spark.table.placement import placement_of
@@ -35,10 +43,118 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.jobs.job import Job
+    from lance_spark.spark.job import Job
     from lance_spark.spark.table.base import TableBase
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
+
+#: Maximum number of columns: their ranks must fit into 64 bits.
+MAX_COLUMNS = 6
+_BITS = 10
+_MAX_RANK = (1 << _BITS) - 1
+_SAMPLE_ROWS = 50_000
+#: Number of leading characters of a string that are compared.
+_PREFIX_LENGTH = 64
+#: Name of the column of Z-values.
+Z_VALUE = "__place"
+
+Numbers = npt.NDArray[np.int64]
+
+
+def with_z_values(frame: DataFrame, keys: Sequence[str], num_rows: int) -> DataFrame:
+    """Return the row addresses of a frame with Z-values. Runs a Spark job for a sample.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Row addresses, and the keys.
+    num_rows : int
+        Approximate number of rows of the frame.
+
+    Raises
+    ------
+    InvalidInputError
+        There are too many keys, or the values of a key have no order.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType
+
+    if len(keys) > MAX_COLUMNS:
+        raise InvalidInputError(
+            f"zOrderBy has {len(keys)} columns; it can have at most {MAX_COLUMNS}"
+        )
+    columns = [
+        functions.substring(key, 1, _PREFIX_LENGTH).alias(key)
+        if isinstance(frame.schema[key].dataType, StringType)
+        else functions.col(key)
+        for key in keys
+    ]
+    frame = frame.select(ROW_ADDRESS.name, *columns)
+    fraction = min(_SAMPLE_ROWS / max(num_rows, 1), 1.0)
+    sample = frame.select(*keys).sample(fraction=fraction, seed=1).toArrow()
+    bounds = tuple(bounds_of(sample.column(index), key) for index, key in enumerate(keys))
+    return frame.mapInArrow(_ZValues(bounds), f"{ROW_ADDRESS.name} long, {Z_VALUE} long")
+
+
+def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
+    """Return distinct values that divide a sorted sample into parts of about the same size.
+
+    Raises
+    ------
+    InvalidInputError
+        The values have no order.
+    """
+    values = pa.concat_arrays(sample.drop_null().chunks or [pa.array([], sample.type)])
+    try:
+        ordered = values.take(pc.array_sort_indices(values))
+    except pa.ArrowNotImplementedError:
+        raise InvalidInputError(
+            f"zOrderBy: column {name} cannot be sorted: values of type {sample.type} have no order"
+        ) from None
+    count = min(_MAX_RANK, len(ordered))
+    indexes = np.unique(np.linspace(0, len(ordered) - 1, count).astype(np.int64))
+    return ordered.take(pa.array(indexes)).unique()
+
+
+def ranks_of(bounds: pa.Array, values: pa.Array) -> Numbers:
+    """Return the number of bounds up to each value, scaled to 0 to 1,023; 0 for null."""
+    both = pa.concat_arrays([bounds.cast(values.type), values])
+    # The sort is stable, so a bound comes before the values that equal it.
+    order = pc.array_sort_indices(both, null_placement="at_start").to_numpy().astype(np.int64)
+    is_value = order >= len(bounds)
+    below = np.cumsum(~is_value)
+    ranks = np.empty(len(values), np.int64)
+    # Scaled, so that columns with few distinct values have the same weight as others.
+    ranks[order[is_value] - len(bounds)] = below[is_value] * _MAX_RANK // max(len(bounds), 1)
+    return ranks
+
+
+def interleaved(ranks: Sequence[Numbers]) -> Numbers:
+    """Return numbers with the bits of several ranks in turn, the highest bits first."""
+    numbers = np.zeros(len(ranks[0]), np.int64)
+    for bit in range(_BITS - 1, -1, -1):
+        for rank in ranks:
+            numbers = (numbers << 1) | ((rank >> bit) & 1)
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _ZValues:
+    """Work that computes the Z-values of a partition: address first, then the keys."""
+
+    bounds: tuple[pa.Array, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            ranks = [
+                ranks_of(bounds, batch.column(index)) for index, bounds in enumerate(self.bounds, 1)
+            ]
+            z_values = pa.array(interleaved(ranks))
+            yield pa.RecordBatch.from_arrays(
+                [batch.column(0), z_values], names=[ROW_ADDRESS.name, Z_VALUE]
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +163,6 @@ class ReorderRows:
 
     Attributes
     ----------
-    table : TableSnapshot
-        The version to which the addresses refer.
-    tag : bytes
-        Suffix of the names of the files.
-    max_bytes_per_file : int
     targets : tuple of int or None
         Ids of the base paths to which files go in turn; None is the table's root.
     """

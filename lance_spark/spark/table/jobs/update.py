@@ -26,24 +26,23 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import abort_on_error
 from lance_spark.mutations.rewrite.row_reader import hides_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.merge import commit_moved
+from lance_spark.mutations.rows.update import commit_moved
+from lance_spark.mutations.runner import abort_on_error
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.scan.plan import estimated_bytes, read_bytes
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
-from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.jobs.delete import STEP
-from lance_spark.spark.table.jobs.find_rows import addresses_of, find_rows
+from lance_spark.spark.table.jobs.find_rows import STEP, addresses_of, find_rows
 from lance_spark.spark.table.jobs.rewrite_columns import update_in_place
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.table.merge.clauses import assigned_columns
+from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -67,14 +66,6 @@ class RewriteRows:
     """Work that rewrites the rows of a partition: address and new values.
 
     It yields one `RewrittenRows` if the partition has rows.
-
-    Attributes
-    ----------
-    table : TableSnapshot
-    names : tuple of str
-        Columns of the new values.
-    tag : bytes
-        Suffix of the names of the files.
     """
 
     table: TableSnapshot
@@ -166,13 +157,10 @@ def columns_are_cheaper(
 
     Parameters
     ----------
-    table : OpenTable
     fields : sequence of Field
         Top-level columns to update, without blobs.
     fragments : collection of int
         Ids of the fragments with rows to update.
-    num_rows : int
-        Number of rows to update.
     """
     touched = [
         fragment

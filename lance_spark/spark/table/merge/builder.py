@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
-from lance_spark.mutations.rows.merge import primary_key
-from lance_spark.spark.jobs.job import Job
+from lance_spark.mutations.rows.update import primary_key
+from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.dataframes import cast_to
@@ -275,11 +275,7 @@ class MergeBuilder:
         )
 
 
-def upsert(
-    handle: TableBase,
-    source: DataFrame,
-    options: CommitOptions,
-) -> ChangeResult:
+def upsert(handle: TableBase, source: DataFrame, options: CommitOptions) -> ChangeResult:
     """Update and insert rows by the primary key; see `LanceTable.upsert`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 

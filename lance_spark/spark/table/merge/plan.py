@@ -21,20 +21,19 @@ from typing import TYPE_CHECKING
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.child_values import name_parts
+from lance_spark.mutations.columns.assignments import name_parts
 from lance_spark.scan.fragment.row_meta import META_FIELDS
-from lance_spark.spark.jobs.job import parallelism
+from lance_spark.spark.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.dataframes import is_named, to_column
-from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, TaskClause
-from lance_spark.spark.table.merge.join import (
-    ADDRESS,
-    SOURCE_COLUMN,
-    VALUE,
-    Join,
-    expressions_of,
+from lance_spark.spark.table.merge.clauses import (
+    TARGET,
+    Action,
+    Clause,
+    TaskClause,
+    assigned_columns,
 )
+from lance_spark.spark.table.merge.join import ADDRESS, SOURCE_COLUMN, VALUE, Join, expressions_of
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -90,12 +89,6 @@ def merge_frame(
 
     Parameters
     ----------
-    handle : TableBase
-    dataset : Dataset
-        The version.
-    source : DataFrame
-    condition : str or Column
-        Condition on pairs of rows.
     clauses : sequence of Clause
         In the order in which they are tried.
     key : sequence of tuple of Field
@@ -144,14 +137,12 @@ def column_of(
 
     Parameters
     ----------
-    schema : Schema
     name : str
         Name, which may follow the alias of the table and a dot, and may be in backticks.
     label : str
         Start of the error.
     find : callable
         Returns the index of a name in a sequence; see `projection.finder`.
-    alias : str, optional
 
     Raises
     ------

@@ -23,20 +23,20 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.job_files import abort_on_error
-from lance_spark.mutations.rewrite.address_reader import AddressReader
+from lance_spark.mutations.rewrite.fragment_rows import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.merge import commit_moved, primary_key
-from lance_spark.spark.jobs.job import Job
-from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.mutations.rows.update import commit_moved, primary_key
+from lance_spark.mutations.runner import abort_on_error
+from lance_spark.spark.job import Job
+from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_columns
-from lance_spark.spark.table.jobs.delete import STEP
+from lance_spark.spark.table.jobs.find_rows import STEP
 from lance_spark.spark.table.merge.clauses import Action, TaskClause
 from lance_spark.spark.table.merge.plan import merge_frame
-from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -62,8 +62,6 @@ class MergeResult:
     ----------
     rewritten : RewrittenRows
         Its rows are the updated and the deleted rows.
-    num_deleted : int
-        Number of deleted rows.
     keys : KeyFilter, optional
         Keys of the new rows, if the table has a primary key.
     """
@@ -81,13 +79,8 @@ class MergeRows:
 
     Attributes
     ----------
-    table : TableSnapshot
-    names : tuple of str
-        Columns of the values.
     clauses : tuple of TaskClause
         Indexed by their numbers.
-    tag : bytes
-        Suffix of the names of the files.
     shown : tuple of str
         Columns that identify a row in errors.
     """
@@ -272,7 +265,6 @@ def merge(
 
     Parameters
     ----------
-    handle, job, dataset, source, condition, clauses, options
     unchanged : sequence of str
         Columns that updates with all columns of the source do not write.
 

@@ -127,10 +127,7 @@ ON: list[Both] = [
         "t.k = s.k AND t.j = s.j",
         lambda t, s: equal(t["k"], s["k"]) is True and equal(t["j"], s["j"]),
     ),
-    (
-        "t.k = s.k OR t.v = s.v",
-        lambda t, s: either(equal(t["k"], s["k"]), equal(t["v"], s["v"])),
-    ),
+    ("t.k = s.k OR t.v = s.v", lambda t, s: either(equal(t["k"], s["k"]), equal(t["v"], s["v"]))),
     (
         "t.k - s.k BETWEEN 0 AND 1",
         lambda t, s: None if t["k"] is None or s["k"] is None else 0 <= t["k"] - s["k"] <= 1,
@@ -142,10 +139,7 @@ _MATCHED: list[Both] = [
     ("t.j = 1", lambda t, s: equal(t["j"], 1)),
 ]
 # Where only one side can be meant, names need no alias.
-_NEW: list[Both] = [
-    ("v > 500", lambda t, s: more(s["v"], 500)),
-    ("s.flag", lambda t, s: s["flag"]),
-]
+_NEW: list[Both] = [("v > 500", lambda t, s: more(s["v"], 500)), ("s.flag", lambda t, s: s["flag"])]
 _LEFT: list[Both] = [
     ("v > 30", lambda t, s: more(t["v"], 30)),
     ("t.j = 2", lambda t, s: equal(t["j"], 2)),

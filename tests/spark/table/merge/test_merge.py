@@ -17,9 +17,9 @@ from lance_spark import LanceTable
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
-from lance_spark.mutations.rows import merge as row_merge
+from lance_spark.mutations.rows import update as row_update
 from tests.spark.table.merge.model import ON, AmbiguousError, Row, merged, some_clauses
-from tests.spark.table.tables import checked, left_over
+from tests.spark.table.tables import checked, delete_meanwhile, left_over
 from tests.spark.table.test_update import kinds
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -193,11 +193,7 @@ def test_repeated_matches_are_ambiguous(spark: Any, small: LanceTable, tmp_path:
 
 @pytest.mark.parametrize("with_rule", [False, True])
 def test_the_table_is_its_own_source(
-    spark: Any,
-    small: LanceTable,
-    tmp_path: Path,
-    with_rule: bool,
-    request: pytest.FixtureRequest,
+    spark: Any, small: LanceTable, tmp_path: Path, with_rule: bool, request: pytest.FixtureRequest
 ) -> None:
     from pyspark.sql import functions as F
 
@@ -319,15 +315,7 @@ def test_concurrent_changes(
 ) -> None:
     path = tmp_path / "t"
     changes = ["k = 8", "k = 4"]
-    run = row_merge.run_delete
-
-    def slow(*given: Any) -> Any:
-        done = run(*given)
-        if changes:
-            lance.dataset(path).delete(changes.pop(0))
-        return done
-
-    monkeypatch.setattr(row_merge, "run_delete", slow)
+    delete_meanwhile(monkeypatch, row_update, path, changes)
     source = spark.createDataFrame([(2, -1), (4, -2), (999, -3)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k", commit_message="merged")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()

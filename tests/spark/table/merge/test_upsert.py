@@ -18,8 +18,8 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
 from lance_spark.mutations import commits
-from lance_spark.mutations.rows import merge as row_merge
-from lance_spark.mutations.rows.merge import primary_key
+from lance_spark.mutations.rows import update as row_update
+from lance_spark.mutations.rows.update import primary_key
 from lance_spark.table.operations.data.update import Update
 from tests.spark.table.merge.upsert_at_once import wait_for
 from tests.spark.table.tables import checked, left_over
@@ -158,7 +158,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
         return commit(*given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_merge, "commit_rows", together)
+        patch.setattr(row_update, "commit_rows", together)
         source = spark.createDataFrame([(100, "ours"), (102, "only ours")], "id bigint, v string")
         ours = LanceTable.forPath(spark, str(path)).upsert(source)
     output, _ = other.communicate(timeout=240)
@@ -196,7 +196,7 @@ def test_pylance_inserts_the_key_at_the_same_time(
             merge_insert(lance.dataset(path), 100 if attempts == 1 else 500, "pylance")
         return commit(*given, **more)
 
-    monkeypatch.setattr(row_merge, "commit_rows", later)
+    monkeypatch.setattr(row_update, "commit_rows", later)
     table = LanceTable.forPath(spark, str(path))
     source = spark.createDataFrame([(100, "ours")], "id bigint, v string")
     result = table.upsert(source)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lance_spark import LanceTable
 from lance_spark.mutations import commits
-from lance_spark.mutations.rows import merge as row_merge
+from lance_spark.mutations.rows import update as row_update
 
 #: Nobody waits for longer.
 PATIENCE = 240.0
@@ -50,7 +50,7 @@ def main(table: str, folder: str, rows: str) -> None:
         wait_for(Path(folder) / "go")
         return commit(*given, **more)
 
-    row_merge.commit_rows = held  # type: ignore[attr-defined]
+    row_update.commit_rows = held  # type: ignore[attr-defined]
     source = spark.createDataFrame(json.loads(rows), "id bigint, v string")
     result = LanceTable.forPath(spark, table).upsert(source)
     print(json.dumps(dataclasses.asdict(result)), flush=True)

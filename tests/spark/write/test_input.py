@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from lance_spark.spark.write.background_writer import BackgroundWriter
+from lance_spark.spark.write.input import BackgroundWriter
 
 
 def batch(number: int, rows: int = 1) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rows.partitions import (
+from lance_spark.mutations.rows.partial_overwrite import (
     MAX_PARTITIONS,
     InPartitions,
     Partitions,

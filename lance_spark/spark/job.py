@@ -23,16 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.job_files import new_tag, sweep
-from lance_spark.mutations.runner import Runner
-from lance_spark.spark.jobs.progress import progress_line
-from lance_spark.spark.jobs.task_attempts import raised_by_task, wait_for_attempts
+from lance_spark.mutations.runner import Runner, new_tag, sweep
+from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.pushdown.java_classes import is_connect
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table, read_latest
@@ -85,7 +82,6 @@ class Job(AbstractContextManager["Job"]):
 
     Parameters
     ----------
-    spark : SparkSession
     table : OpenTable
         Any version before the change.
     change : str
@@ -115,19 +111,13 @@ class Job(AbstractContextManager["Job"]):
         return self._spark
 
     def runner(self, step: str) -> Runner:
-        """Return a runner of tasks on executors.
-
-        Parameters
-        ----------
-        step : str
-            Name of the step, for users.
-        """
+        """Return a runner of tasks on executors."""
         return SparkRunner(self, step)
 
     def run_tasks(
         self, tasks: Sequence[_T], run: Callable[[_T], _R], step: str, *, writes: bool = True
     ) -> list[_R]:
-        """Run tasks on executors.
+        """Run tasks on executors, and return their results in the order of the tasks.
 
         Parameters
         ----------
@@ -135,15 +125,6 @@ class Job(AbstractContextManager["Job"]):
             Objects that can be pickled.
         run : callable
             Runs a task: a function of a module, or a method of a class of a module.
-        step : str
-            Name of the step, for users.
-        writes : bool
-            Whether the tasks write files.
-
-        Returns
-        -------
-        list
-            Results in the order of the tasks.
 
         Raises
         ------
@@ -171,16 +152,7 @@ class Job(AbstractContextManager["Job"]):
     def run_frame(
         self, frame: DataFrame, work: Work, step: str, *, writes: bool = True
     ) -> list[Any]:
-        """Run work over all partitions of a frame.
-
-        Parameters
-        ----------
-        frame : DataFrame
-        work : Work
-        step : str
-            Name of the step, for users.
-        writes : bool
-            Whether the work writes files.
+        """Run work over all partitions of a frame; see `run_tasks` for errors.
 
         Returns
         -------
@@ -189,36 +161,20 @@ class Job(AbstractContextManager["Job"]):
 
         Raises
         ------
-        LanceError
-            Raised by the first attempt of a task, if another attempt would raise it again.
-        StorageError
-            Raised by the last attempt of a task.
         PySparkException
-            An expression of the frame raised an error, or all attempts of a task failed for other
-            reasons.
+            Also if an expression of the frame raised an error.
         """
         return self._collect(frame, _FrameWork(work), step, writes)
 
     def committed(self, manifest: Manifest) -> None:
-        """Record that the change is committed, and delete the files of failed attempts.
-
-        Parameters
-        ----------
-        manifest : Manifest
-            The version with the change.
-        """
+        """Record that the change is committed, and delete the files of failed attempts."""
         self._is_committed = True
         if self._was_repeated:
             self._wait_for_attempts()
             with suppress(StorageError):
                 sweep(self._table, self.tag, manifest, targets=self._targets())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
             return
         if self._tag is None:
@@ -311,14 +267,7 @@ class Job(AbstractContextManager["Job"]):
 
 
 class SparkRunner(Runner):
-    """Runs tasks on executors. If the job fails, it deletes the files of its tasks.
-
-    Parameters
-    ----------
-    job : Job
-    step : str
-        Name of the step, for users.
-    """
+    """Runs tasks on executors. If the job fails, it deletes the files of its tasks."""
 
     def __init__(self, job: Job, step: str) -> None:
         self._job = job

@@ -1,20 +1,27 @@
-"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session."""
+"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session; and
+the check of the Python of Spark's workers.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
+import pytest
 
 from lance_spark import __version__
-from lance_spark.spark.options import redaction
-from lance_spark.spark.pushdown.compile_java import write_jar
+from lance_spark.errors import UnsupportedError
+from lance_spark.spark.pushdown import enable
+from lance_spark.spark.pushdown.java_classes import write_jar
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """
@@ -46,6 +53,16 @@ values = store.executionMetrics(last.executionId())
 shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
 print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown, redacted]))
 """
+ENABLE = """
+from pyspark.sql import SparkSession
+import lance_spark
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+try:
+    lance_spark.enable(spark)
+except lance_spark.errors.UnsupportedError as error:
+    print("said:", error)
+"""
 
 
 def run(*command: str) -> str:
@@ -75,7 +92,7 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
     result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
     assert result[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
-    assert result[-1] == redaction.FOR_CLUSTERS
+    assert result[-1] == enable.REDACTION_FOR_CLUSTERS
 
 
 def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:
@@ -90,3 +107,53 @@ def test_an_impossible_folder_is_a_one_line_error(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert ran.stderr.startswith("lance_spark: ")
     assert "Traceback" not in ran.stderr
+
+
+def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = tmp_path / "bare" / "bin" / "python"
+    made = {**environment(), "PYSPARK_PYTHON": str(bare)}
+    # The job itself has the package, and its workers do not look where it has it from.
+    del made["PYTHONPATH"]
+    script = tmp_path / "job.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{ENABLE}")
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=made,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (said,) = [line for line in run.stdout.splitlines() if line.startswith("said:")]
+    assert str(bare) in said
+    assert "DATA_SOURCE_NOT_FOUND" in said
+    assert (
+        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
+        f"package, such as {sys.executable}" in said
+    )
+
+
+def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[object] = []
+    original = subprocess.run
+
+    def run(*given: Any, **options: Any) -> Any:
+        runs.append(given)
+        return original(*given, **options)
+
+    monkeypatch.setattr(enable.subprocess, "run", run)
+    enable._checked.discard(spark.sparkContext._gateway)
+    for _ in range(3):
+        enable.check_worker_python(spark)
+    assert len(runs) == 1
+
+
+def test_a_missing_program_is_reported(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nowhere = str(tmp_path / "python")
+    monkeypatch.setattr(enable, "_worker_python", lambda spark: (nowhere, os.defpath))
+    enable._checked.discard(spark.sparkContext._gateway)
+    with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
+        enable.check_worker_python(spark)

@@ -1,1 +1,0 @@
-"""Spark jobs that run tasks of this package."""

@@ -1,0 +1,178 @@
+"""Stores through Spark: settings of base paths reach executors, manifests can be in a database, and
+no plan, log or message shows a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.spark.pushdown import enable
+from lance_spark.spark.table import LanceTable
+from lance_spark.storage.errors import is_secret
+from lance_spark.storage.options.fsspec_options import KNOWN
+from tests.support.stores import keyed_s3
+from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
+from tests.table.manifest.test_external import NAMED, InSqlite
+
+ROOT = Path(__file__).parents[2]
+MARK = "hunter2"
+SHOWN = "seen-without-us"
+
+
+def test_servers_with_different_keys(spark: Any) -> None:
+    with keyed_s3.serving("AKIAONE", "one") as one, keyed_s3.serving("AKIATWO", "two") as two:
+        uri, base = "s3://one/spark", "s3://two/spark"
+        options = {
+            **{f"storage_options.{name}": value for name, value in one.options.items()},
+            "base_store_params": json.dumps({base: two.options}),
+        }
+        writer = spark.range(0, 40, 1, 4).write.format("lance").mode("append")
+        bases = json.dumps([{"path": base, "name": "b"}])
+        writer.options(**options, initial_bases=bases, target_all_bases=True).save(uri)
+        assert len(two.names("two", "spark/")) == 2
+        frame = spark.read.format("lance").options(**options).load(uri)
+        assert sorted(row.id for row in frame.where("id > 3").collect()) == list(range(4, 40))
+        table = LanceTable.forPath(spark, uri, **options)
+        table.update("id = 7", {"id": "70"}, mode="rows")
+        table.moveFragments("b")
+        theirs = lance.dataset(
+            uri, storage_options=one.options, base_store_params={base: two.options}
+        )
+        assert sorted(theirs.to_table()["id"].to_pylist()) == [*range(7), *range(8, 40), 70]
+        scoped = {f"storage_options.base_1.{name}": value for name, value in two.options.items()}
+        frame = spark.read.format("lance").options(
+            **{name: text for name, text in options.items() if name != "base_store_params"},
+            **scoped,
+        )
+        assert frame.load(uri).count() == 40
+        wrong = {**two.options, "aws_access_key_id": "AKIAOTHER"}
+        options["base_store_params"] = json.dumps({base: wrong})
+        with pytest.raises(Exception, match=r"(?i)denied|forbidden|InvalidAccessKeyId") as raised:
+            spark.read.format("lance").options(**options).load(uri).collect()
+        assert keyed_s3.SECRET not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    with serving() as server:
+        server.create_table("manifests")
+        yield server
+
+
+def test_dynamodb(spark: Any, aws: Aws) -> None:
+    uri = f"s3+ddb://{BUCKET}/spark?ddbTableName=manifests"
+    options = {
+        "aws_access_key_id": KEY,
+        "aws_secret_access_key": SECRET,
+        "aws_region": REGION,
+        "aws_endpoint": aws.endpoint,
+        "dynamodb_endpoint": aws.endpoint,
+    }
+    lance.write_dataset(pa.table({"x": [1, 2]}), uri, storage_options=aws.theirs)
+    rows = spark.createDataFrame([(3,), (4,)], "x long")
+    rows.write.format("lance").options(**options).mode("append").save(uri)
+    theirs = lance.dataset(uri, storage_options=aws.theirs)
+    assert sorted(theirs.to_table()["x"].to_pylist()) == [1, 2, 3, 4]
+    assert theirs.version == 2
+    frame = spark.read.format("lance").options(**options).load(uri)
+    assert sorted(row.x for row in frame.collect()) == [1, 2, 3, 4]
+    old = spark.read.format("lance").options(**options, version="1").load(uri)
+    assert sorted(row.x for row in old.collect()) == [1, 2]
+
+
+def test_a_store_of_a_user(spark: Any, tmp_path: Path) -> None:
+    uri, database = str(tmp_path / "t"), str(tmp_path / "manifests.db")
+    options = {"manifest_store": NAMED, "storage_options.database": database}
+    rows = spark.createDataFrame([(1,), (2,)], "x long")
+    rows.write.format("lance").options(**options).mode("append").save(uri)
+    rows.write.format("lance").options(**options).mode("append").save(uri)
+    newest = InSqlite(database).latest(uri)
+    assert newest is not None
+    assert newest.version == 2
+    frame = spark.read.format("lance").options(**options).load(uri)
+    assert sorted(row.x for row in frame.collect()) == [1, 1, 2, 2]
+    given = {"manifest_store": NAMED, "database": database}
+    assert lance_spark.open_dataset(uri, storage_options=given).count_rows() == 4
+
+
+def test_the_cluster_configuration_has_the_same_pattern() -> None:
+    """As Java reads them: a backslash would be lost."""
+    lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(enable.REDACTION_CONF)]
+    assert (
+        line.split(None, 1)[1]
+        == f"(?i)url|{enable.REDACTION_PATTERN}"
+        == enable.REDACTION_FOR_CLUSTERS
+    )
+    assert "\\" not in line
+
+
+def test_spark_redacts_the_same_options() -> None:
+    """Spark's own pattern included. Of what is left, none is a secret: names of hosts and files."""
+    patterns = re.compile(f"{enable.REDACTION_PATTERN}|(?i:secret|password|token|access[.]?key)")
+    left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
+    assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
+    for name in ("base_store_params", "storage_options.base_1.account_key", "base_2.secret"):
+        assert patterns.search(name), name
+    for name in ("passphrase", "auth", "private", "sas", "pass", "connection", "x-api-key"):
+        assert patterns.search(f"storage.{name}"), name
+    for shown in ("storage.region", "storage.endpoint", "/data/storage.auth/t", "s3://bucket/key"):
+        assert not patterns.search(shown), shown
+    assert patterns.search("sftp://me:p@hunter2@host/t")
+
+
+def test_spark_shows_no_secrets(tmp_path: Path) -> None:
+    secret = {
+        name: f"{MARK}-{name}"
+        for name in (
+            "aws_access_key_id",
+            "aws_secret_access_key",
+            "aws_session_token",
+            "azure_storage_account_key",
+            "azure_storage_sas_token",
+            "azure_storage_connection_string",
+            "google_service_account_key",
+        )
+    }
+    with serving() as aws:
+        options = {
+            **secret,
+            "region": "us-east-1",
+            "endpoint": aws.endpoint,
+            "storage_options": json.dumps({"key": f"{MARK}-key", "secret": f"{MARK}-secret"}),
+            "storage_options.base_1.azure_storage_account_key": f"{MARK}-of-a-base",
+            "base_store_params": json.dumps({"s3://other/base": {"account_key": f"{MARK}-base"}}),
+        }
+        script = str(Path(__file__).parent / "secrets_app.py")
+        arguments = [f"s3://{BUCKET}/of-spark", str(tmp_path), json.dumps(options), SHOWN]
+        ran = subprocess.run(
+            [sys.executable, script, *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert "rows [1, 2]" in ran.stdout, ran.stderr[-3000:]
+    assert "Physical Plan" in ran.stdout
+    assert "no version" in ran.stdout
+    log = "".join(path.read_text() for path in tmp_path.rglob("events*"))
+    assert log.count("Execute CreateViewCommand") >= 2
+    # Otherwise there would be nothing to see here.
+    assert f"azure_storage_account_key={SHOWN}" in log
+    assert f"path=s3://{BUCKET}/of-spark" in log.partition("`after`")[2]
+    for text in (ran.stdout, ran.stderr, log):
+        position = text.find(MARK)
+        assert position < 0, text[max(0, position - 300) : position + 100]
