@@ -68,6 +68,18 @@ class TableExistsError(LanceError):
     """The path of a new table has a table already: append, overwrite, or choose another path."""
 
 
+class NamespaceNotFoundError(LanceError):
+    """The namespace was not found."""
+
+
+class NamespaceExistsError(LanceError):
+    """The namespace exists already."""
+
+
+class NamespaceNotEmptyError(LanceError):
+    """The namespace has tables or namespaces, so it cannot be dropped."""
+
+
 class VersionNotFoundError(LanceError):
     """The table does not have the version, branch or tag: choose one that it has."""
 

@@ -121,6 +121,11 @@ class _PlainWrite(WriteStrategy):
 
     __slots__ = ()
 
+    @property
+    def exactly_next(self) -> bool:
+        """Whether an overwrite conflicts with each version in between; see `Overwrite`."""
+        return False
+
     def plan_operation(
         self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
     ) -> Append | Overwrite:
@@ -142,6 +147,7 @@ class _PlainWrite(WriteStrategy):
             initial_bases=()
             if job.read_version
             else tuple(path.to_proto() for path in job.base_paths.values()),
+            exactly_next=self.exactly_next,
         )
 
     def commit(
@@ -209,6 +215,20 @@ class OverwriteTable(_PlainWrite):
     """Replace schema and rows, or create the table."""
 
     mode = "overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceVersion(OverwriteTable):
+    """Replace the rows of exactly the version that the write was planned on."""
+
+    @property
+    def exactly_next(self) -> bool:
+        """Whether an overwrite conflicts with each version in between: it does."""
+        return True
+
+    def can_rebase_onto(self, job: WriteJob, newest: Manifest) -> bool:
+        """Return false: the rows are those of one version."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
