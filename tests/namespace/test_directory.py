@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import multiprocessing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from lance_spark.namespace.base import TableEntry
 from lance_spark.namespace.catalog_table import SCHEMA, CatalogTable
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.identifiers import Identifier
-from tests.support.stores.aws import BUCKET, Aws
+from tests.support.stores.aws import BUCKET, Aws, serving
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -82,6 +83,12 @@ class Both:
         request = theirs.DescribeTableRequest(id=list(identifier))
         assert self.pylance.describe_table(request).location.removeprefix("file://") == found
         return found
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -389,10 +396,10 @@ def test_a_conflict_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("identifier", [("t",), ("db", "t")])
 def test_on_s3(aws: Aws, identifier: Identifier) -> None:
-    root = f"s3://{BUCKET}/namespaces"
+    root = f"s3://{BUCKET}/{len(identifier)}"
     ours = DirectoryNamespace(root, aws.ours)
     pylance = theirs.DirectoryNamespace(
-        root=root, **{f"storage.{name}": value for name, value in aws.ours.items()}
+        root=root, **{f"storage.{name}": value for name, value in aws.theirs.items()}
     )
     assert ours.list_tables() == []
     ours.create_namespace(("db",))
