@@ -21,6 +21,9 @@ __all__ = [
     "InvalidOptionError",
     "LanceError",
     "MissingFileError",
+    "NamespaceExistsError",
+    "NamespaceNotEmptyError",
+    "NamespaceNotFoundError",
     "SchemaMismatchError",
     "StorageError",
     "TableExistsError",
@@ -66,6 +69,18 @@ class TableNotFoundError(LanceError):
 
 class TableExistsError(LanceError):
     """The path of a new table has a table already: append, overwrite, or choose another path."""
+
+
+class NamespaceNotFoundError(LanceError):
+    """The namespace was not found."""
+
+
+class NamespaceExistsError(LanceError):
+    """The namespace exists already."""
+
+
+class NamespaceNotEmptyError(LanceError):
+    """The namespace has tables or namespaces, so it cannot be dropped."""
 
 
 class VersionNotFoundError(LanceError):

@@ -121,6 +121,7 @@ def test_zonal_buckets_list_in_no_order(
     google._is_zonal_bucket.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_not_waited_for_without_end(options: dict[str, Any]) -> None:
     fs = ObjectStore.from_uri(f"gs://{BUCKET}/t", options)._fs
     assert 0 < fs.requests_timeout.sock_connect < fs.requests_timeout.sock_read <= 180

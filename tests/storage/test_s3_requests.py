@@ -258,6 +258,7 @@ def test_a_store_that_fails_is_no_missing_file(
         store.exists(path)
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
     """Reads, puts and parts of files: it is not asked first whether it wants what is put."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

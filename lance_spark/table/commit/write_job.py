@@ -122,6 +122,8 @@ class _PlainWrite(WriteStrategy):
     """Base class of writes of one operation that is planned once."""
 
     __slots__ = ()
+    #: Whether an overwrite conflicts with each version in between; see `Overwrite`.
+    exactly_next: ClassVar[bool] = False
 
     def plan_operation(
         self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
@@ -144,6 +146,7 @@ class _PlainWrite(WriteStrategy):
             initial_bases=()
             if job.read_version
             else tuple(path.to_proto() for path in job.base_paths.values()),
+            exactly_next=self.exactly_next,
         )
 
     def commit(
@@ -219,6 +222,17 @@ class OverwriteTable(_PlainWrite):
     """Replace schema and rows, or create the table."""
 
     mode = "overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceVersion(OverwriteTable):
+    """Replace the rows of exactly the version that the write was planned on."""
+
+    exactly_next = True
+
+    def rebased(self, job: WriteJob) -> WriteJob | None:
+        """Return None: the rows are those of one version."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

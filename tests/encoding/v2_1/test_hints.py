@@ -94,6 +94,7 @@ def table_with(metadata: dict[str, str]) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in GOOD.items() for v in vs])
 def test_pylance_reads_what_a_key_made(tmp_path: Path, key: str, value: str, version: str) -> None:

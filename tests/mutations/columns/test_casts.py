@@ -79,6 +79,7 @@ def test_as_pylance_casts(
     assert str(lance.dataset(ours).to_table()["x"]) == str(expected["x"])
 
 
+@pytest.mark.slow
 def test_lists_of_many_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     count = 200_000

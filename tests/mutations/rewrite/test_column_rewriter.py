@@ -119,6 +119,7 @@ def test_new_columns(tmp_path: Path, version: str) -> None:
     assert all(name.endswith(b"abcdef".hex() + ".lance") for name in new)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     gone=st.sets(st.integers(0, 22), max_size=20),

@@ -40,6 +40,7 @@ def batch_of(rows: list[tuple[Any, ...]], width: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[f"c{column}" for column in range(width)])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(ROW, min_size=1, max_size=30),

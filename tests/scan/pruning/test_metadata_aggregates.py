@@ -140,6 +140,7 @@ def test_every_type(path: Path, column: str) -> None:
     assert check(path, column) == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 class TestChanges:
@@ -359,6 +360,7 @@ def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     assert check(path, "sparse") == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_changes(tmp_path: Path, seed: int) -> None:
     """Known aggregates are right after any sequence of changes."""

@@ -126,6 +126,7 @@ class StoreSuite:
         assert store.read_bytes("_versions/1") == b"first"
         assert store.list_names("_versions") == ["1"]
 
+    @pytest.mark.slow
     def test_what_came_later_is_told(self, store: ObjectStore) -> None:
         for path in ("v/1", "v/2"):
             assert store.put_if_absent(path, b"first")

@@ -91,6 +91,7 @@ def readable_or_missing(path: Path) -> None:
             assert str(path) in str(error)  # noqa: PT017
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_deletion_keeps_the_table_readable(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_a_branch_created_meanwhile_keeps_its_parent(
     check(path, ("late",))
 
 
+@pytest.mark.slow
 def test_concurrent_writers_and_cleanups(path: Path) -> None:
     uri = str(path)
     stop = time.monotonic() + 4

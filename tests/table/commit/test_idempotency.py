@@ -16,7 +16,7 @@ from lance_spark.errors import AlreadyCommittedError, InvalidInputError, LanceEr
 from lance_spark.file.schema.schema import Schema
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit as commit_module
-from lance_spark.table.commit import options as once_module
+from lance_spark.table.commit import idempotency as once_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.transaction import Transaction, read_transaction

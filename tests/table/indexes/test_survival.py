@@ -25,6 +25,9 @@ ALL = {*SCALAR, "vec", "vec2"} - {"text"}
 #: Nothing remaps these: pylance leaves what was compacted uncovered too.
 ZONED = {"zone", "bloom"}
 
+#: Each test builds and changes tables with several indexes, of pylance and of this package.
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Change:

@@ -260,6 +260,7 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
         assert not one.to_proto().inline_created_at_versions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("stable", [False, True])

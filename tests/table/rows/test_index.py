@@ -97,6 +97,7 @@ def test_corrupt_fragments_are_refused() -> None:
         RowIndex.build(paths, [Fragment.from_proto(hidden, "m.manifest")])
 
 
+@pytest.mark.slow
 def test_one_hundred_thousand_fragments_are_as_many_runs() -> None:
     fragments, next_id = [], 0
     for number in range(100_000):

@@ -40,6 +40,9 @@ class Overwrite(Operation):
         Keys to set in the metadata of the table.
     dictionaries : bytes
         Dictionary values of file version 0.1, to which the fields refer.
+    exactly_next : bool
+        Whether the overwrite must become the version after the one that it was planned on: it has
+        all rows of that version which it does not change. Each other version is a conflict.
     """
 
     name: ClassVar[str] = "overwrite"
@@ -52,6 +55,7 @@ class Overwrite(Operation):
     data_storage_version: tuple[int, int] | None = field(default=None, compare=False)
     table_metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
+    exactly_next: bool = field(default=False, compare=False)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
@@ -77,6 +81,8 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
+        if self.exactly_next:
+            return Conflict.RETRYABLE
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
         return self.conflict_by_matrix(committed)

@@ -1,0 +1,1 @@
+"""Namespaces: tables by name, in a folder."""

@@ -1,0 +1,148 @@
+"""What every namespace can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lance_spark.namespace.identifiers import Identifier
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """A table as a namespace knows it.
+
+    Attributes
+    ----------
+    location : str
+        Path or URI of the table. There may be no version yet.
+    properties : mapping of str to str
+        Properties in the namespace, not those of the table itself.
+    storage_options : mapping, not shown by `repr`
+        Settings of the store of the table.
+    """
+
+    location: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Namespace(ABC):
+    """Names of tables, and of namespaces in namespaces.
+
+    Identifiers are tuples of names. `()` is the root namespace, which always exists.
+    """
+
+    @abstractmethod
+    def list_namespaces(self, parent: Identifier = ()) -> list[str]:
+        """Return the sorted names of the namespaces that are directly in a parent.
+
+        Raises
+        ------
+        NamespaceNotFoundError, StorageError
+        """
+
+    @abstractmethod
+    def describe_namespace(self, identifier: Identifier) -> dict[str, str]:
+        """Return the properties of a namespace.
+
+        Raises
+        ------
+        NamespaceNotFoundError, StorageError
+        """
+
+    @abstractmethod
+    def create_namespace(
+        self, identifier: Identifier, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace.
+
+        Raises
+        ------
+        NamespaceExistsError
+        NamespaceNotFoundError
+            The parent does not exist.
+        InvalidInputError, CommitConflictError, StorageError
+        """
+
+    @abstractmethod
+    def drop_namespace(self, identifier: Identifier) -> None:
+        """Remove an empty namespace.
+
+        Raises
+        ------
+        NamespaceNotFoundError, NamespaceNotEmptyError, CommitConflictError, StorageError
+        """
+
+    @abstractmethod
+    def list_tables(self, parent: Identifier = ()) -> list[str]:
+        """Return the sorted names of the tables that are directly in a namespace.
+
+        Raises
+        ------
+        NamespaceNotFoundError, StorageError
+        """
+
+    @abstractmethod
+    def describe_table(self, identifier: Identifier) -> TableEntry:
+        """Return where a table is.
+
+        Raises
+        ------
+        TableNotFoundError, StorageError
+        """
+
+    @abstractmethod
+    def new_table(self, identifier: Identifier) -> TableEntry:
+        """Return where a new table is to be written. `register_table` makes it known after that.
+
+        Raises
+        ------
+        TableExistsError
+        NamespaceNotFoundError
+            The namespace of the table does not exist.
+        InvalidInputError, StorageError
+        """
+
+    @abstractmethod
+    def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
+        """Make a table known by a name.
+
+        Raises
+        ------
+        TableExistsError
+            The name has a table. The files of the entry are still there.
+        NamespaceNotFoundError, InvalidInputError, CommitConflictError, StorageError
+        """
+
+    @abstractmethod
+    def deregister_table(self, identifier: Identifier) -> TableEntry:
+        """Forget the name of a table, and keep its files; return where they are.
+
+        Raises
+        ------
+        TableNotFoundError, CommitConflictError, StorageError
+        """
+
+    @abstractmethod
+    def drop_table(self, identifier: Identifier) -> None:
+        """Forget the name of a table, and delete its files.
+
+        Raises
+        ------
+        TableNotFoundError, CommitConflictError, StorageError
+        """
+
+    @abstractmethod
+    def rename_table(self, identifier: Identifier, new: Identifier) -> None:
+        """Give a table another name. Its files stay where they are, if the new name allows it.
+
+        Raises
+        ------
+        TableNotFoundError
+        TableExistsError
+            The new name has a table.
+        NamespaceNotFoundError, UnsupportedError, CommitConflictError, StorageError
+        """

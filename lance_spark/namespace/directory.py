@@ -1,0 +1,367 @@
+"""The directory namespace: tables below a root folder, on any store.
+
+| object | where |
+| --- | --- |
+| table `t` in the root namespace | `t.lance/`, and a row of the catalog table |
+| table `t` in the namespace `db` | `HASH_db$t/`, and a row of the catalog table; HASH is random |
+| namespace `db` | a row of the catalog table `__manifest` (`catalog_table`) |
+| table that another client wrote as `t.lance/` | no row: folders of the root are listed, too |
+| `t.lance/.lance-deregistered` | the folder is not a table of the namespace any more |
+| `t.lance/.lance-reserved` | a client has taken the name, and will write the table |
+
+See docs/src/dir of the specification of namespaces; this is its compatibility mode, the default of
+other clients.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    NamespaceExistsError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from lance_spark.namespace.base import Namespace, TableEntry
+from lance_spark.namespace.catalog_table import NAME, CatalogTable
+from lance_spark.namespace.identifiers import DELIMITER, Identifier, child_name, display, text_of
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import check_relative, join
+from lance_spark.table.manifest import versions
+
+_SUFFIX = ".lance"
+_DEREGISTERED = ".lance-deregistered"
+_NAMESPACE, _TABLE = "namespace", "table"
+
+
+class DirectoryNamespace(Namespace):
+    """Tables below a root folder.
+
+    Parameters
+    ----------
+    root : str
+        Path or URI of the folder. It may not exist yet.
+    storage_options : mapping, optional
+        Settings of the store.
+
+    Examples
+    --------
+    >>> names = DirectoryNamespace("/data")
+    >>> names.create_namespace(("db",))
+    >>> entry = names.new_table(("db", "t"))
+    >>> lance_spark.write_dataset(table, entry.location)
+    >>> names.register_table(("db", "t"), entry)
+    """
+
+    def __init__(self, root: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(storage_options or {})
+        self._store = ObjectStore.from_uri(root, self._options)
+        self._catalog = CatalogTable(join(self._store.uri, NAME), self._options)
+
+    def __repr__(self) -> str:
+        return f"DirectoryNamespace({self._store.display!r})"
+
+    def list_namespaces(self, parent: Identifier = ()) -> list[str]:
+        """Return the sorted names of the namespaces in a parent; see `Namespace`."""
+        rows = self._catalog.rows()
+        self._check_namespace(rows, parent)
+        return _children(rows, _NAMESPACE, parent)
+
+    def describe_namespace(self, identifier: Identifier) -> dict[str, str]:
+        """Return the properties of a namespace; see `Namespace`."""
+        if not identifier:
+            return {}
+        row = _row(self._catalog.rows(), text_of(identifier), _NAMESPACE)
+        if row is None:
+            raise self._no_namespace(identifier)
+        return self._properties(row)
+
+    def create_namespace(
+        self, identifier: Identifier, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace; see `Namespace`."""
+        text = text_of(identifier)
+
+        def change(rows: pa.Table) -> pa.Table:
+            self._check_namespace(rows, identifier[:-1])
+            if _row(rows, text) is not None:
+                raise NamespaceExistsError(
+                    f"{self._store.display}: {display(identifier)} exists already; choose another "
+                    "name"
+                )
+            return _with_row(rows, text, _NAMESPACE, None, properties)
+
+        self._catalog.change(change)
+
+    def drop_namespace(self, identifier: Identifier) -> None:
+        """Remove an empty namespace; see `Namespace`."""
+        text = text_of(identifier)
+
+        def change(rows: pa.Table) -> pa.Table:
+            if _row(rows, text, _NAMESPACE) is None:
+                raise self._no_namespace(identifier)
+            inside = pc.sum(pc.starts_with(rows["object_id"], text + DELIMITER)).as_py()
+            if inside:
+                raise NamespaceNotEmptyError(
+                    f"{self._store.display}: namespace {display(identifier)} has {inside} tables "
+                    "and namespaces; drop these first"
+                )
+            return _without_row(rows, text)
+
+        self._catalog.change(change)
+
+    def list_tables(self, parent: Identifier = ()) -> list[str]:
+        """Return the sorted names of the tables in a namespace; see `Namespace`."""
+        rows = self._catalog.rows()
+        self._check_namespace(rows, parent)
+        names = set(_children(rows, _TABLE, parent))
+        if not parent:
+            for folder in self._store.list_folders(""):
+                name = folder.removesuffix(_SUFFIX)
+                if name and name != folder and name not in names and self._is_registered(folder):
+                    names.add(name)
+        return sorted(names)
+
+    def describe_table(self, identifier: Identifier) -> TableEntry:
+        """Return where a table is; see `Namespace`."""
+        entry = self._find(self._catalog.rows(), identifier)
+        if entry is None:
+            raise self._no_table(identifier)
+        return entry
+
+    def new_table(self, identifier: Identifier) -> TableEntry:
+        """Return where a new table is to be written; see `Namespace`."""
+        text = text_of(identifier)
+        rows = self._catalog.rows()
+        self._check_new(rows, identifier)
+        if len(identifier) > 1:
+            return self._entry(_hashed(text))
+        folder = text + _SUFFIX
+        if self._has_files(folder):
+            # Other clients list no table by a name whose folder was deregistered.
+            raise TableExistsError(
+                f"{self._store.display}: {folder} has the files of a table that was deregistered; "
+                "drop the table to delete them, or choose another name"
+            )
+        return self._entry(folder)
+
+    def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
+        """Make a table known by a name; see `Namespace`."""
+        text = text_of(identifier)
+        location = self._relative(entry.location)
+
+        def change(rows: pa.Table) -> pa.Table:
+            self._check_new(rows, identifier, location)
+            return _with_row(rows, text, _TABLE, location, entry.properties)
+
+        self._catalog.change(change)
+
+    def deregister_table(self, identifier: Identifier) -> TableEntry:
+        """Forget the name of a table, and keep its files; see `Namespace`."""
+        entry = self._forget(identifier)
+        if len(identifier) == 1 and entry.location.endswith(f"/{identifier[0]}{_SUFFIX}"):
+            # Without it, the folder would be listed as a table.
+            self._store.write_bytes(f"{identifier[0]}{_SUFFIX}/{_DEREGISTERED}", b"")
+        return entry
+
+    def drop_table(self, identifier: Identifier) -> None:
+        """Forget the name of a table, and delete its files; see `Namespace`."""
+        try:
+            location = self._relative(self._forget(identifier).location)
+        except TableNotFoundError:
+            # Of a table that was deregistered, the files can still be dropped.
+            location = text_of(identifier) + _SUFFIX
+            if len(identifier) > 1 or not self._has_files(location):
+                raise
+        self._delete(location)
+
+    def rename_table(self, identifier: Identifier, new: Identifier) -> None:
+        """Give a table another name; see `Namespace`. Its files stay where they are."""
+        text, new_text = text_of(identifier), text_of(new)
+
+        def change(rows: pa.Table) -> pa.Table:
+            row = _row(rows, text, _TABLE)
+            if row is None:
+                if self._find(rows, identifier) is None:
+                    raise self._no_table(identifier)
+                row = {"location": text + _SUFFIX}
+            if row["location"] == text + _SUFFIX:
+                raise UnsupportedError(
+                    f"{self._store.display}: table {display(identifier)} cannot be renamed: its "
+                    f"folder {row['location']} has its name, and other clients list it; create "
+                    "the new table by a query, and drop this one"
+                )
+            self._check_new(rows, new)
+            properties = self._properties(row) or None
+            return _with_row(
+                _without_row(rows, text), new_text, _TABLE, row["location"], properties
+            )
+
+        self._catalog.change(change)
+
+    def _find(self, rows: pa.Table, identifier: Identifier) -> TableEntry | None:
+        """Return a table by its row, or by its folder in the root."""
+        text = text_of(identifier)
+        row = _row(rows, text, _TABLE)
+        if row is not None:
+            return self._entry(self._location(row), self._properties(row))
+        folder = text + _SUFFIX
+        if len(identifier) == 1 and self._has_files(folder) and self._is_registered(folder):
+            return self._entry(folder)
+        return None
+
+    def _forget(self, identifier: Identifier) -> TableEntry:
+        """Remove the row of a table, if it has one; return where the table is."""
+        entries: list[TableEntry] = []
+
+        def change(rows: pa.Table) -> pa.Table:
+            entry = self._find(rows, identifier)
+            if entry is None:
+                raise self._no_table(identifier)
+            entries.append(entry)
+            text = text_of(identifier)
+            return rows if _row(rows, text) is None else _without_row(rows, text)
+
+        self._catalog.change(change)
+        return entries[-1]
+
+    def _check_new(self, rows: pa.Table, identifier: Identifier, location: str = "") -> None:
+        """Check that a name is free, and that its namespace exists."""
+        text = text_of(identifier)
+        self._check_namespace(rows, identifier[:-1])
+        existing = self._find(rows, identifier)
+        if existing is not None and existing.location == self._entry(location).location:
+            # The folder of the new table itself.
+            existing = None if _row(rows, text) is None else existing
+        if existing is not None or _row(rows, text) is not None:
+            raise TableExistsError(
+                f"{self._store.display}: {display(identifier)} exists already; append to it, "
+                "overwrite it, or choose another name"
+            )
+
+    def _check_namespace(self, rows: pa.Table, identifier: Identifier) -> None:
+        if identifier and _row(rows, text_of(identifier), _NAMESPACE) is None:
+            raise self._no_namespace(identifier)
+
+    def _entry(self, location: str, properties: Mapping[str, str] | None = None) -> TableEntry:
+        return TableEntry(join(self._store.uri, location), properties or {}, self._options)
+
+    def _location(self, row: Mapping[str, Any]) -> str:
+        """Return the folder of a table, which must be below the root."""
+        location = row["location"]
+        try:
+            return check_relative(location or "")
+        except InvalidInputError:
+            raise CorruptTableError(
+                f"{self._catalog.uri}: table {row['object_id']!r} has the location {location!r}, "
+                "which is not a folder below the root of the namespace"
+            ) from None
+
+    def _relative(self, location: str) -> str:
+        """Return the folder of a location, relative to the root."""
+        prefix = f"{self._store.uri}/"
+        folder = location.removeprefix(prefix)
+        if not location.startswith(prefix) or folder.partition("/")[0] == NAME:
+            raise InvalidInputError(
+                f"{location} is not a folder of tables below {self._store.display}; choose one "
+                "there"
+            )
+        return check_relative(folder)
+
+    def _properties(self, row: Mapping[str, Any]) -> dict[str, str]:
+        text = row.get("metadata")
+        try:
+            properties = {} if text is None else json.loads(text)
+        except ValueError:
+            properties = None
+        if not isinstance(properties, dict):
+            raise CorruptTableError(
+                f"{self._catalog.uri}: the metadata of {row['object_id']!r} is not a JSON object"
+            )
+        return {name: str(value) for name, value in properties.items()}
+
+    def _has_files(self, folder: str) -> bool:
+        return bool(self._store.list_names(folder) or self._store.list_folders(folder))
+
+    def _is_registered(self, folder: str) -> bool:
+        return not self._store.exists(f"{folder}/{_DEREGISTERED}")
+
+    def _delete(self, folder: str) -> None:
+        """Delete a table: its versions first, so that no version lacks files."""
+        below = self._store.below(folder)
+        below.delete([location.path for location in versions.list_manifests(below)])
+        paths = sorted(file.path for file in self._store.list_tree(folder))
+        self._store.delete(paths)
+        folders = {path.rpartition("/")[0] for path in paths}
+        for path in tuple(folders):
+            while path := path.rpartition("/")[0]:
+                folders.add(path)
+        with suppress(StorageError):
+            for path in sorted({*folders, folder, join(folder, "_versions")}, reverse=True):
+                self._store.remove_folder(path)
+
+    def _no_namespace(self, identifier: Identifier) -> NamespaceNotFoundError:
+        return NamespaceNotFoundError(
+            f"{self._store.display}: namespace {display(identifier)} was not found; create it, or "
+            "correct the name"
+        )
+
+    def _no_table(self, identifier: Identifier) -> TableNotFoundError:
+        return TableNotFoundError(
+            f"{self._store.display}: table {display(identifier)} was not found; create it, or "
+            "correct the name"
+        )
+
+
+def _hashed(text: str) -> str:
+    return f"{secrets.token_hex(4)}_{text}"
+
+
+def _children(rows: pa.Table, object_type: str, parent: Identifier) -> list[str]:
+    texts = rows.filter(pc.equal(rows["object_type"], object_type))["object_id"].to_pylist()
+    names = (child_name(text, parent) for text in texts)
+    return sorted(name for name in names if name is not None)
+
+
+def _row(rows: pa.Table, text: str, object_type: str | None = None) -> dict[str, Any] | None:
+    """Return the row of an object, if it has this type."""
+    found = rows.filter(pc.equal(rows["object_id"], text)).to_pylist()
+    if not found or (object_type is not None and found[0]["object_type"] != object_type):
+        return None
+    row: dict[str, Any] = found[0]
+    return row
+
+
+def _without_row(rows: pa.Table, text: str) -> pa.Table:
+    return rows.filter(pc.not_equal(rows["object_id"], text))
+
+
+def _with_row(
+    rows: pa.Table,
+    text: str,
+    object_type: str,
+    location: str | None,
+    properties: Mapping[str, str] | None,
+) -> pa.Table:
+    metadata = json.dumps(dict(properties), separators=(",", ":")) if properties else None
+    row = {
+        "object_id": text,
+        "object_type": object_type,
+        "location": location,
+        "metadata": metadata,
+    }
+    new = pa.Table.from_pylist([row], schema=rows.schema)
+    return pa.concat_tables([rows, new])
