@@ -246,6 +246,7 @@ def test_what_json_does_not_have() -> None:
         decode(nested(10_000))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VALUES, st.integers(0, 2**32 - 1))
 def test_any_damage_is_an_error_or_text(value: Any, seed: int) -> None:

@@ -141,6 +141,7 @@ def without_structs(kind: pa.DataType, value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.sampled_from(TYPES).flatmap(rows_of))
 def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> None:
@@ -160,6 +161,7 @@ def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> N
         assert levels.definition.tolist() == definition
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.sampled_from(TYPES).flatmap(rows_of), st.integers(0, 3), st.integers(0, 3))
 def test_slots_rebuild_the_rows(case: tuple[pa.DataType, list[Any]], skip: int, drop: int) -> None:

@@ -27,6 +27,9 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.storage.local import LocalSource
 
+#: Writes files of thousands of columns.
+pytestmark = pytest.mark.slow
+
 
 def calls(action: Callable[[], object]) -> int:
     """Return how many functions an action calls, in all threads."""

@@ -21,6 +21,9 @@ from lance_spark.file.schema.field import column_fields
 from lance_spark.file.schema.schema import Schema
 from tests.file.sources import MemorySource, file_bytes
 
+#: Writes files of thousands of columns.
+pytestmark = pytest.mark.slow
+
 VERSIONS = ["2.0", "2.1", "2.2"]
 ROWS = 3_000
 #: What opening a file reads of its end.

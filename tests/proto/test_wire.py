@@ -32,6 +32,9 @@ from tests.proto.containers import (
     walk,
 )
 
+#: Parses all files of the fixtures.
+pytestmark = pytest.mark.slow
+
 HISTORIES = [("2.0", False), ("2.1", True), ("2.2", False), ("2.2", True)]
 
 COMPRESSIONS_2_1 = {

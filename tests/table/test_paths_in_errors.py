@@ -19,6 +19,9 @@ from lance_spark.table.indexes import fragment_reuse
 from tests.support.tables.damaged import newest_manifest, rewrite_manifest
 from tests.support.tables.pylance_written import new_table, rows
 
+#: Damages a table in each way.
+pytestmark = pytest.mark.slow
+
 Damage = Callable[[Path], object]
 Open = Callable[[], lance_spark.Dataset]
 Call = Callable[[str, Open], object]

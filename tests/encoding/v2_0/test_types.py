@@ -12,6 +12,9 @@ from lance_spark.storage.source import run_plans
 from tests.encoding.v2_0.files import File, assert_rows, read_theirs, write
 from tests.support.interop import tables
 
+#: Each type is compared with pylance in several sizes.
+pytestmark = pytest.mark.slow
+
 TYPES = {**tables.SCALARS, **tables.VECTORS, **tables.NESTED}
 
 

@@ -24,6 +24,9 @@ from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, run_plans
 from tests.file.sources import MemorySource
 
+#: Each type is compared with pylance in several sizes.
+pytestmark = pytest.mark.slow
+
 OCTETS = st.binary(max_size=6)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 PACKED = {"lance-encoding:packed": "true"}

@@ -22,6 +22,9 @@ from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
 from tests.support.tables.stored_files import data_files
 
+#: Random orders of many rows.
+pytestmark = pytest.mark.slow
+
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 

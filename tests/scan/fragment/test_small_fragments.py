@@ -26,6 +26,9 @@ from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.task import FragmentSlice
 
+#: Reads hundreds of fragments in each way.
+pytestmark = pytest.mark.slow
+
 FRAGMENTS = 40
 #: All rows of the others are deleted.
 LEFT = 36

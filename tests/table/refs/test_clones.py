@@ -38,6 +38,9 @@ from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
 from tests.table.refs.test_branches import clean_manifest
 
+#: Copies tables in each way.
+pytestmark = pytest.mark.slow
+
 Clone = Callable[[str, str, Any], Any]
 
 

@@ -31,6 +31,9 @@ from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.operations.data.data_overlay import DataOverlay
 from tests.support.tables.lineage import lived_in, rows
 
+#: Random sequences in files of their own.
+pytestmark = pytest.mark.slow
+
 ABOUT = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
 SEQUENCES = ("row_ids", "created_at_versions", "last_updated_at_versions")
 FILE = "_sequences/all.bin"

@@ -29,6 +29,9 @@ from tests.support.encodings.chunks import (
     write,
 )
 
+#: Random tables of symbols.
+pytestmark = pytest.mark.slow
+
 COMMON = "the of and a to in is you that it he was for on are as with his they I at be this"
 WORDS = COMMON.split()
 ROWS = 20_000

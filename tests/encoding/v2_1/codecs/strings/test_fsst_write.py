@@ -18,6 +18,9 @@ from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from tests.file.sources import file_bytes
 from tests.support.encodings.chunks import block_of, read_by_both, strings_of
 
+#: Random texts.
+pytestmark = pytest.mark.slow
+
 LIMITS = ChunkLimits(max_bytes=64 * 1024, max_values=1 << 15)
 FSST = {"lance-encoding:compression": "fsst"}
 #: Bytes that mean something to the encoding, and text.
