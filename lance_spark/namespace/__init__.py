@@ -1,1 +1,75 @@
-"""Namespaces: tables by name, in a folder."""
+"""Namespaces: tables by name, in a folder, on a server, or in another catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.namespace.base import Namespace, TableEntry
+
+__all__ = ["Namespace", "TableEntry", "connect"]
+
+_STORAGE, _HEADERS = "storage.", "headers."
+
+
+def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
+    """Return a namespace.
+
+    Parameters
+    ----------
+    impl : str
+        ``dir`` (tables in a folder), ``rest`` (a server), or an implementation of the package
+        lance-namespace.
+    properties : mapping of str to str
+        ``root`` of ``dir``, ``uri`` and ``headers.NAME`` of ``rest``, ``storage.NAME`` for settings
+        of stores. Other properties are for implementations of lance-namespace.
+
+    Raises
+    ------
+    InvalidOptionError
+        A property is missing or unknown, or the implementation was not found.
+
+    Examples
+    --------
+    >>> names = connect("dir", {"root": "s3://bucket/tables", "storage.region": "eu-west-1"})
+    >>> names.list_tables(("db",))
+    """
+    storage = _below(properties, _STORAGE)
+    if impl == "dir":
+        from lance_spark.namespace.directory import DirectoryNamespace
+
+        _check_known(impl, properties, "root", _STORAGE)
+        return DirectoryNamespace(_needed(impl, properties, "root"), storage)
+    if impl == "rest":
+        from lance_spark.namespace.rest import RestNamespace
+
+        _check_known(impl, properties, "uri", _STORAGE, _HEADERS)
+        uri = _needed(impl, properties, "uri")
+        return RestNamespace(uri, _below(properties, _HEADERS), storage)
+    from lance_spark.namespace.external import ExternalNamespace
+
+    return ExternalNamespace(impl, properties, storage)
+
+
+def _below(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in properties.items()
+        if name.startswith(prefix)
+    }
+
+
+def _needed(impl: str, properties: Mapping[str, str], name: str) -> str:
+    value = properties.get(name)
+    if not value:
+        raise InvalidOptionError(f"a namespace of the kind {impl!r} needs the property {name!r}")
+    return value
+
+
+def _check_known(impl: str, properties: Mapping[str, str], *known: str) -> None:
+    for name in properties:
+        if not any(name == one or (one.endswith(".") and name.startswith(one)) for one in known):
+            raise InvalidOptionError(
+                f"unknown property {name!r} of a namespace of the kind {impl!r}; known are "
+                f"{', '.join(f'{one}*' if one.endswith('.') else one for one in known)}"
+            )

@@ -1,0 +1,74 @@
+"""Namespaces of the package lance-namespace: Glue, Hive, Unity, Polaris and others, and classes of
+users.
+
+The package is optional: `pip install lance-spark[namespaces]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lance_spark.errors import InvalidOptionError, StorageError
+from lance_spark.namespace.client import ClientNamespace, error_of
+from lance_spark.namespace.identifiers import Identifier
+
+
+class ExternalNamespace(ClientNamespace):
+    """A namespace by the package lance-namespace.
+
+    Parameters
+    ----------
+    impl : str
+        Name of the implementation, or the full name of a class.
+    properties : mapping of str to str
+        Properties of the implementation. Errors and `repr` do not show them.
+    storage_options : mapping, optional
+        Settings of the stores of the tables. What the namespace gives for a table comes first.
+
+    Raises
+    ------
+    InvalidOptionError
+        The package or the implementation was not found, or refuses the properties.
+    """
+
+    def __init__(
+        self,
+        impl: str,
+        properties: Mapping[str, str],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(impl, storage_options or {})
+        try:
+            import lance_namespace
+        except ImportError:
+            raise InvalidOptionError(
+                f"namespaces of the kind {impl!r} need the package lance-namespace; install it by "
+                "pip install lance-spark[namespaces], on the driver and on executors"
+            ) from None
+        self._package = lance_namespace
+        try:
+            self._client = lance_namespace.connect(impl, dict(properties))
+        except Exception as error:
+            raise InvalidOptionError(
+                f"the namespace {impl!r} cannot be used: {type(error).__name__}: {error}"
+            ) from error
+
+    def _ask(
+        self, operation: str, identifier: Identifier, fields: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        name = "".join(word.capitalize() for word in operation.split("_"))
+        request = getattr(self._package, f"{name}Request")(id=list(identifier), **fields)
+        try:
+            answer = getattr(self._client, operation)(request)
+        except NotImplementedError as error:
+            raise error_of(0, f"{self._label}: {error or operation}") from error
+        except Exception as error:
+            code = getattr(error, "code", None)
+            if not isinstance(code, int):
+                raise StorageError(
+                    f"{self._label}: {operation} failed: {type(error).__name__}: {error}"
+                ) from error
+            raise error_of(int(code), f"{self._label}: {error}") from error
+        found: Mapping[str, Any] = {} if answer is None else answer.model_dump()
+        return found
