@@ -372,7 +372,7 @@ def test_clients_at_the_same_time(tmp_path: Path) -> None:
 def test_a_conflict_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     both.ours.create_namespace(("db",))
     catalog = CatalogTable(str(both.root / "__manifest"), {})
-    monkeypatch.setattr("lance_spark.table.commit.retry.time.sleep", lambda _: None)
+    monkeypatch.setattr("lance_spark.table.commit.options.time.sleep", lambda _: None)
     numbers = iter(range(1_000))
 
     def overtaken(rows: pa.Table) -> pa.Table:
