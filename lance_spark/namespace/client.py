@@ -28,6 +28,7 @@ from lance_spark.errors import (
 )
 from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.identifiers import Identifier, display, text_of
+from lance_spark.storage.uri import parse_uri
 
 #: Errors by their code in the specification. Others are of the store.
 _ERRORS: Mapping[int, type[LanceError]] = {
@@ -121,7 +122,8 @@ class ClientNamespace(Namespace):
             fields = {"location": entry.location, "properties": dict(entry.properties)}
             self._ask("register_table", identifier, fields)
             return
-        if existing.location != entry.location:
+        # A client may give the same place as a path and as a URI.
+        if parse_uri(existing.location) != parse_uri(entry.location):
             raise TableExistsError(
                 f"{self._label}: {display(identifier)} exists already; choose another name"
             )
