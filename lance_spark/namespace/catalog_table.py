@@ -40,7 +40,7 @@ from lance_spark.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff, replan_on_conflict
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import CreateTable, ReplaceVersion, WriteStrategy
 from lance_spark.table.commit.write_plan import begin_write
@@ -110,19 +110,19 @@ class CatalogTable:
         UnsupportedFeatureError, CorruptTableError, StorageError, UncertainCommitError
         """
         backoff = Backoff()
-        for left in range(DEFAULT_MAX_RETRIES, -1, -1):
-            try:
-                self._change_once(change)
-            except CommitConflictError as error:
-                if not left:
-                    raise CommitConflictError(
-                        f"{self.uri}: other clients changed the catalog table "
-                        f"{DEFAULT_MAX_RETRIES + 1} times at the same time; try again later",
-                        retryable=True,
-                    ) from error
-                backoff.wait()
-            else:
-                return
+
+        def again(change: Change, _: CommitConflictError) -> Change:
+            backoff.wait()
+            return change
+
+        try:
+            replan_on_conflict(self._change_once, change, again, DEFAULT_MAX_RETRIES)
+        except CommitConflictError as error:
+            raise CommitConflictError(
+                f"{self.uri}: other clients changed the catalog table "
+                f"{DEFAULT_MAX_RETRIES + 1} times at the same time; try again later",
+                retryable=True,
+            ) from error
 
     def _change_once(self, change: Change) -> None:
         dataset = self._open()

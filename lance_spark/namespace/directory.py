@@ -148,7 +148,7 @@ class DirectoryNamespace(Namespace):
         rows = self._catalog.rows()
         self._check_new(rows, identifier)
         if len(identifier) > 1:
-            return self._entry(_hashed(text))
+            return self._entry(f"{secrets.token_hex(4)}_{text}")
         folder = text + _SUFFIX
         if self._has_files(folder):
             # Other clients list no table by a name whose folder was deregistered.
@@ -242,11 +242,11 @@ class DirectoryNamespace(Namespace):
         """Check that a name is free, and that its namespace exists."""
         text = text_of(identifier)
         self._check_namespace(rows, identifier[:-1])
-        existing = self._find(rows, identifier)
-        if existing is not None and existing.location == self._entry(location).location:
-            # The folder of the new table itself.
-            existing = None if _row(rows, text) is None else existing
-        if existing is not None or _row(rows, text) is not None:
+        # A table to be registered may have been written to the folder of its name.
+        is_own = location == text + _SUFFIX
+        if _row(rows, text) is not None or (
+            not is_own and self._find(rows, identifier) is not None
+        ):
             raise TableExistsError(
                 f"{self._store.display}: {display(identifier)} exists already; append to it, "
                 "overwrite it, or choose another name"
@@ -324,10 +324,6 @@ class DirectoryNamespace(Namespace):
             f"{self._store.display}: table {display(identifier)} was not found; create it, or "
             "correct the name"
         )
-
-
-def _hashed(text: str) -> str:
-    return f"{secrets.token_hex(4)}_{text}"
 
 
 def _children(rows: pa.Table, object_type: str, parent: Identifier) -> list[str]:
