@@ -159,14 +159,7 @@ def write_dataset(
         branch=branch,
         bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
     )
-    writer = job.writer()
-    try:
-        for batch in batches:
-            writer.write(batch)
-        fragments = writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
+    fragments = job.writer().write_all(batches)
     try:
         table = commit_or_clean_up(job, fragments, properties, once)
     except AlreadyCommittedError as done:

@@ -142,14 +142,7 @@ class CatalogTable:
             raise CommitConflictError(
                 f"{self.uri}: another client changed the catalog table", retryable=True
             )
-        writer = job.writer()
-        try:
-            for batch in changed.combine_chunks().to_batches():
-                writer.write(batch)
-            fragments = writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
+        fragments = job.writer().write_all(changed.combine_chunks().to_batches())
         try:
             commit_or_clean_up(job, fragments)
         except TableExistsError as error:

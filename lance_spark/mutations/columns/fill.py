@@ -120,12 +120,7 @@ class ColumnTask(FragmentTask):
         )
         reader = FragmentReader(paths, fragment, self.read)
         try:
-            for batch in self._physical(reader, fragment.physical_rows):
-                writer.write(batch)
-            fragments = writer.finish()
-        except BaseException:
-            writer.abort()
-            raise
+            fragments = writer.write_all(self._physical(reader, fragment.physical_rows))
         finally:
             reader.close()
         return fragments[0].files[0] if fragments else None

@@ -136,6 +136,16 @@ class FragmentWriter:
                 self._finish_file()
         return self._fragments
 
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> list[Fragment]:
+        """Write batches and finish; after an error, delete the files of this writer."""
+        try:
+            for batch in batches:
+                self.write(batch)
+            return self.finish()
+        except BaseException:
+            self.abort()
+            raise
+
     def abort(self) -> None:
         """Delete the files of this writer. Does not raise: the error that led here must be seen."""
         output, self._output, self._writer = self._output, None, None
