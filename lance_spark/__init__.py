@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
-    from lance_spark.spark.pushdown.enable import enable, is_enabled
+    from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
     from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
     from lance_spark.table.paths import BasePath
@@ -57,9 +57,9 @@ if not TYPE_CHECKING:
             "ManifestEntry": "lance_spark.storage.commit.manifest_store",
             "ManifestStore": "lance_spark.storage.commit.manifest_store",
             "MergeBuilder": "lance_spark.spark.table",
-            "enable": "lance_spark.spark.pushdown.enable",
+            "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
-            "is_enabled": "lance_spark.spark.pushdown.enable",
+            "is_enabled": "lance_spark.spark.jvm.enable",
             "open_dataset": "lance_spark.dataset.dataset",
             "write_dataset": "lance_spark.dataset.write",
         },

@@ -207,8 +207,8 @@ def _open(options: argparse.Namespace) -> Dataset:
 
 def write_conf(folder: Path) -> str:
     """Write the rule's jar and `lance-spark-defaults.conf` to a folder; return instructions."""
-    from lance_spark.spark.pushdown import enable
-    from lance_spark.spark.pushdown.java_classes import EXTENSION, write_jar
+    from lance_spark.spark.jvm import enable
+    from lance_spark.spark.jvm.classes import EXTENSION, write_jar
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

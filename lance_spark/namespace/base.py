@@ -107,6 +107,15 @@ class Namespace(ABC):
         """
 
     @abstractmethod
+    def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
+        """Give a name of `new_table` up, because the table was not written.
+
+        Raises
+        ------
+        StorageError
+        """
+
+    @abstractmethod
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Make a table known by a name.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from lance_spark.errors import (
@@ -113,6 +114,11 @@ class ClientNamespace(Namespace):
         return self._entry(
             self._ask("declare_table", identifier, {"vend_credentials": True}), identifier
         )
+
+    def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
+        """Give a declared table up; see `Namespace`."""
+        with suppress(TableNotFoundError):
+            self._ask("deregister_table", identifier, {})
 
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Make a table known by a name, unless `new_table` has declared it; see `Namespace`."""

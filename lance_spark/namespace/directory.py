@@ -158,6 +158,9 @@ class DirectoryNamespace(Namespace):
             )
         return self._entry(folder)
 
+    def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
+        """Do nothing: `new_table` leaves nothing behind; see `Namespace`."""
+
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Make a table known by a name; see `Namespace`."""
         text = text_of(identifier)

@@ -81,8 +81,12 @@ class LanceDataSource(DataSource):
             A request has parts that this release does not support.
         """
         from lance_spark.errors import naming
+        from lance_spark.spark.catalog.calls import CallReader, take_call
         from lance_spark.spark.pushdown.request import take_request
 
+        call = take_call(schema)
+        if call is not None:
+            return CallReader(call)
         last = schema.fields[-1] if schema.fields else None
         # pyspark checks the batches against this very object.
         request = take_request(schema)

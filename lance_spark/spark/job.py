@@ -30,7 +30,7 @@ import pyarrow as pa
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
 from lance_spark.mutations.runner import Runner, new_tag, sweep
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
-from lance_spark.spark.pushdown.java_classes import is_connect
+from lance_spark.spark.jvm.classes import is_connect
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table, read_latest
 from lance_spark.table.placement import placement_of

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark import errors
 from lance_spark.errors import LanceError, UncertainCommitError
-from lance_spark.spark.pushdown.java_classes import is_connect
+from lance_spark.spark.jvm.classes import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -54,11 +54,11 @@ ALLOWED = {
     ): "tasks and results of one job: of its driver and its executors",
     ("spark/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     (
-        "spark/pushdown/java_classes.py",
+        "spark/jvm/classes.py",
         "compile",
     ): "the Java compiler of Spark, on files of the package",
     (
-        "spark/pushdown/enable.py",
+        "spark/jvm/enable.py",
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
     (

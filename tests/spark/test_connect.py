@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 from lance_spark.__main__ import write_conf
-from lance_spark.spark.pushdown.java_classes import EXTENSION
+from lance_spark.spark.jvm.classes import EXTENSION
 from tests.support.spark.processes import environment
 from tests.support.spark.versions import SPARK
 

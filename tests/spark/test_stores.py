@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.spark.pushdown import enable
+from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN

@@ -52,6 +52,11 @@ OVERWRITE_NAMES = (
     "partition_by",
     # Set by the optimizer rule: the settings of the session that `replace_where` is parsed with.
     "session_settings",
+    # Set by the tables of our catalog: what an overwrite replaces ("all", "where", "partitions"),
+    # its condition as forms, and the table that a statement creates (`new_table.NewTable`).
+    "replaces",
+    "replace_where_forms",
+    "new_table",
 )
 OUTSIDE_BASES = "allow_external_blob_outside_bases"
 WRITE_NAMES = (

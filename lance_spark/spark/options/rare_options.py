@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, naming
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
@@ -27,6 +27,7 @@ from lance_spark.table.commit.idempotency import WriteToken, write_of
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
+    from lance_spark.spark.write.new_table import NewTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,12 @@ class OverwriteOptions:
         Time zone of the timestamps in `replace_where` that have none.
     settings : SqlSettings or None
         Settings of the session, if the optimizer rule has sent them.
+    replaces_rows : bool
+        Whether an overwrite of all rows keeps the columns of the table.
+    where_forms : list of dict
+        An overwrite replaces the rows that meet these filters (`filter_trees`), and no others.
+    new_table : NewTable or None
+        The table that the write creates or replaces for a statement.
     """
 
     merge_schema: bool = False
@@ -181,11 +188,14 @@ class OverwriteOptions:
     partition_by: tuple[str, ...] = ()
     timezone: str | None = None
     settings: SqlSettings | None = None
+    replaces_rows: bool = False
+    where_forms: tuple[dict[str, Any], ...] = ()
+    new_table: NewTable | None = None
 
     @property
     def replaces_part(self) -> bool:
         """Whether an overwrite replaces some rows only."""
-        return self.replace_where is not None or bool(self.partition_by)
+        return self.replace_where is not None or bool(self.partition_by or self.where_forms)
 
     @classmethod
     def parse(cls, options: WriteOptions, overwrite: bool) -> OverwriteOptions:
@@ -205,7 +215,8 @@ class OverwriteOptions:
         where = non_blank("replace_where", given)
         mode = choice("partition_overwrite_mode", given, ("static", "dynamic"))
         partition_by = column_names("partitionBy", given.get("partition_by")) or ()
-        dynamic = overwrite and mode == "dynamic"
+        replaces = given.get("replaces")
+        dynamic = overwrite and (mode == "dynamic" or replaces == "partitions")
         merge = flag("merge_schema", given)
         if where is not None and not overwrite:
             raise InvalidOptionError(
@@ -219,8 +230,9 @@ class OverwriteOptions:
             )
         if dynamic and not partition_by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs the option partitionBy: the columns "
-                "whose values choose the rows to replace. Spark refuses the method .partitionBy()"
+                "an overwrite of partitions needs the option partitionBy: the columns whose values "
+                "choose the rows to replace. Lance tables have no partitions, and Spark refuses "
+                "the method .partitionBy()"
             )
         if merge and overwrite:
             raise InvalidOptionError(
@@ -234,7 +246,18 @@ class OverwriteOptions:
             partition_by=partition_by if dynamic else (),
             timezone=timezone_of(given),
             settings=_settings(given),
+            replaces_rows=replaces == "all" and where is None and not dynamic,
+            where_forms=tuple(parsed_json(given.get("replace_where_forms", "[]"))),
+            new_table=_new_table(given.get("new_table")),
         )
+
+
+def _new_table(text: str | None) -> NewTable | None:
+    if text is None:
+        return None
+    from lance_spark.spark.write.new_table import NewTable
+
+    return NewTable.parse(text)
 
 
 def _settings(given: Mapping[str, str]) -> SqlSettings | None:

@@ -19,13 +19,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.pushdown.filter_trees import to_predicate
-from lance_spark.spark.pushdown.java_classes import (
+from lance_spark.spark.jvm.classes import (
     call_static,
     conditions_class,
     is_connect,
     java_error,
 )
+from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.planning import known_columns
 from lance_spark.spark.table.dataframes import (
     analyze,

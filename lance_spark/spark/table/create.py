@@ -207,9 +207,8 @@ class TableBuilder:
             The table is not found, and the builder is one of `LanceTable.replace`.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
+        from lance_spark.spark.write.new_table import NewTable, begin_new_table
         from lance_spark.spark.write.planning import existing_schema
-        from lance_spark.table.commit.write_job import TableSettings
-        from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
         if self._path is None:
             raise InvalidInputError("the table has no location; set it by .location(path)")
@@ -233,20 +232,8 @@ class TableBuilder:
                 f"{self._path}: a table must have at least one column; add it by .addColumn(...)"
             )
         try:
-            begin_write(
-                self._path,
-                self._schema(options),
-                mode="overwrite" if replaces else "create",
-                branch=options.branch,
-                data_storage_version=options.data_storage_version,
-                settings=TableSettings(
-                    bool(options.enable_stable_row_ids),
-                    config={k: v for k, v in stored.items() if k.startswith("lance.")},
-                    table_metadata={k: v for k, v in stored.items() if not k.startswith("lance.")},
-                ),
-                storage_options=options.storage_options or None,
-                bases=BaseTargets(options.initial_bases or ()),
-            ).commit([])
+            new_table = NewTable(not replaces, stored)
+            begin_new_table(options, self._schema(options), new_table).commit([])
         except TableExistsError:
             if self._mode != "createIfNotExists":
                 raise

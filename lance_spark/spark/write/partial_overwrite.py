@@ -27,6 +27,7 @@ from lance_spark.mutations.rows.partial_overwrite import (
 )
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.spark.options.predicate_text import OptionText
+from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
@@ -171,6 +172,12 @@ def replacing_writer(
         The DataFrame lacks a column of the condition or of the partitions.
     """
     name = display(options.path)
+    if effect.where_forms:
+        # As in Spark, rows that do not meet the condition are added too.
+        condition = to_predicate({"op": "and", "args": list(effect.where_forms)}, table)
+        if job.read_version:
+            job = job.with_strategy(ReplaceRows(condition))
+        return LanceWriter(job, names, options.commit_message, effect.once)
     if effect.replace_where is None:
         partition_by = [_table_name(table, column) for column in effect.partition_by]
         columns = partition_columns(table, partition_by, f"table {name}")

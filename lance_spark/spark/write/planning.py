@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lance_spark.errors import SchemaMismatchError, naming
+from lance_spark.errors import SchemaMismatchError, TableNotFoundError, naming
 from lance_spark.file.blobs.fields import with_blobs_as_in
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.spark.write.new_table import write_arguments
 from lance_spark.spark.write.writer import LanceWriter
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.file.schema.schema import Schema
+    from lance_spark.spark.write.new_table import NewTable
     from lance_spark.table.commit.write_job import Mode, WriteJob
     from lance_spark.table.manifest.manifest import Manifest
 
@@ -51,11 +53,15 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     effect = OverwriteOptions()
     if options.overwrite:
         effect = OverwriteOptions.parse(options, overwrite)
+    if effect.new_table is not None:
+        return _new_table_writer(options, schema, effect.new_table)
     made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     partial = overwrite and effect.replaces_part
     columns = _Columns(made, display(options.path))
     if effect.merge_schema:
         job = _begin_merge(options, columns)
+    elif effect.replaces_rows:
+        job = _begin_replacing_rows(options, columns)
     else:
         job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
     # Batches of Spark have 32-bit offsets, also if the table has 64-bit offsets.
@@ -82,8 +88,38 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
         columns.made,
         mode=mode,
         choose_schema=columns.choose_schema,
-        **_arguments(options),
+        **write_arguments(options),
     )
+
+
+def _begin_replacing_rows(options: WriteOptions, columns: _Columns) -> WriteJob:
+    """Plan an overwrite that keeps the columns of the table."""
+    from lance_spark.table.commit.write_plan import begin_write
+
+    table = existing_schema(options)
+    if table is None:
+        raise TableNotFoundError("the table was dropped while the statement was planned")
+    columns.target(table)
+    if absent := [name for name in table.names if name not in columns.names]:
+        raise SchemaMismatchError(
+            f"the query has no {', '.join(absent)}, which an overwrite of all rows needs"
+        )
+    return begin_write(options.path, table, mode="overwrite", **write_arguments(options))
+
+
+def _new_table_writer(
+    options: WriteOptions, schema: StructType, new_table: NewTable
+) -> DataSourceWriter:
+    """Plan the write of a table that a statement creates or replaces."""
+    from lance_spark.spark.catalog.column_fields import table_schema
+    from lance_spark.spark.write.new_table import begin_new_table
+
+    large = options.large_var_types
+    arrow = table_schema(schema, options.column_metadata, defaults=False, large_var_types=large)
+    job = begin_new_table(options, arrow, new_table)
+    source = to_arrow_schema(schema, options.column_metadata) if large else arrow
+    _check_columns(source, arrow.names, job.arrow_schema)
+    return LanceWriter(job, arrow.names, options.commit_message)
 
 
 def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
@@ -92,30 +128,7 @@ def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
 
     table = existing_schema(options)
     target = columns.made if table is None else columns.target(table, merge=True)
-    return begin_merging_write(options.path, target, **_arguments(options))
-
-
-def _arguments(options: WriteOptions) -> dict[str, Any]:
-    """Return the arguments of `begin_write` that options set."""
-    from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
-    from lance_spark.table.commit.write_plan import BaseTargets
-
-    bases = options.target_bases
-    return {
-        "branch": options.branch,
-        "data_storage_version": options.data_storage_version,
-        "limits": WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
-        "settings": TableSettings(bool(options.enable_stable_row_ids)),
-        "commit_retries": options.commit_retries,
-        "bases": BaseTargets(options.initial_bases or (), bases.names, bases.all_bases),
-        "storage_options": options.storage_options or None,
-        "blobs": blob_options(
-            options.external_blob_mode,
-            options.allow_external_blob_outside_bases,
-            options.blob_pack_file_size_threshold,
-        ),
-    }
+    return begin_merging_write(options.path, target, **write_arguments(options))
 
 
 class _Columns:

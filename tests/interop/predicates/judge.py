@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lance_spark.spark.pushdown.java_classes import extension_class
+from lance_spark.spark.jvm.classes import extension_class
 
 _judges: WeakKeyDictionary[Any, Judge] = WeakKeyDictionary()
 

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.spark.pushdown import java_classes
+from lance_spark.spark.jvm import classes
 from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -86,12 +86,12 @@ print(json.dumps([lance_spark.is_enabled(spark), "lance pushdown columns=[id:big
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of both jars, a table, a job, and a home for Spark to write to."""
     folder = tmp_path_factory.mktemp("extensions")
-    java_classes.write_jar(folder / "rule.jar")
+    classes.write_jar(folder / "rule.jar")
     (folder / "source").mkdir()
     (folder / "source" / "Other.java").write_text(SOURCE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(java_classes, "_FOLDER", folder / "source")
-        java_classes.write_jar(folder / "other.jar")
+        patch.setattr(classes, "_FOLDER", folder / "source")
+        classes.write_jar(folder / "other.jar")
     rows = pa.table({"id": range(30_000), "more": range(30_000)})
     lance.write_dataset(rows, str(folder / "t.lance"))
     (folder / "job.py").write_text(JOB)
@@ -104,8 +104,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("master", "option", "between", "extensions", "seen"),
     [
         # With the class path, executors have neither jar.
-        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, java_classes.EXTENSION], "PythonTable"),
-        ("local[1]", "--jars", ",", [java_classes.EXTENSION, OTHER], "RequestTable"),
+        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PythonTable"),
+        ("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip
 def test_push_down_works_with_another_extension(

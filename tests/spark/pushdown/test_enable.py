@@ -20,8 +20,8 @@ import pytest
 
 from lance_spark import __version__
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.pushdown import enable
-from lance_spark.spark.pushdown.java_classes import write_jar
+from lance_spark.spark.jvm import enable
+from lance_spark.spark.jvm.classes import write_jar
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """

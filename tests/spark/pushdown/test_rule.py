@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 import lance_spark
-from lance_spark.spark.pushdown import java_classes
+from lance_spark.spark.jvm import classes
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.versions import HAS_TIME, SPARK
 
@@ -489,11 +489,11 @@ def test_unknown_versions_of_spark_are_unchanged(version: str) -> None:
 def test_sources_that_do_not_compile_are_an_error(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from lance_spark.spark.pushdown import enable
+    from lance_spark.spark.jvm import enable
 
     (tmp_path / "Extension.java").write_text("package org.lancespark; class Extension { int }")
-    monkeypatch.setattr(java_classes, "_FOLDER", tmp_path)
-    monkeypatch.setattr(java_classes, "_extensions", {})
+    monkeypatch.setattr(classes, "_FOLDER", tmp_path)
+    monkeypatch.setattr(classes, "_extensions", {})
     with pytest.raises(lance_spark.LanceError, match="cannot compile the rule") as caught:
         enable.enable(spark)
     assert "\n" not in str(caught.value)

@@ -344,7 +344,9 @@ def test_the_error_names_a_setting_that_planning_cannot_see(
 
 
 def test_the_rule_sends_every_setting() -> None:
-    source = Path(lance_spark.__file__).parent / "spark" / "pushdown" / "java" / "Settings.java"
+    source = (
+        Path(lance_spark.__file__).parent / "spark" / "jvm" / "java" / "session" / "Settings.java"
+    )
     text = source.read_text()
     assert all(f'"{name}"' in text for name in SPARK_NAMES.values())
     assert text.count('"spark.sql.') == len(SPARK_NAMES)

@@ -8,6 +8,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
 
@@ -51,8 +52,12 @@ public class PushDownRule extends Rule {
     Table table = relation.table();
     return table instanceof PythonTable
         && table.name().equalsIgnoreCase(FORMAT)
-        && !relation.options().containsKey(CHANGE_FEED)
-        && !relation.options().containsKey(CHANGE_FEED_SNAKE);
+        && !readsChanges(relation.options());
+  }
+
+  /** Returns whether options ask for a change feed, whose reader takes no requests. */
+  static boolean readsChanges(CaseInsensitiveStringMap options) {
+    return options.containsKey(CHANGE_FEED) || options.containsKey(CHANGE_FEED_SNAKE);
   }
 
   static class Replacement extends AbstractPartialFunction {
@@ -81,7 +86,7 @@ public class PushDownRule extends Rule {
         if (snapshot == null) {
           snapshot = Snapshot.ofQuery();
         }
-        Table table = new RequestTable((PythonTable) relation.table(), snapshot);
+        Table table = RequestTable.of((PythonTable) relation.table(), snapshot);
         return Versions.relationOver(relation, table);
       } catch (Exception e) {
         Log.leftToSpark("relations", e);

@@ -2,7 +2,14 @@
 
 The sources in `java/` are compiled by the compiler that Spark ships:
 
+session/
     Extension               the class that spark.sql.extensions names
+    PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
+    Snapshot                one version of each table per query
+    Settings                settings of the session, for predicates in the text of options
+    Versions                differences between versions of Spark
+    Log                     warnings
+scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable
     RequestTable            the table in the plan of one query; makes the scan builder
     RequestScanBuilder      receives columns, filters, aggregates and limit from Spark
@@ -12,13 +19,18 @@ The sources in `java/` are compiled by the compiler that Spark ships:
     DriverRowsScan, Rows    hold the rows that came with the reply
     DriverRowsStrategy      renames their columns without a job
     PackedStrategy, PackedScan, Packing     read arrays of numbers as bytes
-    Snapshot                one version of each table per query
-    Settings, Writes        settings of the session, for predicates in the text of options
+    Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Metrics, Fragments*     counters of the web interface
-    Versions                differences between versions of Spark
     Forms                   the JSON of requests
-    Log                     warnings
+catalog/
+    LanceCatalog            the class that spark.sql.catalog.NAME names
+    NamedTable, RowColumn   a table of the catalog, and its hidden columns
+    NewTable                a table that a statement creates or replaces together with its rows
+    OverwriteBuilder, NamedWriteInfo        writes to them
+    ColumnScanBuilder       scans in sessions without push-down
+    TableChanges            the changes of ALTER TABLE as JSON
+    TableName               identifiers
 
 The compiler is Janino, which has no lambdas and no type arguments.
 """
@@ -41,6 +53,7 @@ _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
+CATALOG_CLASS = f"{PACKAGE}.LanceCatalog"
 
 _FOLDER = Path(__file__).parent / "java"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
@@ -62,15 +75,15 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     java.util.Map
         From names of class files (`org/lancespark/Extension.class`) to their bytes.
     """
-    names = sorted(files or (path.name for path in _FOLDER.glob("*.java")))
+    paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
     resource = jvm.org.codehaus.commons.compiler.util.resource
     base = jvm.java.lang.Class.forName(
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader
     )
-    sources = jvm.java.lang.reflect.Array.newInstance(base, len(names))
-    for index, name in enumerate(names):
-        text = (_FOLDER / name).read_text(encoding="utf-8")
-        sources[index] = resource.StringResource(f"{PACKAGE.replace('.', '/')}/{name}", text)
+    sources = jvm.java.lang.reflect.Array.newInstance(base, len(paths))
+    for index, path in enumerate(paths):
+        name = f"{PACKAGE.replace('.', '/')}/{path.name}"
+        sources[index] = resource.StringResource(name, path.read_text(encoding="utf-8"))
     classes = jvm.java.util.HashMap()
     compiler = jvm.org.codehaus.janino.Compiler()
     compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
@@ -85,7 +98,11 @@ def write_jar(path: Path) -> None:
     """
     with _bare_jvm() as jvm:
         classes = compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader())
-        files = {str(name): bytes(classes.get(name)) for name in classes}
+        _write_classes(classes, path)
+
+
+def _write_classes(classes: Any, path: Path) -> None:
+    files = {str(name): bytes(classes.get(name)) for name in classes}
     with zipfile.ZipFile(path, "w") as jar:
         for name in sorted(files):
             jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
@@ -154,9 +171,39 @@ def extension_class(spark: Any) -> Any:
     """
     extension = loaded_extension(spark)
     if extension is None:
-        extension = _compiled(spark, EXTENSION)
+        loader = _spark_loader(spark)
+        if takes_jars(spark):
+            _add_jar(spark, loader)
+            extension = loader.loadClass(EXTENSION)
+        else:
+            extension = _compiled(spark, EXTENSION)
         _extensions[spark.sparkContext._gateway] = extension
     return extension
+
+
+def takes_jars(spark: Any) -> bool:
+    """Return whether classes can be added to the class loader by which Spark finds catalogs.
+
+    It can in all JVMs that spark-submit or pyspark started. A host program of its own may have
+    another class loader, which gives push-down only.
+    """
+    from py4j.java_gateway import is_instance_of
+
+    gateway, loader = spark.sparkContext._gateway, _spark_loader(spark)
+    return bool(is_instance_of(gateway, loader, "org.apache.spark.util.MutableURLClassLoader"))
+
+
+def _add_jar(spark: Any, loader: Any) -> None:
+    """Compile all sources, and add their classes to Spark's class loader.
+
+    Catalogs and data sources are looked up by name in that loader, by any thread of the driver.
+    Executors need no class of this package.
+    """
+    jvm = spark.sparkContext._jvm
+    file = jvm.java.io.File.createTempFile("lance-spark-", ".jar")
+    file.deleteOnExit()
+    _write_classes(compile_rule(jvm, loader), Path(file.getPath()))
+    loader.addURL(file.toURI().toURL())
 
 
 def conditions_class(spark: Any) -> Any:

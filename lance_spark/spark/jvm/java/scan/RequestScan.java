@@ -14,6 +14,8 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -94,6 +96,15 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     Map plain = new LinkedHashMap(request);
     plain.remove("packed");
     return new RequestScan(table, options, output, plain, filters);
+  }
+
+  /**
+   * Returns a stream, which Spark asks for after it has planned the scan. Python reads it without
+   * requests.
+   */
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    PythonTable python = new PythonTable(table.source, table.name(), output);
+    return python.newScanBuilder(options).build().toMicroBatchStream(checkpoint);
   }
 
   /** Returns the scan of packed columns, or null if no column is packed. */

@@ -116,6 +116,17 @@ final class Versions {
     }
   }
 
+  /** Calls a method without arguments, whose class is public in some versions only. */
+  static Object call(Object target, String name) {
+    try {
+      Method method = method(target.getClass(), name);
+      method.setAccessible(true);
+      return method.invoke(target, new Object[0]);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
   private static Method method(Class owner, String name) throws NoSuchMethodException {
     Method[] methods = owner.getMethods();
     for (int i = 0; i < methods.length; i++) {

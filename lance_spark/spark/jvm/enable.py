@@ -23,11 +23,13 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lance_spark.errors import UnsupportedError
-from lance_spark.spark.pushdown.java_classes import (
+from lance_spark.errors import InvalidOptionError, UnsupportedError
+from lance_spark.spark.jvm.classes import (
+    CATALOG_CLASS,
     EXTENSION,
     call_static,
     extension_class,
@@ -36,11 +38,14 @@ from lance_spark.spark.pushdown.java_classes import (
     is_known,
     java_error,
     loaded_extension,
+    takes_jars,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Name of the catalog by default.
+CATALOG = "lance"
 CONF = "spark.lance.pushdown.enabled"
 CONNECT = (
     "push-down cannot be enabled from a client of Spark Connect: configure the server by "
@@ -73,18 +78,28 @@ REDACTION_PATTERN = (
 REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
-def enable(spark: SparkSession) -> None:
-    """Enable push-down: ``format("lance")`` reads only the columns, rows and counts of a query.
+def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
+    """Enable push-down, and a catalog of Lance tables.
+
+    With push-down, ``format("lance")`` reads only the columns, rows and counts of a query. The
+    catalog has tables by name, for SQL and for `spark.table`: ``lance.t``, ``lance.db.t``, and
+    ``lance.`/path/of/t.lance` ``.
 
     Applies to all queries that the session, or a session made from it, plans from now on, including
     those over existing frames, views and caches. Plans also stop to show secrets among options. The
     setting ``spark.lance.pushdown.enabled`` turns push-down off ("false") and on again ("true") at
-    any time. A call has no effect if push-down is enabled already. Under an unsupported version of
-    Spark it only warns.
+    any time. Further calls can add catalogs. Under an unsupported version of Spark a call only
+    warns.
 
     Parameters
     ----------
     spark : SparkSession
+    catalog : str
+        Name of the catalog.
+    **options : str
+        Options of the catalog, as in the settings ``spark.sql.catalog.NAME.OPTION``: ``root`` is
+        the folder of the tables, by default the warehouse folder of the session. Spark reads them
+        when a statement first uses the catalog, and not again.
 
     Raises
     ------
@@ -96,6 +111,7 @@ def enable(spark: SparkSession) -> None:
     --------
     >>> lance_spark.enable(spark)
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
+    >>> spark.sql("CREATE TABLE lance.t AS SELECT 1 AS id")
     """
     if is_connect(spark):
         if not _is_on_server(spark):
@@ -118,6 +134,25 @@ def enable(spark: SparkSession) -> None:
             f"push-down is off: Spark {spark.version} cannot compile the rule ({cause})"
         ) from error
     extension.newInstance().apply(spark._jsparkSession.extensions())
+    if takes_jars(spark):
+        _add_catalog(spark, catalog, options)
+
+
+def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
+    """Set the settings of a catalog, for the session and for sessions that `newSession()` makes."""
+    setting = f"spark.sql.catalog.{name}"
+    current = spark.conf.get(setting, None)
+    if current not in (None, CATALOG_CLASS):
+        if options:
+            raise InvalidOptionError(
+                f"setting {setting} is {current}: choose another name for the catalog"
+            )
+        return
+    shared = spark.sparkContext._jsc.sc().conf()
+    values = {f"{setting}.{option}": str(value) for option, value in options.items()}
+    for key, value in {setting: CATALOG_CLASS, **values}.items():
+        spark.conf.set(key, value)
+        shared.set(key, value)
 
 
 def is_enabled(spark: SparkSession) -> bool:

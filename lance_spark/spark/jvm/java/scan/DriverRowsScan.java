@@ -4,6 +4,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.LocalScan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 
 /** A scan whose rows came with the reply to its request, so that no task reads them. */
@@ -27,6 +28,10 @@ public class DriverRowsScan implements LocalScan, SupportsReportStatistics {
 
   public String description() {
     return scan.description() + " rows=" + rows.length;
+  }
+
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return scan.toMicroBatchStream(checkpoint);
   }
 
   public InternalRow[] rows() {

@@ -16,12 +16,18 @@ public class RequestTable implements Table, SupportsRead {
   final PythonDataSourceV2 source;
   final Snapshot snapshot;
 
-  RequestTable(PythonTable python, Snapshot snapshot) throws ReflectiveOperationException {
+  RequestTable(PythonTable python, PythonDataSourceV2 source, Snapshot snapshot) {
     this.python = python;
+    this.source = source;
     this.snapshot = snapshot;
+  }
+
+  /** Returns the table for a table that Spark made. */
+  static RequestTable of(PythonTable python, Snapshot snapshot)
+      throws ReflectiveOperationException {
     Field field = PythonTable.class.getDeclaredField("ds");
     field.setAccessible(true);
-    this.source = (PythonDataSourceV2) field.get(python);
+    return new RequestTable(python, (PythonDataSourceV2) field.get(python), snapshot);
   }
 
   public String name() {

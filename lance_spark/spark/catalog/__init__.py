@@ -1,0 +1,1 @@
+"""Tables by name: the functions that the catalog in the JVM calls (`calls`)."""

@@ -1,0 +1,107 @@
+"""Calls: how the catalog in the JVM runs functions of this package.
+
+A call travels as the only field of a schema that `DataSource.reader` gets. The field `__lance_call`
+has the null type, and its metadata holds a JSON text under `call`: the name of a function of
+`FUNCTIONS`, and its arguments. `CallReader` runs the function when Spark asks for partitions. The
+pickle of the first partition holds the text `lance-reply N;` and N bytes of JSON, the result. An
+error of this package becomes the result `{"error": {"kind": ..., "message": ...}}`, which the JVM
+raises as Spark's own exception of that kind (`Errors.java`), without a traceback.
+
+Spark runs this in the Python process in which it plans data sources, and uses the process again:
+a function must leave no state behind.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from lance_spark import errors
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+FIELD = "__lance_call"
+#: Key of the field's metadata under which the text stands.
+KEY = "call"
+#: The module of each function, in this package.
+FUNCTIONS = {
+    "list_tables": "tables",
+    "load_table": "tables",
+    "drop_table": "tables",
+    "rename_table": "tables",
+    "truncate_table": "tables",
+    "create_table": "create",
+    "stage_table": "create",
+    "commit_staged": "create",
+    "abort_staged": "create",
+    "alter_table": "alter",
+    "list_namespaces": "namespaces",
+    "namespace_exists": "namespaces",
+    "load_namespace": "namespaces",
+    "create_namespace": "namespaces",
+    "alter_namespace": "namespaces",
+    "drop_namespace": "namespaces",
+}
+#: Kinds of errors that have an exception of their own in Spark.
+KINDS: Mapping[type[errors.LanceError], str] = {
+    errors.TableNotFoundError: "table_not_found",
+    errors.TableExistsError: "table_exists",
+    errors.NamespaceNotFoundError: "namespace_not_found",
+    errors.NamespaceExistsError: "namespace_exists",
+    errors.NamespaceNotEmptyError: "namespace_not_empty",
+}
+
+
+def take_call(schema: StructType) -> str | None:
+    """Return the text of a call; None if the schema is one of rows."""
+    if len(schema.fields) != 1 or schema.fields[0].name != FIELD:
+        return None
+    text = schema.fields[0].metadata.get(KEY)
+    return text if isinstance(text, str) else None
+
+
+class CallReader(DataSourceReader):
+    """Runs a call, and returns the result in the place of partitions."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the reply."""
+        data = json.dumps(run(self._text)).encode()
+        return [InputPartition(b"lance-reply %d;" % len(data) + data)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return no rows: Spark never reads the reply as a partition."""
+        return iter(())
+
+
+def run(text: str) -> dict[str, Any]:
+    """Run a call, and return its result or its error."""
+    try:
+        call = json.loads(text)
+        name = call["function"]
+        module = import_module(f"{__package__}.{FUNCTIONS[name]}")
+        result: dict[str, Any] = getattr(module, name)(call["arguments"])
+    except errors.LanceError as error:
+        return {"error": {"kind": kind_of(error), "message": str(error)}}
+    except Exception as error:
+        # A defect. The log of the process has the place; the user sees what failed.
+        traceback.print_exc(file=sys.stderr)
+        return {"error": {"kind": "internal", "message": f"{type(error).__name__}: {error}"}}
+    return result
+
+
+def kind_of(error: errors.LanceError) -> str:
+    """Return the kind of an error, by its class or a base class."""
+    for cls, kind in KINDS.items():
+        if isinstance(error, cls):
+            return kind
+    return "other"

@@ -1,0 +1,143 @@
+"""Tables that statements create or replace, with and without the rows of a query.
+
+`CREATE TABLE` without a query, and `REPLACE TABLE`, commit an empty table here. With a query, the
+writer of the rows commits schema, properties and rows as one version (`spark/write/planning`); the
+statement begins with `stage_table` and ends with `commit_staged` or `abort_staged`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from lance_spark.errors import (
+    InvalidInputError,
+    TableExistsError,
+    TableNotFoundError,
+    UnsupportedError,
+)
+from lance_spark.namespace import TableEntry
+from lance_spark.spark.catalog import properties
+from lance_spark.spark.catalog.column_fields import table_schema
+from lance_spark.spark.catalog.names import Catalog, is_path, options_of
+from lance_spark.spark.catalog.tables import loaded
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.write.new_table import NewTable, begin_new_table
+
+_CREATE, _REPLACE = "create", "replace"
+
+
+def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Create an empty table, and return it as `load_table` does."""
+    catalog = Catalog.of(arguments)
+    entry, exists = _target(catalog, arguments)
+    if exists:
+        raise TableExistsError(f"table {arguments['name']} exists already")
+    _commit_empty(entry, arguments, NewTable(must_create=True))
+    _register(catalog, arguments, entry)
+    return loaded(entry)
+
+
+def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the write of a new table, and what the end of the statement needs.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Beside those of `create_table`: ``mode``, which is ``create``, ``replace`` or
+        ``create_or_replace``.
+    """
+    catalog = Catalog.of(arguments)
+    entry, exists = _target(catalog, arguments)
+    mode = arguments["mode"]
+    if exists and mode == _CREATE:
+        raise TableExistsError(f"table {arguments['name']} exists already")
+    if not exists and mode == _REPLACE:
+        raise TableNotFoundError(f"table {arguments['name']} was not found")
+    given, stored = properties.split(arguments["properties"])
+    new_table = NewTable(must_create=not exists, properties=stored)
+    # The state stays in the JVM, and is no part of a plan.
+    state = {
+        "location": entry.location,
+        "storage_options": dict(entry.storage_options),
+        "exists": exists,
+        "properties": arguments["properties"],
+    }
+    return {"options": {**options_of(entry), **given, **new_table.options()}, "state": state}
+
+
+def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """End a statement: commit an empty table if no rows were written, and register a new name."""
+    catalog = Catalog.of(arguments)
+    state = arguments["state"]
+    entry = TableEntry(state["location"], {}, state["storage_options"])
+    if not arguments["written"]:
+        staged = {**arguments, "properties": state["properties"]}
+        _commit_empty(entry, staged, NewTable(must_create=not state["exists"]))
+    if not state["exists"]:
+        _register(catalog, arguments, entry)
+    return {}
+
+
+def abort_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """End a statement that failed. The writer has deleted its files."""
+    state = arguments["state"]
+    if not state["exists"] and not is_path(arguments):
+        catalog = Catalog.of(arguments)
+        entry = TableEntry(state["location"], {}, state["storage_options"])
+        catalog.namespace.cancel_table(catalog.table_identifier(arguments), entry)
+    return {}
+
+
+def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry, bool]:
+    """Return where a table is or will be, and whether it exists."""
+    if arguments["partitions"]:
+        raise UnsupportedError(
+            f"table {arguments['name']}: Lance tables have no partitions, and the statement has "
+            f"{', '.join(arguments['partitions'])}; remove PARTITIONED BY or CLUSTER BY: scans "
+            "skip fragments and pages by the values they have"
+        )
+    if is_path(arguments):
+        entry = catalog.path_entry(arguments["name"])
+        return entry, _has_version(entry)
+    identifier = catalog.table_identifier(arguments)
+    location = arguments["properties"].get(properties.LOCATION)
+    try:
+        entry, exists = catalog.namespace.describe_table(identifier), True
+    except TableNotFoundError:
+        entry, exists = catalog.namespace.new_table(identifier), False
+    if location is not None and location.rstrip("/") != entry.location:
+        if exists:
+            raise InvalidInputError(
+                f"table {arguments['name']} is at {entry.location}, not at {location}; remove "
+                "LOCATION, or drop the table first"
+            )
+        entry = TableEntry(location.rstrip("/"), entry.properties, entry.storage_options)
+    return entry, exists
+
+
+def _register(catalog: Catalog, arguments: Mapping[str, Any], entry: TableEntry) -> None:
+    if not is_path(arguments):
+        catalog.namespace.register_table(catalog.table_identifier(arguments), entry)
+
+
+def _has_version(entry: TableEntry) -> bool:
+    from lance_spark.dataset.dataset import open_dataset
+
+    try:
+        open_dataset(entry.location, storage_options=dict(entry.storage_options) or None)
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: NewTable) -> None:
+    given, stored = properties.split(arguments["properties"])
+    options = WriteOptions.parse({**options_of(entry), **given})
+    schema = StructType.fromJson(json.loads(arguments["schema"]))
+    arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    new_table = NewTable(new_table.must_create, stored)
+    begin_new_table(options, arrow, new_table).commit([])

@@ -1,0 +1,151 @@
+"""Tables of a catalog: listed, loaded, dropped, renamed and truncated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
+from lance_spark.namespace import TableEntry
+from lance_spark.scan.fragment.row_meta import (
+    CREATED_AT,
+    FRAGMENT_ID,
+    ROW_ADDRESS,
+    ROW_ID,
+    UPDATED_AT,
+)
+from lance_spark.spark.catalog import properties
+from lance_spark.spark.catalog.column_fields import catalog_schema
+from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.types.mapping import to_spark_type
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ROW_COLUMNS = {
+    ROW_ADDRESS: "address of the row: fragment id << 32 | offset in the fragment",
+    ROW_ID: "stable id of the row; its address in tables without stable row ids",
+    FRAGMENT_ID: "id of the fragment that has the row",
+    CREATED_AT: "version that inserted the row",
+    UPDATED_AT: "version that changed the row last",
+}
+
+
+def list_tables(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of the tables in a namespace."""
+    catalog = Catalog.of(arguments)
+    parent = catalog.namespace_identifier(arguments["namespace"])
+    return {"names": catalog.namespace.list_tables(parent)}
+
+
+def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns, options and properties of a table.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Beside the name: ``version`` (number, tag or branch), or ``timestamp`` (microseconds), or
+        ``for_insert``, which asks for the types that are written.
+    """
+    return loaded(
+        Catalog.of(arguments).describe(arguments),
+        version=arguments.get("version"),
+        timestamp=arguments.get("timestamp"),
+        for_insert=bool(arguments.get("for_insert")),
+    )
+
+
+def loaded(
+    entry: TableEntry,
+    *,
+    version: str | None = None,
+    timestamp: int | None = None,
+    for_insert: bool = False,
+) -> dict[str, Any]:
+    """Return what the JVM keeps of a table (`NamedTable.java`).
+
+    Raises
+    ------
+    TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
+    """
+    reference = _reference(entry, version, timestamp)
+    dataset = _open(entry, reference)
+    options = options_of(entry)
+    for name, value in reference.items():
+        options[name] = value.isoformat() if isinstance(value, datetime) else str(value)
+    blobs = "all_binary" if for_insert else None
+    arrow = dataset.schema_of(blob_handling=blobs)
+    return {
+        "schema": catalog_schema(arrow, dataset.schema).json(),
+        "options": options,
+        "properties": properties.of_table(dataset, dataset.schema),
+        "version": dataset.version,
+        "row_columns": [
+            {
+                "name": field.name,
+                "type": to_spark_type(field.arrow_field.type, field.name).jsonValue(),
+                "nullable": False,
+                "comment": comment,
+            }
+            for field, comment in _ROW_COLUMNS.items()
+            if field.name not in arrow.names
+        ],
+    }
+
+
+def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete a table and its files; return whether it existed."""
+    catalog = Catalog.of(arguments)
+    identifier = catalog.table_identifier(arguments)
+    try:
+        catalog.namespace.drop_table(identifier)
+    except TableNotFoundError:
+        return {"dropped": False}
+    return {"dropped": True}
+
+
+def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a table another name."""
+    catalog = Catalog.of(arguments)
+    target = {"namespace": arguments["new_namespace"], "name": arguments["new_name"]}
+    catalog.namespace.rename_table(
+        catalog.table_identifier(arguments), catalog.table_identifier(target)
+    )
+    return {}
+
+
+def truncate_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete all rows of a table, which the JVM names by its options."""
+    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.read.reader import open_table
+
+    options = ReadOptions.parse(arguments["options"])
+    if options.version is not None or options.tag is not None or options.timestamp is not None:
+        raise InvalidInputError("rows of an older version cannot be deleted; name the table alone")
+    open_table(options).delete("true")
+    return {}
+
+
+def _reference(entry: TableEntry, version: str | None, timestamp: int | None) -> dict[str, Any]:
+    """Return the arguments that open a version: a number, a tag, a branch, or a time."""
+    if timestamp is not None:
+        return {"timestamp": _EPOCH + timedelta(microseconds=timestamp)}
+    if version is None:
+        return {}
+    if version.isascii() and version.isdecimal():
+        return {"version": int(version)}
+    for name in ("tag", "branch"):
+        try:
+            _open(entry, {name: version})
+        except VersionNotFoundError:
+            continue
+        return {name: version}
+    raise VersionNotFoundError(
+        f"{version!r} is not a version, a tag or a branch of the table; list them by "
+        "LanceTable.history(), tags() and branches()"
+    )
+
+
+def _open(entry: TableEntry, reference: Mapping[str, Any]) -> Dataset:
+    storage = dict(entry.storage_options) or None
+    return open_dataset(entry.location, storage_options=storage, **reference)

@@ -1,0 +1,308 @@
+package org.lancespark;
+
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Lance tables by name: the class that spark.sql.catalog.NAME names. Each method is one call of
+ * Python (lance_spark/spark/catalog), which decides; this class translates.
+ */
+public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
+  private String name;
+  private Map options;
+  private String[] defaultNamespace = new String[0];
+
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    this.name = name;
+    this.options = new HashMap(options.asCaseSensitiveMap());
+    // A session that has the catalog has the rules that its tables need.
+    new Extension().apply(SparkSession.active().extensions());
+    if (Boolean.parseBoolean((String) this.options.get("single_level_ns"))) {
+      defaultNamespace = new String[] {"default"};
+    }
+  }
+
+  public String name() {
+    return name;
+  }
+
+  public String[] defaultNamespace() {
+    return defaultNamespace;
+  }
+
+  public Set capabilities() {
+    return new HashSet(
+        Arrays.asList(
+            new Object[] {TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE}));
+  }
+
+  // Calls
+
+  private Map arguments() {
+    Map arguments = new LinkedHashMap();
+    arguments.put("catalog", options);
+    arguments.put("warehouse", SQLConf.get().warehousePath());
+    return arguments;
+  }
+
+  private Map ofTable(Identifier identifier) {
+    Map arguments = arguments();
+    arguments.put("namespace", Arrays.asList(identifier.namespace()));
+    arguments.put("name", identifier.name());
+    return arguments;
+  }
+
+  private Map ofNamespace(String[] namespace) {
+    Map arguments = arguments();
+    arguments.put("namespace", Arrays.asList(namespace));
+    return arguments;
+  }
+
+  private static Map call(String function, Map arguments, Identifier table) {
+    return call(function, arguments, table, table.namespace());
+  }
+
+  private static Map call(String function, Map arguments, String[] namespace) {
+    return call(function, arguments, null, namespace);
+  }
+
+  private static Map call(String function, Map arguments, Identifier table, String[] namespace) {
+    Map reply = PythonCall.reply(function, arguments);
+    if (reply.containsKey("error")) {
+      Errors.raise((Map) reply.get("error"), table, namespace);
+    }
+    return reply;
+  }
+
+  private String display(Identifier identifier) {
+    return name + "." + new TableName(identifier.namespace(), identifier.name());
+  }
+
+  // Tables
+
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    List names = (List) call("list_tables", ofNamespace(namespace), namespace).get("names");
+    Identifier[] tables = new Identifier[names.size()];
+    for (int i = 0; i < tables.length; i++) {
+      tables[i] = new TableName(namespace, (String) names.get(i));
+    }
+    return tables;
+  }
+
+  public Table loadTable(Identifier identifier) throws NoSuchTableException {
+    return load(identifier, new LinkedHashMap());
+  }
+
+  public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
+    Map given = new LinkedHashMap();
+    given.put("version", version);
+    return load(identifier, given);
+  }
+
+  /** Loads the version that was the newest at a time, in microseconds since 1970. */
+  public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
+    Map given = new LinkedHashMap();
+    given.put("timestamp", Long.valueOf(timestamp));
+    return load(identifier, given);
+  }
+
+  /** Loads a table that is written to: some columns have other types than for reads. */
+  public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
+    Map given = new LinkedHashMap();
+    boolean reads =
+        privileges.contains(TableWritePrivilege.UPDATE)
+            || privileges.contains(TableWritePrivilege.DELETE)
+                && !privileges.contains(TableWritePrivilege.INSERT);
+    given.put("for_insert", Boolean.valueOf(!reads));
+    return load(identifier, given);
+  }
+
+  private Table load(Identifier identifier, Map given) {
+    Map arguments = ofTable(identifier);
+    arguments.putAll(given);
+    Map reply = call("load_table", arguments, identifier);
+    return new NamedTable(this, display(identifier), reply);
+  }
+
+  public Table createTable(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
+    return createTable(identifier, schema, partitions, properties);
+  }
+
+  public Table createTable(
+      Identifier identifier, StructType schema, Transform[] partitions, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map arguments = ofNewTable(identifier, schema, partitions, properties);
+    Map reply = call("create_table", arguments, identifier);
+    return new NamedTable(this, display(identifier), reply);
+  }
+
+  private Map ofNewTable(
+      Identifier identifier, StructType schema, Transform[] partitions, Map properties) {
+    Map arguments = ofTable(identifier);
+    arguments.put("schema", schema.json());
+    arguments.put("properties", properties);
+    String[] described = new String[partitions.length];
+    for (int i = 0; i < described.length; i++) {
+      described[i] = partitions[i].describe();
+    }
+    arguments.put("partitions", Arrays.asList(described));
+    return arguments;
+  }
+
+  public Table alterTable(Identifier identifier, TableChange[] changes)
+      throws NoSuchTableException {
+    Map arguments = ofTable(identifier);
+    arguments.put("changes", TableChanges.write(changes));
+    Map reply = call("alter_table", arguments, identifier);
+    return new NamedTable(this, display(identifier), reply);
+  }
+
+  /** Deletes a table with its files. */
+  public boolean dropTable(Identifier identifier) {
+    Map reply = call("drop_table", ofTable(identifier), identifier);
+    return Boolean.TRUE.equals(reply.get("dropped"));
+  }
+
+  public boolean purgeTable(Identifier identifier) {
+    return dropTable(identifier);
+  }
+
+  public void renameTable(Identifier from, Identifier to)
+      throws NoSuchTableException, TableAlreadyExistsException {
+    Map arguments = ofTable(from);
+    arguments.put("new_namespace", Arrays.asList(to.namespace()));
+    arguments.put("new_name", to.name());
+    Map reply = PythonCall.reply("rename_table", arguments);
+    if (reply.containsKey("error")) {
+      Map error = (Map) reply.get("error");
+      Errors.raise(error, "table_exists".equals(error.get("kind")) ? to : from, to.namespace());
+    }
+  }
+
+  void truncate(Map tableOptions) {
+    Map arguments = arguments();
+    arguments.put("options", tableOptions);
+    PythonCall.result("truncate_table", arguments);
+  }
+
+  // Tables that are created together with their rows
+
+  public StagedTable stageCreate(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return stage("create", identifier, columns, partitions, properties);
+  }
+
+  public StagedTable stageReplace(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    return stage("replace", identifier, columns, partitions, properties);
+  }
+
+  public StagedTable stageCreateOrReplace(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchNamespaceException {
+    return stage("create_or_replace", identifier, columns, partitions, properties);
+  }
+
+  private StagedTable stage(
+      String mode,
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map properties) {
+    StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
+    Map arguments = ofNewTable(identifier, schema, partitions, properties);
+    arguments.put("mode", mode);
+    Map staged = call("stage_table", arguments, identifier);
+    TableName table = new TableName(identifier.namespace(), identifier.name());
+    return new NewTable(this, table, schema, properties, staged);
+  }
+
+  void endStaged(
+      String function, TableName identifier, Map staged, StructType schema, boolean written) {
+    Map arguments = ofTable(identifier);
+    arguments.put("state", staged.get("state"));
+    arguments.put("schema", schema.json());
+    arguments.put("written", Boolean.valueOf(written));
+    call(function, arguments, identifier);
+  }
+
+  // Namespaces
+
+  public String[][] listNamespaces() {
+    return children(new String[0]);
+  }
+
+  public String[][] listNamespaces(String[] parent) throws NoSuchNamespaceException {
+    return children(parent);
+  }
+
+  private String[][] children(String[] parent) {
+    List names = (List) call("list_namespaces", ofNamespace(parent), parent).get("names");
+    String[][] namespaces = new String[names.size()][];
+    for (int i = 0; i < namespaces.length; i++) {
+      namespaces[i] = (String[]) Arrays.copyOf(parent, parent.length + 1);
+      namespaces[i][parent.length] = (String) names.get(i);
+    }
+    return namespaces;
+  }
+
+  public boolean namespaceExists(String[] namespace) {
+    Map reply = call("namespace_exists", ofNamespace(namespace), namespace);
+    return Boolean.TRUE.equals(reply.get("exists"));
+  }
+
+  public Map loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
+    return (Map) call("load_namespace", ofNamespace(namespace), namespace).get("properties");
+  }
+
+  public void createNamespace(String[] namespace, Map properties)
+      throws NamespaceAlreadyExistsException {
+    Map arguments = ofNamespace(namespace);
+    arguments.put("properties", properties);
+    call("create_namespace", arguments, namespace);
+  }
+
+  public void alterNamespace(String[] namespace, NamespaceChange[] changes)
+      throws NoSuchNamespaceException {
+    call("alter_namespace", ofNamespace(namespace), namespace);
+  }
+
+  public boolean dropNamespace(String[] namespace, boolean cascade)
+      throws NoSuchNamespaceException, NonEmptyNamespaceException {
+    Map arguments = ofNamespace(namespace);
+    arguments.put("cascade", Boolean.valueOf(cascade));
+    return Boolean.TRUE.equals(call("drop_namespace", arguments, namespace).get("dropped"));
+  }
+}

@@ -1,0 +1,147 @@
+package org.lancespark;
+
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TruncatableTable;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * A table of the catalog. Spark's own Python table reads and writes it, with the options that find
+ * the table; they stay here, and do not become part of plans.
+ */
+public class NamedTable
+    implements SupportsRead, SupportsWrite, SupportsMetadataColumns, TruncatableTable {
+  /** Options of a query that Spark has answered by the choice of the table. */
+  private static final String[] ANSWERED = {"versionAsOf", "timestampAsOf"};
+
+  final LanceCatalog catalog;
+  final String version;
+  private final String name;
+  private final StructType schema;
+  private final Map properties;
+  private final Map options;
+  private final MetadataColumn[] rowColumns;
+
+  /**
+   * Makes a table.
+   *
+   * @param reply what Python says of the table: "schema", "options", "properties", "version" and
+   *     "row_columns"
+   */
+  NamedTable(LanceCatalog catalog, String name, Map reply) {
+    this.catalog = catalog;
+    this.name = name;
+    this.schema = (StructType) DataType.fromJson((String) reply.get("schema"));
+    this.properties = (Map) reply.get("properties");
+    this.options = (Map) reply.get("options");
+    this.version = String.valueOf(reply.get("version"));
+    this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
+  }
+
+  public String name() {
+    return name;
+  }
+
+  public StructType schema() {
+    return schema;
+  }
+
+  public Map properties() {
+    return properties;
+  }
+
+  public String version() {
+    return version;
+  }
+
+  public Set capabilities() {
+    return new HashSet(
+        Arrays.asList(
+            new Object[] {
+              TableCapability.BATCH_READ,
+              TableCapability.BATCH_WRITE,
+              TableCapability.TRUNCATE,
+              TableCapability.OVERWRITE_BY_FILTER,
+              TableCapability.OVERWRITE_DYNAMIC,
+              TableCapability.MICRO_BATCH_READ,
+              TableCapability.STREAMING_WRITE
+            }));
+  }
+
+  public MetadataColumn[] metadataColumns() {
+    return rowColumns;
+  }
+
+  /** Returns the options of the table and those of a query. */
+  CaseInsensitiveStringMap with(Map others) {
+    Map all = new HashMap(options);
+    all.putAll(others);
+    for (int i = 0; i < ANSWERED.length; i++) {
+      all.remove(ANSWERED[i]);
+      all.remove(ANSWERED[i].toLowerCase(java.util.Locale.ROOT));
+    }
+    return new CaseInsensitiveStringMap(all);
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
+    return scan(with(query.asCaseSensitiveMap()));
+  }
+
+  ScanBuilder scan(CaseInsensitiveStringMap all) {
+    PythonDataSourceV2 source = PythonCall.source();
+    PythonTable python = new PythonTable(source, PythonCall.FORMAT, schema);
+    if (PushDownRule.readsChanges(all)) {
+      return python.newScanBuilder(all);
+    }
+    RequestTable table = new RequestTable(python, source, Snapshot.ofQuery());
+    RequestScanBuilder builder = RequestScanBuilder.of(table, all);
+    boolean enabled =
+        Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.ENABLED, "true"));
+    return enabled ? (ScanBuilder) builder : new ColumnScanBuilder(builder);
+  }
+
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    LogicalWriteInfo complete =
+        new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
+    PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
+    return new OverwriteBuilder(python, complete, schema);
+  }
+
+  public boolean truncateTable() {
+    catalog.truncate(options);
+    return true;
+  }
+
+  /** Spark 4.0 finds cached plans by equal tables. */
+  public boolean equals(Object other) {
+    return other instanceof NamedTable
+        && ((NamedTable) other).name.equals(name)
+        && ((NamedTable) other).options.equals(options)
+        && ((NamedTable) other).schema.equals(schema);
+  }
+
+  public int hashCode() {
+    return name.hashCode();
+  }
+
+  public String toString() {
+    return name;
+  }
+}

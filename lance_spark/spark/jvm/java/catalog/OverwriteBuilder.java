@@ -1,0 +1,83 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Makes writes to a table: an append, or an overwrite of all rows, of those that meet a condition,
+ * or of the partitions of the new rows. Python's writer gets an option for each.
+ */
+public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOverwrite {
+  /** What the write replaces: "all", "where" or "partitions". */
+  static final String REPLACES = "replaces";
+
+  /** The condition, as forms. */
+  static final String CONDITION = "replace_where_forms";
+
+  private final PythonTable python;
+  private final LogicalWriteInfo info;
+  private final StructType table;
+  private final Map added = new HashMap();
+
+  OverwriteBuilder(PythonTable python, LogicalWriteInfo info, StructType table) {
+    this.python = python;
+    this.info = info;
+    this.table = table;
+  }
+
+  public WriteBuilder truncate() {
+    added.put(REPLACES, "all");
+    return this;
+  }
+
+  public WriteBuilder overwriteDynamicPartitions() {
+    added.put(REPLACES, "partitions");
+    return this;
+  }
+
+  public boolean canOverwrite(Predicate[] predicates) {
+    return forms(predicates) != null;
+  }
+
+  public WriteBuilder overwrite(Predicate[] predicates) {
+    added.put(REPLACES, "where");
+    added.put(CONDITION, Forms.json(forms(predicates)));
+    return this;
+  }
+
+  /** Returns the predicates as forms, or null if Python cannot answer them exactly. */
+  private List forms(Predicate[] predicates) {
+    List forms = new ArrayList();
+    for (int i = 0; i < predicates.length; i++) {
+      Object form = Predicates.write(predicates[i], table);
+      if (!Forms.isSent(form)) {
+        return null;
+      }
+      forms.add(form);
+    }
+    return forms;
+  }
+
+  public Write build() {
+    if (added.isEmpty()) {
+      return python.newWriteBuilder(info).build();
+    }
+    Map options = new HashMap(info.options().asCaseSensitiveMap());
+    options.putAll(added);
+    LogicalWriteInfo complete =
+        new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
+    return ((SupportsTruncate) python.newWriteBuilder(complete)).truncate().build();
+  }
+}

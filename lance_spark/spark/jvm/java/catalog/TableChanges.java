@@ -1,0 +1,77 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.catalog.TableChange;
+
+/** Changes of a table as JSON: the "op" is the name of Spark's class. */
+final class TableChanges {
+  private TableChanges() {}
+
+  static List write(TableChange[] changes) {
+    List results = new ArrayList();
+    for (int i = 0; i < changes.length; i++) {
+      results.add(write(changes[i]));
+    }
+    return results;
+  }
+
+  private static Map write(TableChange change) {
+    Map result = new LinkedHashMap();
+    result.put("op", change.getClass().getSimpleName());
+    if (change instanceof TableChange.SetProperty) {
+      TableChange.SetProperty set = (TableChange.SetProperty) change;
+      result.put("property", set.property());
+      result.put("value", set.value());
+    } else if (change instanceof TableChange.RemoveProperty) {
+      result.put("property", ((TableChange.RemoveProperty) change).property());
+    } else if (change instanceof TableChange.ColumnChange) {
+      result.put("column", Arrays.asList(((TableChange.ColumnChange) change).fieldNames()));
+      addColumnChange(result, change);
+    }
+    return result;
+  }
+
+  private static void addColumnChange(Map result, TableChange change) {
+    if (change instanceof TableChange.AddColumn) {
+      TableChange.AddColumn add = (TableChange.AddColumn) change;
+      result.put("type", add.dataType().json());
+      result.put("nullable", Boolean.valueOf(add.isNullable()));
+      result.put("comment", add.comment());
+      result.put("position", position(add.position()));
+      if (add.defaultValue() != null) {
+        result.put("default", Versions.call(add.defaultValue(), "getSql"));
+      }
+    } else if (change instanceof TableChange.RenameColumn) {
+      result.put("name", ((TableChange.RenameColumn) change).newName());
+    } else if (change instanceof TableChange.UpdateColumnType) {
+      result.put("type", ((TableChange.UpdateColumnType) change).newDataType().json());
+    } else if (change instanceof TableChange.UpdateColumnNullability) {
+      TableChange.UpdateColumnNullability update = (TableChange.UpdateColumnNullability) change;
+      result.put("nullable", Boolean.valueOf(update.nullable()));
+    } else if (change instanceof TableChange.UpdateColumnComment) {
+      result.put("comment", ((TableChange.UpdateColumnComment) change).newComment());
+    } else if (change instanceof TableChange.UpdateColumnPosition) {
+      result.put("position", position(((TableChange.UpdateColumnPosition) change).position()));
+    } else if (change instanceof TableChange.UpdateColumnDefaultValue) {
+      result.put("default", ((TableChange.UpdateColumnDefaultValue) change).newDefaultValue());
+    } else if (change instanceof TableChange.DeleteColumn) {
+      result.put("if_exists", ((TableChange.DeleteColumn) change).ifExists());
+    }
+  }
+
+  /** Returns a list: empty for the first position, or the name of the column before it. */
+  private static List position(TableChange.ColumnPosition position) {
+    if (position == null) {
+      return null;
+    }
+    List result = new ArrayList();
+    if (position instanceof TableChange.After) {
+      result.add(((TableChange.After) position).column());
+    }
+    return result;
+  }
+}

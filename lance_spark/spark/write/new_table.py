@@ -1,0 +1,99 @@
+"""Writes that create or replace a table with given properties; the arguments of all writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_spark.spark.options.options import WriteOptions
+
+if TYPE_CHECKING:
+    from lance_spark.table.commit.write_job import Mode, TableSettings, WriteJob
+
+#: The option by which a statement of the catalog describes the table that it creates.
+OPTION = "new_table"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that a write creates or replaces.
+
+    Attributes
+    ----------
+    must_create : bool
+        Whether the write fails if the table exists at the time of the commit.
+    properties : mapping of str to str
+        Those that start with ``lance.`` become the configuration of the table, all others its
+        metadata.
+    """
+
+    must_create: bool
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def options(self) -> dict[str, str]:
+        """Return the option of a write that `parse` reads."""
+        return {
+            OPTION: json.dumps(
+                {"must_create": self.must_create, "properties": dict(self.properties)}
+            )
+        }
+
+    @classmethod
+    def parse(cls, text: str) -> NewTable:
+        """Parse the option."""
+        parts = json.loads(text)
+        return cls(parts["must_create"], parts["properties"])
+
+    def settings(self, options: WriteOptions) -> TableSettings:
+        """Return the settings of the table."""
+        from lance_spark.table.commit.write_job import TableSettings
+
+        given = self.properties
+        return TableSettings(
+            bool(options.enable_stable_row_ids),
+            config={k: v for k, v in given.items() if k.startswith("lance.")},
+            table_metadata={k: v for k, v in given.items() if not k.startswith("lance.")},
+        )
+
+
+def begin_new_table(options: WriteOptions, schema: pa.Schema, new_table: NewTable) -> WriteJob:
+    """Plan the write of a table.
+
+    Raises
+    ------
+    TableExistsError
+        The table exists, and must be created.
+    InvalidOptionError, SchemaMismatchError, StorageError
+    """
+    from lance_spark.table.commit.write_plan import begin_write
+
+    arguments = {**write_arguments(options), "settings": new_table.settings(options)}
+    mode: Mode = "create" if new_table.must_create else "overwrite"
+    return begin_write(options.path, schema, mode=mode, **arguments)
+
+
+def write_arguments(options: WriteOptions) -> dict[str, Any]:
+    """Return the arguments of `begin_write` that options set."""
+    from lance_spark.file.blobs.writer import blob_options
+    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
+    from lance_spark.table.commit.write_plan import BaseTargets
+
+    bases = options.target_bases
+    return {
+        "branch": options.branch,
+        "data_storage_version": options.data_storage_version,
+        "limits": WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
+        "settings": TableSettings(bool(options.enable_stable_row_ids)),
+        "commit_retries": options.commit_retries,
+        "bases": BaseTargets(options.initial_bases or (), bases.names, bases.all_bases),
+        "storage_options": options.storage_options or None,
+        "blobs": blob_options(
+            options.external_blob_mode,
+            options.allow_external_blob_outside_bases,
+            options.blob_pack_file_size_threshold,
+        ),
+    }
