@@ -118,6 +118,10 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
+        if "row_changes" in self.options:
+            from lance_spark.spark.write.row_changes import make_row_change_writer
+
+            return make_row_change_writer(self.options)
         from lance_spark.spark.options.options import WriteOptions
         from lance_spark.spark.write.planning import make_writer
 

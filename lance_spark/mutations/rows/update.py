@@ -50,7 +50,12 @@ from lance_spark.mutations.rows.conditions import (
     conditions_of,
     parse_conditions,
 )
-from lance_spark.mutations.rows.delete import deletion_effects, run_delete, union_rows
+from lance_spark.mutations.rows.delete import (
+    FragmentDeletion,
+    deletion_effects,
+    run_delete,
+    union_rows,
+)
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.table.commit.options import CommitOptions
@@ -259,11 +264,23 @@ def commit_moved(
     """
     rows = union_rows((part.rows for part in moved), disjoint=True)
     deletions = run_delete(table, runner, (), rows) if rows else []
+    return commit_moved_rows(table, moved, deletions, count, columns, options, keys)
+
+
+def commit_moved_rows(
+    table: OpenTable,
+    moved: Sequence[RewrittenRows],
+    deletions: Sequence[FragmentDeletion],
+    count: int,
+    columns: Collection[str],
+    options: CommitOptions,
+    keys: InsertedKeys | None = None,
+) -> Manifest:
+    """Commit as `commit_moved` does, with deletion files that are written."""
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(
             f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
-            "files "
-            "hold another number; nothing was changed, run it again"
+            "files hold another number; nothing was changed, run it again"
         )
     fragments = tuple(fragment for part in moved for fragment in part.fragments)
     result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))

@@ -36,7 +36,11 @@ FUNCTIONS = {
     "load_table": "tables",
     "drop_table": "tables",
     "rename_table": "tables",
-    "truncate_table": "tables",
+    "can_delete": "row_changes",
+    "delete_where": "row_changes",
+    "plan_row_changes": "row_changes",
+    "commit_row_changes": "row_changes",
+    "abort_row_changes": "row_changes",
     "create_table": "create",
     "stage_table": "create",
     "commit_staged": "create",
@@ -56,6 +60,7 @@ KINDS: Mapping[type[errors.LanceError], str] = {
     errors.NamespaceNotFoundError: "namespace_not_found",
     errors.NamespaceExistsError: "namespace_exists",
     errors.NamespaceNotEmptyError: "namespace_not_empty",
+    errors.CommitConflictError: "conflict",
 }
 
 

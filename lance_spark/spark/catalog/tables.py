@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lance_spark.dataset.dataset import Dataset, open_dataset
-from lance_spark.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
+from lance_spark.errors import TableNotFoundError, VersionNotFoundError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import (
     CREATED_AT,
@@ -45,13 +45,13 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     arguments : mapping
         Beside the name: ``version`` (number, tag or branch), or ``timestamp`` (microseconds), or
-        ``for_insert``, which asks for the types that are written.
+        ``for_write``, which asks for the types that are written.
     """
     return loaded(
         Catalog.of(arguments).describe(arguments),
         version=arguments.get("version"),
         timestamp=arguments.get("timestamp"),
-        for_insert=bool(arguments.get("for_insert")),
+        for_write=bool(arguments.get("for_write")),
     )
 
 
@@ -60,7 +60,7 @@ def loaded(
     *,
     version: str | None = None,
     timestamp: int | None = None,
-    for_insert: bool = False,
+    for_write: bool = False,
 ) -> dict[str, Any]:
     """Return what the JVM keeps of a table (`NamedTable.java`).
 
@@ -73,7 +73,10 @@ def loaded(
     options = options_of(entry)
     for name, value in reference.items():
         options[name] = value.isoformat() if isinstance(value, datetime) else str(value)
-    blobs = "all_binary" if for_insert else None
+    blobs = "all_binary" if for_write else None
+    if blobs is not None:
+        # Rows that a statement changes are read with the types that it writes.
+        options["blob_handling"] = blobs
     arrow = dataset.schema_of(blob_handling=blobs)
     return {
         "schema": catalog_schema(arrow, dataset.schema).json(),
@@ -111,18 +114,6 @@ def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     catalog.namespace.rename_table(
         catalog.table_identifier(arguments), catalog.table_identifier(target)
     )
-    return {}
-
-
-def truncate_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Delete all rows of a table, which the JVM names by its options."""
-    from lance_spark.spark.options.options import ReadOptions
-    from lance_spark.spark.read.reader import open_table
-
-    options = ReadOptions.parse(arguments["options"])
-    if options.version is not None or options.tag is not None or options.timestamp is not None:
-        raise InvalidInputError("rows of an older version cannot be deleted; name the table alone")
-    open_table(options).delete("true")
     return {}
 
 

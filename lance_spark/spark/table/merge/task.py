@@ -17,26 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.errors import AmbiguousMergeError
-from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader
-from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import commit_moved, primary_key
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.spark.job import Job
-from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_columns
 from lance_spark.spark.table.jobs.find_rows import STEP
 from lance_spark.spark.table.merge.clauses import Action, TaskClause
 from lance_spark.spark.table.merge.plan import merge_frame
-from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.write.row_changes import ChangedRows, RowChanger, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -55,27 +50,10 @@ _Indexes = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult:
-    """The result of a task.
-
-    Attributes
-    ----------
-    rewritten : RewrittenRows
-        Its rows are the updated and the deleted rows.
-    keys : KeyFilter, optional
-        Keys of the new rows, if the table has a primary key.
-    """
-
-    rewritten: RewrittenRows
-    num_deleted: int = 0
-    keys: KeyFilter | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class MergeRows:
     """Work that merges the rows of a partition: address, number of the clause, values.
 
-    It yields one `MergeResult` if the partition has rows.
+    It yields one `ChangedRows` if the partition has rows.
 
     Attributes
     ----------
@@ -91,7 +69,7 @@ class MergeRows:
     tag: bytes
     shown: tuple[str, ...] = ()
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[MergeResult]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ChangedRows]:
         """Merge the rows of all batches."""
         merger = _RowMerger(self)
         with abort_on_error(merger.abort):
@@ -109,20 +87,14 @@ class _RowMerger:
     def __init__(self, work: MergeRows) -> None:
         self._work = work
         self._table = table = work.table.open()
-        self._rewriter = RowRewriter(
-            table, table.schema, work.names, tag=work.tag, first=task_number()
-        )
-        self._arrow = input_schema(table.schema)
-        self._converters = [InputConverter(self._arrow, clause.names) for clause in work.clauses]
+        self._changer = RowChanger(table, work.names, work.tag)
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
-        self._filter = _key_filter(table.schema)
         self._inserts = np.array([clause.action is Action.INSERT for clause in work.clauses])
         self._deletes = np.array(
             [clause.action is Action.DELETE and not clause.conditional for clause in work.clauses]
         )
         self._last: tuple[int, int] | None = None
         self._last_key: list[pa.Array] | None = None
-        self._deleted = 0
 
     def merge(self, batch: pa.RecordBatch) -> None:
         """Write updated and new rows, and record deleted rows."""
@@ -140,16 +112,13 @@ class _RowMerger:
             rows = new if self._inserts[number] else old
             self._apply(int(number), rows[numbers[rows] == number], addresses, values)
 
-    def finish(self) -> MergeResult:
+    def finish(self) -> ChangedRows:
         """Close the files."""
-        keys = self._filter
-        if keys is not None and not keys.num_keys:
-            keys = None
-        return MergeResult(self._rewriter.finish(), self._deleted, keys)
+        return self._changer.finish()
 
     def abort(self) -> None:
         """Delete the files that were written."""
-        self._rewriter.abort()
+        self._changer.abort()
 
     def _apply(
         self, number: int, rows: _Indexes, addresses: UInt64Array, values: pa.RecordBatch
@@ -158,30 +127,13 @@ class _RowMerger:
             return
         clause = self._work.clauses[number]
         if clause.action is Action.DELETE:
-            self._rewriter.mark_deleted(addresses[rows])
-            self._deleted += len(rows)
+            self._changer.delete(addresses[rows])
             return
-        position = 0
-        for piece in self._converters[number](_rows_of(values.select(clause.names), rows)):
-            if clause.action is Action.INSERT:
-                self._insert(piece)
-            else:
-                self._rewriter.move(
-                    addresses[rows[position : position + piece.num_rows]], piece, clause.names
-                )
-            position += piece.num_rows
-
-    def _insert(self, values: pa.RecordBatch) -> None:
-        if self._filter is not None:
-            keys = [_column(values, path) for path in self._key]
-            names = [str(index) for index in range(len(keys))]
-            self._filter.add(pa.RecordBatch.from_arrays(keys, names=names))
-        by_name = dict(zip(values.schema.names, values.columns, strict=True))
-        columns = [
-            by_name[field.name] if field.name in by_name else pa.nulls(values.num_rows, field.type)
-            for field in self._arrow
-        ]
-        self._rewriter.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
+        given = _rows_of(values.select(clause.names), rows)
+        if clause.action is Action.INSERT:
+            self._changer.insert(given)
+        else:
+            self._changer.update(addresses[rows], given)
 
     def _first_of_each(
         self, addresses: UInt64Array, numbers: npt.NDArray[np.int32]
@@ -213,7 +165,7 @@ class _RowMerger:
         ------
         AmbiguousMergeError
         """
-        keys = [_column(values, path) for path in self._key]
+        keys = [column_at(values, path) for path in self._key]
         if self._last_key is not None:
             keys = [pa.concat_arrays([a, b]) for a, b in zip(self._last_key, keys, strict=True)]
         self._last_key = [key.slice(len(key) - 1) for key in keys]
@@ -280,13 +232,13 @@ def merge(
     frame = merge_frame(handle, dataset, source, condition, clauses, key, unchanged)
     shown = _shown_columns(dataset, condition, key)
     work = MergeRows(snapshot_of(table), frame.names, frame.clauses, job.tag, shown)
-    results: list[MergeResult] = job.run_frame(frame.rows, work, "merge rows")
+    results: list[ChangedRows] = job.run_frame(frame.rows, work, "merge rows")
     if not results:
         return table.manifest, ChangeResult(table.version)
     inserted = sum(result.rewritten.num_inserted for result in results)
     updated = sum(result.rewritten.num_rows for result in results)
     deleted = sum(result.num_deleted for result in results)
-    keys = _key_filter(table.schema) if inserted else None
+    keys = key_filter(table.schema) if inserted else None
     for result in results:
         if keys is not None and result.keys is not None:
             keys.merge(result.keys)
@@ -301,11 +253,6 @@ def merge(
         None if keys is None else keys.inserted([path[-1].id for path in key]),
     )
     return manifest, ChangeResult(manifest.version, inserted, updated, deleted)
-
-
-def _key_filter(schema: Schema) -> KeyFilter | None:
-    key = primary_key(schema)
-    return KeyFilter([path[-1].to_arrow().type for path in key]) if key else None
 
 
 def _shown_columns(
@@ -325,10 +272,3 @@ def _rows_of(batch: pa.RecordBatch, rows: _Indexes) -> pa.RecordBatch:
     if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
         return batch.slice(int(rows[0]), len(rows))
     return batch.take(pa.array(rows))
-
-
-def _column(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    column = batch.column(path[0])
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
-    return column

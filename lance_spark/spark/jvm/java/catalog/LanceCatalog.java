@@ -24,7 +24,6 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
-import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
@@ -136,11 +135,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
   /** Loads a table that is written to: some columns have other types than for reads. */
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
     Map given = new LinkedHashMap();
-    boolean reads =
-        privileges.contains(TableWritePrivilege.UPDATE)
-            || privileges.contains(TableWritePrivilege.DELETE)
-                && !privileges.contains(TableWritePrivilege.INSERT);
-    given.put("for_insert", Boolean.valueOf(!reads));
+    given.put("for_write", Boolean.TRUE);
     return load(identifier, given);
   }
 
@@ -207,12 +202,6 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
       Map error = (Map) reply.get("error");
       Errors.raise(error, "table_exists".equals(error.get("kind")) ? to : from, to.namespace());
     }
-  }
-
-  void truncate(Map tableOptions) {
-    Map arguments = arguments();
-    arguments.put("options", tableOptions);
-    PythonCall.result("truncate_table", arguments);
   }
 
   // Tables that are created together with their rows

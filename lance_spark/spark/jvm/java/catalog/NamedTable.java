@@ -1,19 +1,25 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.catalog.TruncatableTable;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
@@ -27,7 +33,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * the table; they stay here, and do not become part of plans.
  */
 public class NamedTable
-    implements SupportsRead, SupportsWrite, SupportsMetadataColumns, TruncatableTable {
+    implements SupportsRead,
+        SupportsWrite,
+        SupportsMetadataColumns,
+        SupportsRowLevelOperations,
+        SupportsDeleteV2 {
   /** Options of a query that Spark has answered by the choice of the table. */
   private static final String[] ANSWERED = {"versionAsOf", "timestampAsOf"};
 
@@ -53,6 +63,17 @@ public class NamedTable
     this.options = (Map) reply.get("options");
     this.version = String.valueOf(reply.get("version"));
     this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
+  }
+
+  /** Makes a table that equals another one. */
+  NamedTable(NamedTable other) {
+    this.catalog = other.catalog;
+    this.name = other.name;
+    this.schema = other.schema;
+    this.properties = other.properties;
+    this.options = other.options;
+    this.version = other.version;
+    this.rowColumns = other.rowColumns;
   }
 
   public String name() {
@@ -120,13 +141,45 @@ public class NamedTable
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
-    PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
-    return new OverwriteBuilder(python, complete, schema);
+    return new OverwriteBuilder(python(), complete, schema);
+  }
+
+  PythonTable python() {
+    return new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
+  }
+
+  // Changes of rows
+
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    for (int i = 0; i < rowColumns.length; i++) {
+      if (rowColumns[i].name().equals(RowChange.ADDRESS)) {
+        return new RowChange(this, info.command());
+      }
+    }
+    throw new UnsupportedOperationException(
+        name + " has a column " + RowChange.ADDRESS + " of its own: rename it to change rows by SQL");
+  }
+
+  /** Returns whether Python deletes rows itself, without a job. */
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    List forms = Predicates.all(predicates, schema);
+    return forms != null && Boolean.TRUE.equals(delete("can_delete", forms).get("can"));
+  }
+
+  public void deleteWhere(Predicate[] predicates) {
+    delete("delete_where", Predicates.all(predicates, schema));
   }
 
   public boolean truncateTable() {
-    catalog.truncate(options);
+    delete("delete_where", new ArrayList());
     return true;
+  }
+
+  private Map delete(String function, List forms) {
+    Map arguments = new LinkedHashMap();
+    arguments.put("options", options);
+    arguments.put("forms", forms);
+    return PythonCall.result(function, arguments);
   }
 
   /** Spark 4.0 finds cached plans by equal tables. */

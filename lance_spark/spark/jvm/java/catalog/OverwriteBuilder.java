@@ -1,8 +1,6 @@
 package org.lancespark;
 
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -48,26 +46,13 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   }
 
   public boolean canOverwrite(Predicate[] predicates) {
-    return forms(predicates) != null;
+    return Predicates.all(predicates, table) != null;
   }
 
   public WriteBuilder overwrite(Predicate[] predicates) {
     added.put(REPLACES, "where");
-    added.put(CONDITION, Forms.json(forms(predicates)));
+    added.put(CONDITION, Forms.json(Predicates.all(predicates, table)));
     return this;
-  }
-
-  /** Returns the predicates as forms, or null if Python cannot answer them exactly. */
-  private List forms(Predicate[] predicates) {
-    List forms = new ArrayList();
-    for (int i = 0; i < predicates.length; i++) {
-      Object form = Predicates.write(predicates[i], table);
-      if (!Forms.isSent(form)) {
-        return null;
-      }
-      forms.add(form);
-    }
-    return forms;
   }
 
   public Write build() {

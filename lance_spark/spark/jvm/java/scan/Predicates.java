@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.connector.expressions.Expression;
@@ -24,6 +25,22 @@ final class Predicates {
       Arrays.asList(new String[] {"IN", "STARTS_WITH", "ENDS_WITH", "CONTAINS"});
 
   private Predicates() {}
+
+  /** Returns the forms of predicates, or null if Python cannot answer one of them exactly. */
+  static List all(Predicate[] predicates, StructType schema) {
+    List forms = new ArrayList();
+    for (int i = 0; i < predicates.length; i++) {
+      if (predicates[i].name().equals("ALWAYS_TRUE")) {
+        continue;
+      }
+      Object form = write(predicates[i], schema);
+      if (!Forms.isSent(form)) {
+        return null;
+      }
+      forms.add(form);
+    }
+    return forms;
+  }
 
   /** Returns the form of a predicate, or null if Spark must answer it. */
   static Object write(Expression expression, StructType schema) {

@@ -19,6 +19,7 @@ public class Extension extends AbstractFunction1 {
     } else if (SEEN.add(extensions)) {
       SparkSessionExtensions target = (SparkSessionExtensions) extensions;
       target.injectPreCBORule(new RuleOfSession());
+      target.injectPreCBORule(new RowChangeRuleOfSession());
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
     }
@@ -41,6 +42,12 @@ public class Extension extends AbstractFunction1 {
   public static class RuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new PushDownRule();
+    }
+  }
+
+  public static class RowChangeRuleOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new RowChangeRule();
     }
   }
 

@@ -4,6 +4,8 @@ import java.lang.reflect.Method;
 import org.apache.spark.JobArtifactSet$;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkBuildInfo;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -12,6 +14,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -114,6 +117,44 @@ final class Versions {
               + " to false",
           e);
     }
+  }
+
+  /** Returns the field of a case class: the compiler confuses methods that Scala compiles twice. */
+  static Object field(Product object, String name) {
+    for (int i = 0; i < object.productArity(); i++) {
+      if (name.equals(object.productElementName(i))) {
+        return object.productElement(i);
+      }
+    }
+    throw new IllegalStateException(object.getClass().getName() + " without " + name);
+  }
+
+  static boolean hasField(Product object, String name) {
+    for (int i = 0; i < object.productArity(); i++) {
+      if (name.equals(object.productElementName(i))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Returns the command that appends rows by position; it has more arguments in later versions. */
+  static Object append(Object relation, Object query) throws ReflectiveOperationException {
+    Object companion = AppendData$.MODULE$;
+    Method append = method(companion.getClass(), "byPosition");
+    Object[] arguments = new Object[append.getParameterTypes().length];
+    arguments[0] = relation;
+    arguments[1] = query;
+    for (int i = 2; i < arguments.length; i++) {
+      Method value = method(companion.getClass(), "byPosition$default$" + (i + 1));
+      arguments[i] = value.invoke(companion, new Object[0]);
+    }
+    return append.invoke(companion, arguments);
+  }
+
+  /** Returns a constant that is not null. The name of Spark's method is a word of Java. */
+  static Literal defaultOf(DataType type) throws ReflectiveOperationException {
+    return (Literal) method(Literal.class, "default").invoke(null, new Object[] {type});
   }
 
   /** Calls a method without arguments, whose class is public in some versions only. */

@@ -1,0 +1,171 @@
+"""DELETE, UPDATE and MERGE: checked when they are planned, committed when their tasks are done.
+
+`DELETE` of rows that a condition of a small table selects needs no job (`can_delete`).
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
+from lance_spark.mutations.rows.update import commit_moved_rows, primary_key
+from lance_spark.mutations.runner import new_tag, sweep
+from lance_spark.scan.plan import estimated_bytes, read_bytes
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.pushdown.filter_trees import to_predicate
+from lance_spark.spark.read.reader import open_table
+from lance_spark.spark.write.row_changes import RowChangeMessage, key_filter, write_deletions
+from lance_spark.table.commit.options import CommitOptions
+
+if TYPE_CHECKING:
+    from lance_spark.table.open import OpenTable
+
+#: Bytes that a task writes, approximately.
+_TASK_BYTES = 128 * 1024 * 1024
+_MIN_PARTITION_BYTES = 256 * 1024
+#: Bytes of a row of the query without columns of the table.
+_ROW_BYTES = 24
+
+
+def open_planned(options: Mapping[str, str], write: Mapping[str, Any]) -> OpenTable:
+    """Return the table at the version that a statement was planned on.
+
+    Raises
+    ------
+    InvalidInputError
+        The statement names an older version.
+    """
+    parsed = ReadOptions.parse(options)
+    if parsed.version is not None or parsed.tag is not None or parsed.timestamp is not None:
+        raise InvalidInputError(
+            f"{parsed.path}: rows of an older version cannot be changed; name the table alone"
+        )
+    return open_table(ReadOptions.parse({**options, "version": str(write["version"])}))._table
+
+
+def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Check a statement; return the tag of its files, and the size of its partitions."""
+    write = arguments["write"]
+    table = open_planned(arguments["options"], write)
+    deletes = write["command"] == "DELETE"
+    check_rows_writable(table, data_files=not deletes)
+    if not deletes:
+        check_types(table.schema, table.manifest.data_storage_version)
+    return {"tag": new_tag().hex(), "partition_bytes": _partition_bytes(table, write)}
+
+
+def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Commit the changes of all tasks as one version."""
+    write = arguments["write"]
+    table = open_planned(arguments["options"], write)
+    messages = _messages(arguments["messages"])
+    if not messages:
+        return {"version": table.version}
+    changed = [message.changed for message in messages]
+    deletions = _deletions(table, messages, bytes.fromhex(write["tag"]))
+    if write["command"] == "DELETE":
+        return {"version": commit_deletes(table, deletions).version}
+    keys = key_filter(table.schema)
+    for rows in changed:
+        if keys is not None and rows.keys is not None:
+            keys.merge(rows.keys)
+    has_keys = keys is not None and keys.num_keys
+    path_ids = [path[-1].id for path in primary_key(table.schema)]
+    manifest = commit_moved_rows(
+        table,
+        [rows.rewritten for rows in changed],
+        deletions,
+        sum(rows.rewritten.num_rows + rows.num_deleted for rows in changed),
+        {name for names in write["given"] or [write["columns"]] for name in names},
+        CommitOptions(),
+        keys.inserted(path_ids) if keys is not None and has_keys else None,
+    )
+    return {"version": manifest.version}
+
+
+def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete the files of a statement that failed."""
+    write = arguments["write"]
+    table = open_planned(arguments["options"], write)
+    sweep(table, bytes.fromhex(write["tag"]), targets=(None, *table.manifest.base_paths))
+    return {}
+
+
+def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the rows that a condition selects are deleted without a job.
+
+    They are if the condition needs no more bytes than a query that is answered on the driver.
+    """
+    options = ReadOptions.parse(arguments["options"])
+    table = open_table(options)._table
+    forms = arguments["forms"]
+    if not forms:
+        return {"can": True}
+    predicate = to_predicate({"op": "and", "args": forms}, table.schema)
+    fields = list({column.path[0].id: column.path[0] for column in predicate.columns()}.values())
+    fragments = table.manifest.fragments
+    physical = sum(fragment.physical_rows for fragment in fragments)
+    stored = estimated_bytes(fragments, physical)
+    needed = read_bytes(stored, physical, fields, table.schema.fields)
+    return {"can": bool(stored) and needed <= options.driver_read_bytes}
+
+
+def delete_where(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete the rows that a condition selects; all rows without one."""
+    options = ReadOptions.parse(arguments["options"])
+    if options.version is not None or options.tag is not None or options.timestamp is not None:
+        raise InvalidInputError(
+            f"{options.path}: rows of an older version cannot be deleted; name the table alone"
+        )
+    table = open_table(options)._table
+    forms = arguments["forms"]
+    filters = [to_predicate({"op": "and", "args": forms}, table.schema)] if forms else []
+    return {"version": delete_rows(table, filters, None, CommitOptions()).version}
+
+
+def _messages(texts: Sequence[str]) -> list[RowChangeMessage]:
+    # The pickles are those of the tasks of this statement.
+    messages = [pickle.loads(base64.b64decode(text)) for text in texts]  # noqa: S301
+    return [
+        message
+        for message in messages
+        if isinstance(message, RowChangeMessage)
+        and (message.changed.rewritten.rows or message.changed.rewritten.num_inserted)
+    ]
+
+
+def _deletions(
+    table: OpenTable, messages: Sequence[RowChangeMessage], tag: bytes
+) -> list[FragmentDeletion]:
+    """Return the deletions of all tasks. Files of a fragment that two tasks changed are merged."""
+    deletions = [deletion for message in messages for deletion in message.deletions]
+    counts = Counter(deletion.fragment_id for deletion in deletions)
+    if all(count == 1 for count in counts.values()):
+        return deletions
+    merged = write_deletions(table, [message.changed.rewritten for message in messages], tag)
+    with suppress(StorageError):
+        undo(table.paths, deletions)
+    return merged
+
+
+def _partition_bytes(table: OpenTable, write: Mapping[str, Any]) -> int:
+    """Return the bytes of the query's rows for which one task writes a file of a good size."""
+    fragments = table.manifest.fragments
+    physical = sum(fragment.physical_rows for fragment in fragments)
+    stored = estimated_bytes(fragments, physical)
+    if write["command"] == "DELETE" or not physical or not stored:
+        return _TASK_BYTES
+    given = {name for names in write["given"] or [write["columns"]] for name in names}
+    fields = [field for field in table.schema.fields if field.name in given]
+    sent = _ROW_BYTES + read_bytes(stored, physical, fields, table.schema.fields) / physical
+    share = min(1.0, sent / (_ROW_BYTES + stored / physical))
+    return max(_MIN_PARTITION_BYTES, int(_TASK_BYTES * share))

@@ -1,0 +1,89 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.ProjectingInternalRow;
+import org.apache.spark.sql.catalyst.analysis.NamedRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.Function1;
+import scala.collection.Iterator;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Has Python workers write the changed rows of a DELETE, UPDATE or MERGE, as they write the rows of
+ * an append: Spark's own writers of changed rows run in the JVM of executors.
+ */
+public class RowChangeRule extends Rule {
+  public TreeNode apply(TreeNode plan) {
+    return (TreeNode) ((LogicalPlan) plan).transform(new Replacement());
+  }
+
+  /** Returns the operation of a relation that Spark has made for one; null for other relations. */
+  static RowChange changeOf(Object relation) {
+    if (!(relation instanceof DataSourceV2Relation)
+        || !(((DataSourceV2Relation) relation).table() instanceof RowLevelOperationTable)) {
+      return null;
+    }
+    Object operation =
+        ((RowLevelOperationTable) ((DataSourceV2Relation) relation).table()).operation();
+    return operation instanceof RowChange ? (RowChange) operation : null;
+  }
+
+  static class Replacement extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof WriteDelta
+          && changeOf(Versions.field((WriteDelta) node, "table")) != null;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      WriteDelta delta = (WriteDelta) node;
+      RowChange change = changeOf(Versions.field(delta, "table"));
+      LogicalPlan query = (LogicalPlan) Versions.field(delta, "query");
+      List address = ordinals((ProjectingInternalRow) delta.projections().rowIdProjection());
+      List columns = new ArrayList();
+      List ordinals = new ArrayList();
+      if (delta.projections().rowProjection().isDefined()) {
+        ProjectingInternalRow row =
+            (ProjectingInternalRow) delta.projections().rowProjection().get();
+        columns = java.util.Arrays.asList(row.schema().fieldNames());
+        ordinals = ordinals(row);
+      }
+      try {
+        AssignedColumns assigned = AssignedColumns.of(query, change, columns, ordinals);
+        Map write = new LinkedHashMap();
+        write.put("command", change.command().toString());
+        write.put("version", change.table.version);
+        write.put("address", address.get(0));
+        write.put("columns", columns);
+        write.put("ordinals", ordinals);
+        write.put("given", assigned.given);
+        RowChangeSink sink = new RowChangeSink(change, write);
+        DataSourceV2Relation relation =
+            (DataSourceV2Relation) Versions.field(delta, "originalTable");
+        return Versions.append(
+            (NamedRelation) Versions.relationOver(relation, sink),
+            Clustering.of(assigned.query, ((Integer) address.get(0)).intValue(), ordinals));
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+
+    private static List ordinals(ProjectingInternalRow row) {
+      List results = new ArrayList();
+      for (Iterator i = row.colOrdinals().iterator(); i.hasNext(); ) {
+        results.add(i.next());
+      }
+      return results;
+    }
+  }
+}

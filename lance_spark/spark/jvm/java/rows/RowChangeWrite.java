@@ -1,0 +1,115 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
+
+/**
+ * Writes changed rows by Spark's own writer for Python, and commits them by a call of Python, whose
+ * reply says whether the statement must be planned again.
+ */
+public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrdering, BatchWrite {
+  private final Write python;
+  private final RowChange change;
+  private final Map write;
+  private BatchWrite batch;
+
+  RowChangeWrite(Write python, RowChange change, Map write) {
+    this.python = python;
+    this.change = change;
+    this.write = write;
+  }
+
+  public Write build() {
+    return this;
+  }
+
+  public String description() {
+    return change.description();
+  }
+
+  public Distribution requiredDistribution() {
+    return Distributions.clustered(new Expression[] {Expressions.column(Clustering.COLUMN)});
+  }
+
+  public SortOrder[] requiredOrdering() {
+    return new SortOrder[] {
+      Expressions.sort(Expressions.column(RowChange.ADDRESS), SortDirection.ASCENDING)
+    };
+  }
+
+  /** Rows of the query are shorter than the rows that are written: Python says by how much. */
+  public long advisoryPartitionSizeInBytes() {
+    return ((Number) write.get("partition_bytes")).longValue();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return python.supportedCustomMetrics();
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return new CustomTaskMetric[0];
+  }
+
+  public BatchWrite toBatch() {
+    batch = python.toBatch();
+    return this;
+  }
+
+  public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+    return batch.createBatchWriterFactory(info);
+  }
+
+  public boolean useCommitCoordinator() {
+    return true;
+  }
+
+  public void commit(WriterCommitMessage[] messages) {
+    Map reply = PythonCall.reply("commit_row_changes", arguments(messages));
+    if (!reply.containsKey("error")) {
+      return;
+    }
+    Map error = (Map) reply.get("error");
+    if (!"conflict".equals(error.get("kind")) || !Replanning.run(change)) {
+      Errors.raise(error, null, null);
+    }
+  }
+
+  public void abort(WriterCommitMessage[] messages) {
+    PythonCall.reply("abort_row_changes", arguments(new WriterCommitMessage[0]));
+  }
+
+  private Map arguments(WriterCommitMessage[] messages) {
+    List pickles = new ArrayList();
+    for (int i = 0; i < messages.length; i++) {
+      if (messages[i] != null) {
+        byte[] pickle = ((PythonWriterCommitMessage) messages[i]).pickledMessage();
+        pickles.add(Base64.getEncoder().encodeToString(pickle));
+      }
+    }
+    Map arguments = new LinkedHashMap();
+    arguments.put("options", change.table.with(new HashMap()).asCaseSensitiveMap());
+    arguments.put("write", write);
+    arguments.put("messages", pickles);
+    return arguments;
+  }
+}

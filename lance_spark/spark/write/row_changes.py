@@ -1,0 +1,246 @@
+"""Rows that a statement deletes, updates and inserts: written by a task, message to the commit.
+
+Rows of one fragment are in one task, ordered by their addresses. The task writes updated and new
+rows to data files, and the deletion files of the fragments that lose rows.
+
+| column of a batch | meaning |
+| --- | --- |
+| `__row_operation` | 1 delete, 2 update, 3 insert; an update adds 16 * the index of its columns |
+| columns of the table | null in rows that do not give them a value |
+| `_rowaddr` | address of the old row; null for a new row |
+| `__lance_fragment` | by which Spark distributed the rows |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from lance_spark.errors import LanceError, naming
+from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
+from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
+from lance_spark.mutations.rows.key_filter import KeyFilter
+from lance_spark.mutations.rows.update import primary_key
+from lance_spark.mutations.runner import LocalRunner, abort_on_error
+from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.write.input import InputConverter
+from lance_spark.table.fragments.writer import delete_fragments
+from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+if TYPE_CHECKING:
+    from lance_spark.spark.read.snapshot import TableSnapshot
+
+#: The option of a write that describes the columns of its batches.
+OPTION = "row_changes"
+DELETE, UPDATE, INSERT = 1, 2, 3
+_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """The rows that a task changed.
+
+    Attributes
+    ----------
+    rewritten : RewrittenRows
+        Its rows are the updated and the deleted rows.
+    keys : KeyFilter, optional
+        Keys of the new rows, if the table has a primary key.
+    """
+
+    rewritten: RewrittenRows
+    num_deleted: int = 0
+    keys: KeyFilter | None = None
+
+
+class RowChanger:
+    """Writes the changed rows of one task.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Columns of the table that get values.
+    tag : bytes
+        Tag in the names of the new files.
+    """
+
+    def __init__(self, table: OpenTable, names: Sequence[str], tag: bytes) -> None:
+        self._arrow = input_schema(table.schema)
+        self._rewriter = RowRewriter(table, table.schema, names, tag=tag, first=task_number())
+        self._converters: dict[tuple[str, ...], InputConverter] = {}
+        self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
+        self._filter = key_filter(table.schema)
+        self._deleted = 0
+
+    def delete(self, addresses: UInt64Array) -> None:
+        """Delete rows."""
+        self._rewriter.mark_deleted(addresses)
+        self._deleted += len(addresses)
+
+    def update(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
+        """Write rows with new values; columns that are not given keep their values."""
+        names = values.schema.names
+        position = 0
+        for piece in self._converted(values):
+            rows = addresses[position : position + piece.num_rows]
+            self._rewriter.move(rows, piece, names)
+            position += piece.num_rows
+
+    def insert(self, values: pa.RecordBatch) -> None:
+        """Write new rows; columns that are not given are null."""
+        for piece in self._converted(values):
+            if self._filter is not None:
+                keys = [column_at(piece, path) for path in self._key]
+                names = [str(index) for index in range(len(keys))]
+                self._filter.add(pa.RecordBatch.from_arrays(keys, names=names))
+            by_name = dict(zip(piece.schema.names, piece.columns, strict=True))
+            columns = [
+                by_name[field.name]
+                if field.name in by_name
+                else pa.nulls(piece.num_rows, field.type)
+                for field in self._arrow
+            ]
+            self._rewriter.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
+
+    def finish(self) -> ChangedRows:
+        """Close the files."""
+        keys = self._filter
+        if keys is not None and not keys.num_keys:
+            keys = None
+        return ChangedRows(self._rewriter.finish(), self._deleted, keys)
+
+    def abort(self) -> None:
+        """Delete the files that were written."""
+        self._rewriter.abort()
+
+    def _converted(self, values: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        names = tuple(values.schema.names)
+        converter = self._converters.get(names)
+        if converter is None:
+            converter = self._converters[names] = InputConverter(self._arrow, names)
+        return converter(values)
+
+
+class RowChangeMessage(WriterCommitMessage):
+    """The changed rows of one task, and the deletion files of their fragments."""
+
+    def __init__(self, changed: ChangedRows, deletions: Sequence[FragmentDeletion]) -> None:
+        self.changed = changed
+        self.deletions = tuple(deletions)
+
+
+class RowChangeWriter(DataSourceArrowWriter):
+    """Writes the changed rows of a statement. The JVM commits and aborts by calls.
+
+    Parameters
+    ----------
+    table : TableSnapshot
+        The version that the statement was planned on.
+    write : mapping
+        What the columns of a batch are (`RowChangeRule.java`): ``address`` and ``ordinals`` are
+        positions, ``columns`` names, and ``given`` the columns of each kind of update.
+    """
+
+    def __init__(self, table: TableSnapshot, write: Mapping[str, Any]) -> None:
+        self._table = table
+        self._write = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task.
+
+        Raises
+        ------
+        InvalidInputError
+            A value does not fit the type of the table.
+        StorageError
+        """
+        table = self._table.open()
+        tag = bytes.fromhex(self._write["tag"])
+        with naming(table.store.display):
+            changer = RowChanger(table, self._write["columns"], tag)
+            with abort_on_error(changer.abort):
+                for batch in iterator:
+                    if batch.num_rows:
+                        self._apply(changer, batch)
+                changed = changer.finish()
+            rewritten = changed.rewritten
+            new = [*rewritten.fragments, *rewritten.inserted]
+            with abort_on_error(lambda: delete_fragments(table.paths, new)):
+                return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
+
+    def _apply(self, changer: RowChanger, batch: pa.RecordBatch) -> None:
+        operations = batch.column(0).to_numpy()
+        addresses = batch.column(self._write["address"]).fill_null(0).to_numpy().view(np.uint64)
+        positions = dict(zip(self._write["columns"], self._write["ordinals"], strict=True))
+        for number in np.unique(operations).tolist():
+            chosen = np.flatnonzero(operations == number)
+            operation, index = number % _STEP, number // _STEP
+            if operation == DELETE:
+                changer.delete(addresses[chosen])
+                continue
+            given = self._write["given"]
+            names = given[index] if operation == UPDATE and given else list(positions)
+            rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+            columns = [rows.column(positions[name]) for name in names]
+            if operation == INSERT:
+                changer.insert(pa.RecordBatch.from_arrays(columns, names=names))
+            elif operation == UPDATE:
+                changer.update(addresses[chosen], _batch(columns, names, rows.num_rows))
+            else:
+                raise LanceError(
+                    f"the plan of the statement has rows of an unknown operation, {operation}"
+                )
+
+
+def write_deletions(
+    table: OpenTable, rewritten: Sequence[RewrittenRows], tag: bytes
+) -> list[FragmentDeletion]:
+    """Write the deletion files of the fragments that lose rows."""
+    rows = union_rows((part.rows for part in rewritten), disjoint=True)
+    if not rows:
+        return []
+    runner = LocalRunner(table.store.is_local)
+    runner.tag = tag
+    return run_delete(table, runner, (), rows)
+
+
+def key_filter(schema: Schema) -> KeyFilter | None:
+    """Return an empty filter of the keys of new rows; None if the table has no primary key."""
+    key = primary_key(schema)
+    return KeyFilter([path[-1].to_arrow().type for path in key]) if key else None
+
+
+def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """Return a column, or a child of a struct."""
+    import pyarrow.compute as pc
+
+    column = batch.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def make_row_change_writer(options: Mapping[str, str]) -> RowChangeWriter:
+    """Return the writer for the options of a statement."""
+    from lance_spark.spark.catalog.row_changes import open_planned
+    from lance_spark.spark.read.snapshot import snapshot_of
+
+    write = json.loads(options[OPTION])
+    others = {name: value for name, value in options.items() if name.lower() != OPTION}
+    return RowChangeWriter(snapshot_of(open_planned(others, write)), write)
+
+
+def _batch(columns: Sequence[pa.Array], names: Sequence[str], num_rows: int) -> pa.RecordBatch:
+    """Return a batch, which may have no columns: an update that changes nothing."""
+    if columns:
+        return pa.RecordBatch.from_arrays(list(columns), names=list(names))
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * num_rows, pa.struct([])))
