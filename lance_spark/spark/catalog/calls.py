@@ -60,7 +60,6 @@ KINDS: Mapping[type[errors.LanceError], str] = {
     errors.NamespaceNotFoundError: "namespace_not_found",
     errors.NamespaceExistsError: "namespace_exists",
     errors.NamespaceNotEmptyError: "namespace_not_empty",
-    errors.CommitConflictError: "conflict",
 }
 
 

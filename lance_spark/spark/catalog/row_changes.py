@@ -12,19 +12,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+)
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
 from lance_spark.mutations.rows.update import commit_moved_rows, primary_key
 from lance_spark.mutations.runner import new_tag, sweep
+from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.row_changes import RowChangeMessage, key_filter, write_deletions
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.table.open import OpenTable
@@ -64,10 +70,37 @@ def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Commit the changes of all tasks as one version."""
+    """Commit the changes of all tasks as one version.
+
+    Returns
+    -------
+    dict
+        The version. If another client has changed the same rows, and the statement can be planned
+        again, an error of the kind ``planned_again``.
+    """
     write = arguments["write"]
     table = open_planned(arguments["options"], write)
-    messages = _messages(arguments["messages"])
+    try:
+        return _commit(table, write, arguments["messages"])
+    except CommitConflictError as error:
+        if not _can_be_planned_again(table, write):
+            raise
+        Backoff(write["attempt"]).wait()
+        return {"error": {"kind": "planned_again", "message": str(error)}}
+
+
+def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
+    """Return whether the statement means the same rows in a newer version, and was not tried too
+    often.
+    """
+    fixed = {CREATED_AT.name, UPDATED_AT.name}
+    if table.manifest.flags.stable_row_ids:
+        fixed.add(ROW_ID.name)
+    return write["attempt"] < DEFAULT_CONFLICT_RETRIES and fixed.issuperset(write["row_columns"])
+
+
+def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
+    messages = _messages(pickles)
     if not messages:
         return {"version": table.version}
     changed = [message.changed for message in messages]
@@ -110,7 +143,10 @@ def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:
     forms = arguments["forms"]
     if not forms:
         return {"can": True}
-    predicate = to_predicate({"op": "and", "args": forms}, table.schema)
+    try:
+        predicate = to_predicate({"op": "and", "args": forms}, table.schema)
+    except (InvalidInputError, UnsupportedError):
+        return {"can": False}
     fields = list({column.path[0].id: column.path[0] for column in predicate.columns()}.values())
     fragments = table.manifest.fragments
     physical = sum(fragment.physical_rows for fragment in fragments)

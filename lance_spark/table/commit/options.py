@@ -68,10 +68,16 @@ class CommitOptions:
 
 
 class Backoff:
-    """Waits of random length between attempts. Create it when the first attempt starts."""
+    """Waits of random length between attempts. Create it when the first attempt starts.
 
-    def __init__(self) -> None:
-        self._longest = _FIRST_WAIT
+    Parameters
+    ----------
+    earlier : int
+        Number of waits before, by other objects.
+    """
+
+    def __init__(self, earlier: int = 0) -> None:
+        self._longest = min(_FIRST_WAIT * 2**earlier, _LONGEST_WAIT)
         self._started = time.monotonic()
 
     def wait(self) -> None:

@@ -100,7 +100,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
     return reply;
   }
 
-  private String display(Identifier identifier) {
+  String display(Identifier identifier) {
     return name + "." + new TableName(identifier.namespace(), identifier.name());
   }
 
@@ -134,16 +134,20 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
 
   /** Loads a table that is written to: some columns have other types than for reads. */
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
+    return loadForWrite(identifier);
+  }
+
+  NamedTable loadForWrite(Identifier identifier) {
     Map given = new LinkedHashMap();
     given.put("for_write", Boolean.TRUE);
     return load(identifier, given);
   }
 
-  private Table load(Identifier identifier, Map given) {
+  private NamedTable load(Identifier identifier, Map given) {
     Map arguments = ofTable(identifier);
     arguments.putAll(given);
     Map reply = call("load_table", arguments, identifier);
-    return new NamedTable(this, display(identifier), reply);
+    return new NamedTable(this, identifier, reply);
   }
 
   public Table createTable(
@@ -158,7 +162,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     Map arguments = ofNewTable(identifier, schema, partitions, properties);
     Map reply = call("create_table", arguments, identifier);
-    return new NamedTable(this, display(identifier), reply);
+    return new NamedTable(this, identifier, reply);
   }
 
   private Map ofNewTable(
@@ -179,7 +183,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
     Map arguments = ofTable(identifier);
     arguments.put("changes", TableChanges.write(changes));
     Map reply = call("alter_table", arguments, identifier);
-    return new NamedTable(this, display(identifier), reply);
+    return new NamedTable(this, identifier, reply);
   }
 
   /** Deletes a table with its files. */

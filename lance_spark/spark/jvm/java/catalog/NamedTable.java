@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
@@ -43,6 +44,7 @@ public class NamedTable
 
   final LanceCatalog catalog;
   final String version;
+  private final Identifier identifier;
   private final String name;
   private final StructType schema;
   private final Map properties;
@@ -55,9 +57,10 @@ public class NamedTable
    * @param reply what Python says of the table: "schema", "options", "properties", "version" and
    *     "row_columns"
    */
-  NamedTable(LanceCatalog catalog, String name, Map reply) {
+  NamedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     this.catalog = catalog;
-    this.name = name;
+    this.identifier = identifier;
+    this.name = catalog.display(identifier);
     this.schema = (StructType) DataType.fromJson((String) reply.get("schema"));
     this.properties = (Map) reply.get("properties");
     this.options = (Map) reply.get("options");
@@ -68,6 +71,7 @@ public class NamedTable
   /** Makes a table that equals another one. */
   NamedTable(NamedTable other) {
     this.catalog = other.catalog;
+    this.identifier = other.identifier;
     this.name = other.name;
     this.schema = other.schema;
     this.properties = other.properties;
@@ -150,10 +154,15 @@ public class NamedTable
 
   // Changes of rows
 
+  /** Returns the newest version of the table, as statements that write load it. */
+  NamedTable newest() {
+    return catalog.loadForWrite(identifier);
+  }
+
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     for (int i = 0; i < rowColumns.length; i++) {
       if (rowColumns[i].name().equals(RowChange.ADDRESS)) {
-        return new RowChange(this, info.command());
+        return new RowChange(this, info.command(), 0);
       }
     }
     throw new UnsupportedOperationException(

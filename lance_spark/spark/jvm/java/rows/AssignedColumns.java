@@ -4,6 +4,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -48,14 +50,17 @@ final class AssignedColumns {
   /** Columns of the table by the ids of the attributes that its scan returns. */
   private final Map scanned = new HashMap();
 
-  private AssignedColumns(List columns, List ordinals) {
+  private final NamedTable table;
+
+  private AssignedColumns(NamedTable table, List columns, List ordinals) {
+    this.table = table;
     this.columns = columns;
     this.ordinals = ordinals;
   }
 
   static AssignedColumns of(LogicalPlan query, RowChange change, List columns, List ordinals)
       throws ReflectiveOperationException {
-    AssignedColumns assigned = new AssignedColumns(columns, ordinals);
+    AssignedColumns assigned = new AssignedColumns(change.table, columns, ordinals);
     assigned.query = query;
     for (Iterator i = query.collectLeaves().iterator(); i.hasNext(); ) {
       LogicalPlan leaf = (LogicalPlan) i.next();
@@ -76,6 +81,55 @@ final class AssignedColumns {
     }
     assigned.query = pruned(assigned.query);
     return assigned;
+  }
+
+  /**
+   * Returns the row columns, such as _rowaddr, by whose values the statement chooses rows or
+   * computes others.
+   */
+  List rowColumns() {
+    Set names = new TreeSet();
+    addRowColumns(query, names);
+    return new ArrayList(names);
+  }
+
+  private void addRowColumns(LogicalPlan plan, Set names) {
+    if (plan.children().isEmpty()) {
+      // The expressions of a relation are its columns.
+      return;
+    }
+    for (Iterator i = plan.expressions().iterator(); i.hasNext(); ) {
+      Expression expression = (Expression) i.next();
+      boolean merges = plan instanceof MergeRows;
+      // A projection or an instruction of a merge passes the address of the row on.
+      if (merges && Versions.hasField((Product) expression, "output")) {
+        for (Iterator c = expression.children().iterator(); c.hasNext(); ) {
+          addRowColumns((Expression) c.next(), names);
+        }
+      } else if (plan instanceof Project || merges) {
+        addRowColumns(expression, names);
+      } else {
+        addReferences(expression, names);
+      }
+    }
+    for (Iterator i = plan.children().iterator(); i.hasNext(); ) {
+      addRowColumns((LogicalPlan) i.next(), names);
+    }
+  }
+
+  private void addRowColumns(Expression expression, Set names) {
+    if (!(inner(expression) instanceof AttributeReference)) {
+      addReferences(expression, names);
+    }
+  }
+
+  private void addReferences(Expression expression, Set names) {
+    for (Iterator i = expression.references().iterator(); i.hasNext(); ) {
+      Object name = scanned.get(((Attribute) i.next()).exprId());
+      if (name != null && table.schema().getFieldIndex((String) name).isEmpty()) {
+        names.add(name);
+      }
+    }
   }
 
   private LogicalPlan ofProject(Project project) throws ReflectiveOperationException {

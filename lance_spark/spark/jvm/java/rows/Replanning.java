@@ -1,11 +1,73 @@
 package org.lancespark;
 
-/** Plans a statement again after another client has changed the same rows. */
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Runs a statement again on the newest version of its table, after another client has changed the
+ * same rows. The plan is that which Spark has analysed, so that it means the same.
+ */
 final class Replanning {
   private Replanning() {}
 
-  /** Returns whether the statement was planned again, and committed. */
+  /** Returns false if the statement cannot be planned again: the columns of the table differ. */
   static boolean run(RowChange change) {
-    return false;
+    NamedTable newest = change.table.newest();
+    if (!newest.schema().equals(change.table.schema())) {
+      return false;
+    }
+    RowChange next = new RowChange(newest, change.command(), change.attempt + 1);
+    String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+    QueryExecution execution = SQLExecution.getQueryExecution(Long.parseLong(id));
+    LogicalPlan plan = (LogicalPlan) execution.analyzed().transform(new Replacement(change, next));
+    Versions.execute(execution.sparkSession(), plan);
+    return true;
+  }
+
+  static class Replacement extends AbstractPartialFunction {
+    private final RowChange change;
+    private final RowChange next;
+
+    Replacement(RowChange change, RowChange next) {
+      this.change = change;
+      this.next = next;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      Object table = node instanceof WriteDelta ? Versions.field((WriteDelta) node, "table") : node;
+      return RowChangeRule.changeOf(table) == change;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      Table operated = new RowLevelOperationTable(next.table, next);
+      try {
+        if (node instanceof WriteDelta) {
+          WriteDelta delta = (WriteDelta) node;
+          Object table = Versions.field(delta, "table");
+          Object original = Versions.field(delta, "originalTable");
+          return Versions.copy(
+              delta,
+              new String[] {"table", "originalTable"},
+              new Object[] {
+                Versions.relationOver((DataSourceV2Relation) table, operated),
+                Versions.relationOver((DataSourceV2Relation) original, next.table)
+              });
+        }
+        return Versions.relationOver((DataSourceV2Relation) node, operated);
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
+    }
   }
 }

@@ -23,9 +23,13 @@ public class RowChange implements SupportsDelta, RowLevelOperationBuilder {
   final NamedTable table;
   private final Command command;
 
-  RowChange(NamedTable table, Command command) {
+  /** How often the statement was planned before. */
+  final int attempt;
+
+  RowChange(NamedTable table, Command command, int attempt) {
     this.table = table;
     this.command = command;
+    this.attempt = attempt;
   }
 
   public RowLevelOperation build() {

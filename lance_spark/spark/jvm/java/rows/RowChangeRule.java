@@ -55,8 +55,15 @@ public class RowChangeRule extends Rule {
       if (delta.projections().rowProjection().isDefined()) {
         ProjectingInternalRow row =
             (ProjectingInternalRow) delta.projections().rowProjection().get();
-        columns = java.util.Arrays.asList(row.schema().fieldNames());
-        ordinals = ordinals(row);
+        List positions = ordinals(row);
+        String[] names = row.schema().fieldNames();
+        for (int i = 0; i < names.length; i++) {
+          // Spark adds the row columns if a condition names one of them.
+          if (change.table.schema().getFieldIndex(names[i]).isDefined()) {
+            columns.add(names[i]);
+            ordinals.add(positions.get(i));
+          }
+        }
       }
       try {
         AssignedColumns assigned = AssignedColumns.of(query, change, columns, ordinals);
@@ -67,6 +74,8 @@ public class RowChangeRule extends Rule {
         write.put("columns", columns);
         write.put("ordinals", ordinals);
         write.put("given", assigned.given);
+        write.put("row_columns", assigned.rowColumns());
+        write.put("attempt", Integer.valueOf(change.attempt));
         RowChangeSink sink = new RowChangeSink(change, write);
         DataSourceV2Relation relation =
             (DataSourceV2Relation) Versions.field(delta, "originalTable");

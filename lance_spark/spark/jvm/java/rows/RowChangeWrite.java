@@ -89,13 +89,17 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
       return;
     }
     Map error = (Map) reply.get("error");
-    if (!"conflict".equals(error.get("kind")) || !Replanning.run(change)) {
+    if (!"planned_again".equals(error.get("kind")) || !Replanning.run(change)) {
       Errors.raise(error, null, null);
     }
   }
 
   public void abort(WriterCommitMessage[] messages) {
     PythonCall.reply("abort_row_changes", arguments(new WriterCommitMessage[0]));
+  }
+
+  public String toString() {
+    return change.description() + " of version " + change.table.version;
   }
 
   private Map arguments(WriterCommitMessage[] messages) {

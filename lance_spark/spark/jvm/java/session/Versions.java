@@ -6,10 +6,13 @@ import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkBuildInfo;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -150,6 +153,23 @@ final class Versions {
       arguments[i] = value.invoke(companion, new Object[0]);
     }
     return append.invoke(companion, arguments);
+  }
+
+  /** Runs a command. The method has more arguments in later versions, which have defaults. */
+  static void execute(SparkSession session, LogicalPlan plan) {
+    try {
+      Object state = session.sessionState();
+      Method execute = method(state.getClass(), "executePlan");
+      Object[] arguments = new Object[execute.getParameterTypes().length];
+      arguments[0] = plan;
+      for (int i = 1; i < arguments.length; i++) {
+        Method value = method(state.getClass(), "executePlan$default$" + (i + 1));
+        arguments[i] = value.invoke(state, new Object[0]);
+      }
+      ((QueryExecution) execute.invoke(state, arguments)).assertCommandExecuted();
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   /** Returns a constant that is not null. The name of Spark's method is a word of Java. */
