@@ -1,0 +1,82 @@
+"""Random statements that change rows have the rows that Spark's own queries have, and pylance reads
+the same.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+import lance_spark
+from tests.support.spark.random_statements import COLUMNS, SCHEMA, Statements
+
+SEQUENCES = int(os.environ.get("LANCE_SPARK_TEST_STATEMENTS", "2"))
+LENGTH = 5
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    root = tmp_path_factory.mktemp("statements")
+    lance_spark.enable(spark, "random_statements", root=str(root))
+    return "random_statements", root
+
+
+def plain(row: Any) -> tuple[Any, ...]:
+    """Return a row as a tuple that can be sorted."""
+    return tuple(
+        (value is not None, tuple(value) if isinstance(value, tuple) else value) for value in row
+    )
+
+
+def ordered(rows: Any) -> list[tuple[Any, ...]]:
+    return sorted((plain(row) for row in rows), key=repr)
+
+
+@pytest.mark.parametrize("seed", range(SEQUENCES))
+def test_statements(spark: Any, catalog: tuple[str, Path], seed: int) -> None:
+    name, root = catalog
+    table = f"{name}.t{seed}"
+    statements = Statements(seed)
+    stable = seed % 2 == 0
+    spark.sql(
+        f"CREATE TABLE {table} ({SCHEMA}) TBLPROPERTIES ('enable_stable_row_ids' = '{stable}')"
+    )
+    path = str(root / f"t{seed}.lance")
+    rows: list[Any] = []
+    for count in (12, 5):
+        new = statements.rows(count)
+        spark.createDataFrame(new, SCHEMA).coalesce(1).writeTo(table).append()
+        rows += new
+    for step in range(LENGTH):
+        before = ids(spark, table)
+        spark.createDataFrame(rows, SCHEMA).createOrReplaceTempView("model")
+        spark.createDataFrame(statements.source(), SCHEMA).createOrReplaceTempView("source")
+        statement = statements.statement()
+        expected = [tuple(row) for row in spark.sql(statement.query).collect()]
+        version = lance.dataset(path).version
+        spark.sql(statement.text.format(table=table))
+        label = f"seed {seed}, step {step}: {statement.text}"
+        actual = [tuple(row) for row in spark.table(table).collect()]
+        assert ordered(actual) == ordered(expected), label
+        dataset = lance.dataset(path)
+        assert dataset.version <= version + 1, label
+        theirs = [
+            tuple(row[column] for column in COLUMNS) for row in dataset.to_table().to_pylist()
+        ]
+        theirs = [(*row[:4], None if row[4] is None else tuple(row[4].values())) for row in theirs]
+        assert ordered(theirs) == ordered(expected), label
+        dataset.validate()
+        if stable:
+            after = ids(spark, table)
+            assert {key: after[key] for key in before if key in after} == {
+                key: row_id for key, row_id in before.items() if key in after
+            }, label
+        rows = expected
+
+
+def ids(spark: Any, table: str) -> dict[int, int]:
+    return dict(tuple(row) for row in spark.table(table).select("id", "_rowid").collect())

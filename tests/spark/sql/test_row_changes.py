@@ -1,0 +1,208 @@
+"""DELETE, UPDATE and MERGE by SQL: what is read and written, conflicts, blobs, errors, files."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+import lance_spark
+
+NAME = "row_changes"
+
+
+@pytest.fixture(scope="module")
+def root(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("row_changes")
+    lance_spark.enable(spark, NAME, root=str(folder))
+    return folder
+
+
+def create(spark: Any, name: str, columns: str, rows: str, **properties: str) -> str:
+    table = f"{NAME}.{name}"
+    texts = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    spark.sql(f"CREATE TABLE {table} ({columns})" + (f" TBLPROPERTIES ({texts})" if texts else ""))
+    spark.sql(f"INSERT INTO {table} {rows}")
+    return table
+
+
+def read(root: Path, name: str) -> list[dict[str, Any]]:
+    """Return the rows as pylance reads them, by increasing id."""
+    rows = lance.dataset(str(root / f"{name}.lance")).to_table().to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def files(root: Path, name: str) -> set[str]:
+    """Return the data files and deletion files of a table."""
+    table = root / f"{name}.lance"
+    return {
+        str(path.relative_to(table))
+        for folder in ("data", "_deletions")
+        for path in (table / folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def test_columns_that_are_not_assigned_are_not_read(spark: Any, root: Path) -> None:
+    table = create(
+        spark, "unread", "id BIGINT, v BIGINT, s STRING", "SELECT id, id, 'x' FROM range(6)"
+    )
+    explain = "EXPLAIN {} WHERE id IN (SELECT id FROM range(2))"
+    (plan,) = spark.sql(explain.format(f"UPDATE {table} SET v = v + 1")).first()
+    scan = next(line for line in plan.splitlines() if "LocalTableScan" in line or "Scan " in line)
+    assert "s#" not in scan
+    assert "v#" in scan
+    (merge,) = spark.sql(
+        f"EXPLAIN MERGE INTO {table} t USING range(2) r ON t.id = r.id "
+        "WHEN MATCHED AND r.id = 0 THEN UPDATE SET v = 1 WHEN MATCHED THEN UPDATE SET s = 'y'"
+    ).first()
+    scans = [line for line in merge.splitlines() if "TableScan" in line or "BatchScan" in line]
+    assert scans
+    assert not any("s#" in line or "v#" in line for line in scans)
+    spark.sql(
+        f"MERGE INTO {table} t USING range(2) r ON t.id = r.id "
+        "WHEN MATCHED AND r.id = 0 THEN UPDATE SET v = 100 WHEN MATCHED THEN UPDATE SET s = 'y'"
+    )
+    assert [(row["v"], row["s"]) for row in read(root, "unread")[:3]] == [
+        (100, "x"),
+        (1, "y"),
+        (2, "x"),
+    ]
+
+
+def test_updates_of_the_same_rows_are_planned_again(spark: Any, root: Path) -> None:
+    table = create(spark, "counter", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(6)")
+    with ThreadPoolExecutor(4) as pool:
+        update = f"UPDATE {table} SET v = v + 1 WHERE id < 3"
+        list(pool.map(lambda _: spark.sql(update), range(6)))
+    assert [row["v"] for row in read(root, "counter")] == [6, 6, 6, 0, 0, 0]
+
+
+def test_rows_that_are_named_by_address_are_not_planned_again(spark: Any, root: Path) -> None:
+    table = create(spark, "places", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(4)")
+    update = f"UPDATE {table} SET v = v + 1 WHERE _rowaddr + id >= 0"
+
+    def run(_: int) -> str | None:
+        try:
+            spark.sql(update)
+        except AnalysisException as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(3) as pool:
+        errors = [error for error in pool.map(run, range(3)) if error]
+    assert all("overtaken" in error and "Traceback" not in error for error in errors)
+    rows = read(root, "places")
+    assert [row["v"] for row in rows] == [3 - len(errors)] * 4
+    assert len(files(root, "places")) == len(rows_of_version(root, "places"))
+
+
+def rows_of_version(root: Path, name: str) -> set[str]:
+    """Return the files that any version of a table refers to."""
+    dataset = lance.dataset(str(root / f"{name}.lance"))
+    used: set[str] = set()
+    for version in dataset.versions():
+        for fragment in dataset.checkout_version(version["version"]).get_fragments():
+            used.update(f"data/{file.path}" for file in fragment.data_files())
+            if fragment.deletion_file() is not None:
+                used.add(fragment.deletion_file())
+    return used
+
+
+def test_blobs_go_from_file_to_file(spark: Any, root: Path) -> None:
+    properties = {"data.lance.encoding": "blob"}
+    rows = "VALUES (1, X'0102'), (2, X'0304'), (3, X'05')"
+    table = create(spark, "blobs", "id BIGINT, data BINARY", rows, **properties)
+    spark.sql(f"UPDATE {table} SET id = 20 WHERE id = 2")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT 3L AS id, X'FF' AS data UNION ALL SELECT 4L, X'EE') s "
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = 30 WHEN NOT MATCHED THEN INSERT *"
+    )
+    spark.sql(f"UPDATE {table} SET data = X'AA' WHERE id = 1")
+    spark.sql(f"DELETE FROM {table} WHERE data = X'EE'")
+    dataset = lance.dataset(str(root / "blobs.lance"))
+    ids = dataset.to_table(columns=["id"])["id"].to_pylist()
+    blobs = dataset.take_blobs("data", indices=list(range(len(ids))))
+    assert dict(zip(ids, (blob.readall() for blob in blobs), strict=True)) == {
+        1: b"\xaa",
+        20: b"\x03\x04",
+        30: b"\x05",
+    }
+
+
+def test_several_source_rows_for_one_row_are_an_error(spark: Any, root: Path) -> None:
+    table = create(spark, "cardinality", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(4)")
+    before = files(root, "cardinality")
+    with pytest.raises(PySparkException, match="MERGE_CARDINALITY_VIOLATION"):
+        spark.sql(
+            f"MERGE INTO {table} t USING (SELECT 1L AS id UNION ALL SELECT 1L) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET v = 9"
+        )
+    assert files(root, "cardinality") == before
+    assert [row["v"] for row in read(root, "cardinality")] == [0, 0, 0, 0]
+
+
+def test_a_value_that_does_not_fit_changes_nothing(spark: Any, root: Path) -> None:
+    table = create(
+        spark, "not_null", "id BIGINT NOT NULL, v INT", "SELECT id, cast(id AS INT) FROM range(4)"
+    )
+    before = files(root, "not_null")
+    with pytest.raises(PySparkException):
+        spark.sql(f"UPDATE {table} SET id = if(v = 3, NULL, id)")
+    with pytest.raises(PySparkException, match="OVERFLOW"):
+        spark.sql(f"UPDATE {table} SET v = v + 2147483647")
+    assert files(root, "not_null") == before
+    assert [row["v"] for row in read(root, "not_null")] == [0, 1, 2, 3]
+
+
+def test_small_deletes_need_no_job(spark: Any, root: Path) -> None:
+    table = create(spark, "small", "id BIGINT, s STRING", "SELECT id, 'x' FROM range(6)")
+    tracker = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("deletes", "deletes")
+    try:
+        spark.sql(f"DELETE FROM {table} WHERE id = 2 OR s LIKE 'y%'")
+        spark.sql(f"TRUNCATE TABLE {table}")
+        assert not tracker.getJobIdsForGroup("deletes")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    dataset = lance.dataset(str(root / "small.lance"))
+    assert dataset.count_rows() == 0
+    assert dataset.checkout_version(3).count_rows() == 5
+
+
+def test_caches_are_refreshed(spark: Any, root: Path) -> None:
+    table = create(spark, "cached", "id BIGINT, v BIGINT", "SELECT id, 1 FROM range(4)")
+    spark.sql(f"CACHE TABLE {table}")
+    try:
+        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 4
+        spark.sql(f"UPDATE {table} SET v = 10 WHERE id IN (SELECT id FROM range(2))")
+        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 22
+        spark.sql(f"DELETE FROM {table} WHERE id = 0")
+        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 12
+    finally:
+        spark.sql(f"UNCACHE TABLE {table}")
+
+
+def test_keys_of_new_rows_are_recorded(spark: Any, root: Path) -> None:
+    table = create(spark, "keys", "id BIGINT NOT NULL, v BIGINT", "SELECT id, 0 FROM range(3)")
+    path = str(root / "keys.lance")
+    dataset = lance.dataset(path)
+    dataset.replace_field_metadata("id", {"lance-schema:unenforced-primary-key": "true"})
+    merge = (
+        f"MERGE INTO {table} t USING (SELECT id + 2 AS id FROM range(3)) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET v = 5 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (id, 7)"
+    )
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: spark.sql(merge), range(2)))
+    # Without the keys in the transactions, both statements would insert the new rows.
+    assert [(row["id"], row["v"]) for row in read(root, "keys")] == [
+        (0, 0),
+        (1, 0),
+        (2, 5),
+        (3, 5),
+        (4, 5),
+    ]
