@@ -57,14 +57,14 @@ def test_columns_that_are_not_assigned_are_not_read(spark: Any, root: Path) -> N
     assert "s#" not in scan
     assert "v#" in scan
     (merge,) = spark.sql(
-        f"EXPLAIN MERGE INTO {table} t USING range(2) r ON t.id = r.id "
+        f"EXPLAIN MERGE INTO {table} t USING (SELECT id FROM range(2)) r ON t.id = r.id "
         "WHEN MATCHED AND r.id = 0 THEN UPDATE SET v = 1 WHEN MATCHED THEN UPDATE SET s = 'y'"
     ).first()
     scans = [line for line in merge.splitlines() if "TableScan" in line or "BatchScan" in line]
     assert scans
     assert not any("s#" in line or "v#" in line for line in scans)
     spark.sql(
-        f"MERGE INTO {table} t USING range(2) r ON t.id = r.id "
+        f"MERGE INTO {table} t USING (SELECT id FROM range(2)) r ON t.id = r.id "
         "WHEN MATCHED AND r.id = 0 THEN UPDATE SET v = 100 WHEN MATCHED THEN UPDATE SET s = 'y'"
     )
     assert [(row["v"], row["s"]) for row in read(root, "unread")[:3]] == [
