@@ -52,7 +52,12 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
 def is_write_option(name: str) -> bool:
     """Return whether a property is an option of the write that creates the table."""
     lower = name.lower()
-    return SYNONYMS.get(lower, lower) in WRITE_PROPERTIES or bool(_COLUMN_OPTION.fullmatch(name))
+    return SYNONYMS.get(lower, lower) in WRITE_PROPERTIES or is_column_option(name)
+
+
+def is_column_option(name: str) -> bool:
+    """Return whether a property is an option of a column, such as its type in Arrow."""
+    return bool(_COLUMN_OPTION.fullmatch(name))
 
 
 def is_config(name: str) -> bool:
