@@ -44,6 +44,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
     this.options = new HashMap(options.asCaseSensitiveMap());
     // A session that has the catalog has the rules that its tables need.
     new Extension().apply(SparkSession.active().extensions());
+    Extension.addTo(SparkSession.active());
     if (Boolean.parseBoolean((String) this.options.get("single_level_ns"))) {
       defaultNamespace = new String[] {"default"};
     }
