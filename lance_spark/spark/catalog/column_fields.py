@@ -11,13 +11,13 @@ COLUMN writes it to all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from lance_spark.spark.types.mapping import to_arrow_schema, to_spark_schema
+from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_spark_schema
 
 COMMENT = b"comment"
 DEFAULT = b"spark.sql.default"
@@ -34,19 +34,38 @@ def catalog_schema(schema: pa.Schema, table: pa.Schema) -> StructType:
     table : pyarrow.Schema
         Columns of the table, whose metadata has the comments and defaults.
     """
-    stored = {field.name: field.metadata or {} for field in table}
+    return _described(to_spark_schema(schema), list(table))
+
+
+def _described(columns: StructType, stored: Iterable[pa.Field]) -> StructType:
+    by_name = {field.name: field for field in stored}
     fields = []
-    for field in to_spark_schema(schema):
-        metadata = dict(field.metadata)
-        of_table = stored.get(field.name, {})
-        if COMMENT in of_table:
-            metadata["comment"] = of_table[COMMENT].decode(errors="replace")
-        if DEFAULT in of_table:
-            default = of_table[DEFAULT].decode(errors="replace")
-            # Spark asks for both; it uses the second for files, which Lance's scans never are.
-            metadata[_CURRENT_DEFAULT] = metadata[_EXISTS_DEFAULT] = default
-        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
+    for column in columns:
+        of_table = by_name.get(column.name)
+        if of_table is None:
+            fields.append(column)
+            continue
+        metadata = of_table.metadata or {}
+        described = StructField(
+            column.name, column.dataType, column.nullable, dict(column.metadata)
+        )
+        if isinstance(column.dataType, StructType) and pa.types.is_struct(of_table.type):
+            described.dataType = _described(column.dataType, of_table.type)
+        if COMMENT in metadata:
+            described.metadata["comment"] = metadata[COMMENT].decode(errors="replace")
+        if DEFAULT in metadata:
+            described = with_default(described, metadata[DEFAULT].decode(errors="replace"))
+        fields.append(described)
     return StructType(fields)
+
+
+def with_default(column: StructField, default: str) -> StructField:
+    """Return a column of Spark with a default, which is a text in SQL."""
+    # Spark asks for both; it uses the second for files, which Lance's scans never are.
+    defaults = {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: default}
+    return StructField(
+        column.name, column.dataType, column.nullable, {**column.metadata, **defaults}
+    )
 
 
 def table_schema(
@@ -66,18 +85,21 @@ def table_schema(
         Whether defaults are stored. They are not if a query made the columns: its columns have the
         defaults of the tables that it reads.
     """
+    check_names(schema.names, "the statement")
     arrow = to_arrow_schema(schema, column_metadata, **options)
     return pa.schema(
-        field.with_metadata(metadata) if (metadata := _metadata(field, column, defaults)) else field
-        for field, column in zip(arrow, schema, strict=True)
+        _stored(field, column, defaults) for field, column in zip(arrow, schema, strict=True)
     )
 
 
-def _metadata(field: pa.Field, column: StructField, defaults: bool) -> dict[bytes, bytes]:
+def _stored(field: pa.Field, column: StructField, defaults: bool) -> pa.Field:
+    if isinstance(column.dataType, StructType) and pa.types.is_struct(field.type):
+        children = zip(field.type, column.dataType, strict=True)
+        field = field.with_type(pa.struct([_stored(*pair, defaults) for pair in children]))
     metadata: dict[bytes, bytes] = dict(field.metadata or {})
     comment, default = column.metadata.get("comment"), column.metadata.get(_CURRENT_DEFAULT)
     if comment is not None:
         metadata[COMMENT] = str(comment).encode()
     if default is not None and defaults:
         metadata[DEFAULT] = str(default).encode()
-    return metadata
+    return field.with_metadata(metadata) if metadata else field

@@ -26,6 +26,7 @@ from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.new_table import NewTable, begin_new_table
+from lance_spark.storage.uri import parse_uri
 
 _CREATE, _REPLACE = "create", "replace"
 
@@ -94,6 +95,13 @@ def abort_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry, bool]:
     """Return where a table is or will be, and whether it exists."""
+    provider = arguments["properties"].get(properties.PROVIDER, "lance").lower()
+    # DataFrameWriter.saveAsTable names the session's default source if it is given none.
+    if provider not in ("lance", arguments["default_provider"].lower()):
+        raise InvalidInputError(
+            f"table {arguments['name']}: the catalog has Lance tables, and the statement asks for "
+            f"{provider}; write USING lance, or leave USING out"
+        )
     if arguments["partitions"]:
         raise UnsupportedError(
             f"table {arguments['name']}: Lance tables have no partitions, and the statement has "
@@ -109,13 +117,15 @@ def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry,
         entry, exists = catalog.namespace.describe_table(identifier), True
     except TableNotFoundError:
         entry, exists = catalog.namespace.new_table(identifier), False
-    if location is not None and location.rstrip("/") != entry.location:
+    # Spark adds the scheme file: to a LOCATION without one.
+    uri = None if location is None else parse_uri(location).uri
+    if uri is not None and uri != parse_uri(entry.location).uri:
         if exists:
             raise InvalidInputError(
                 f"table {arguments['name']} is at {entry.location}, not at {location}; remove "
                 "LOCATION, or drop the table first"
             )
-        entry = TableEntry(location.rstrip("/"), entry.properties, entry.storage_options)
+        entry = TableEntry(uri, entry.properties, entry.storage_options)
     return entry, exists
 
 

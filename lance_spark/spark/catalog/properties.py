@@ -23,11 +23,12 @@ from lance_spark.storage.uri import parse_uri
 
 COMMENT = "comment"
 LOCATION = "location"
+PROVIDER = "provider"
 #: Properties that are options of the write which creates the table.
 WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 #: Properties that Spark itself sets and reads.
 RESERVED = frozenset(
-    {"provider", LOCATION, "owner", "external", "is_managed_location", "table_type", "collation"}
+    {PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type", "collation"}
 )
 _COLUMN_OPTION = re.compile(rf".+\.(?:{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE)
 #: Keys of column metadata, and the option that sets each.
@@ -52,7 +53,12 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
 def is_write_option(name: str) -> bool:
     """Return whether a property is an option of the write that creates the table."""
     lower = name.lower()
-    return SYNONYMS.get(lower, lower) in WRITE_PROPERTIES or bool(_COLUMN_OPTION.fullmatch(name))
+    return SYNONYMS.get(lower, lower) in WRITE_PROPERTIES or is_column_option(name)
+
+
+def is_column_option(name: str) -> bool:
+    """Return whether a property is an option of a column, such as its type in Arrow."""
+    return bool(_COLUMN_OPTION.fullmatch(name))
 
 
 def is_config(name: str) -> bool:
@@ -68,7 +74,7 @@ def of_table(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
         **dict(_column_options(schema)),
         "data_storage_version": dataset.data_storage_version,
         "enable_stable_row_ids": str(dataset._table.manifest.flags.stable_row_ids).lower(),
-        "provider": "lance",
+        PROVIDER: "lance",
         LOCATION: parse_uri(dataset.uri).display,
     }
 

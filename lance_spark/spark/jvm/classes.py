@@ -28,6 +28,7 @@ catalog/
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
+    MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     TableName               identifiers

@@ -136,6 +136,7 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     extension.newInstance().apply(spark._jsparkSession.extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
+        call_static(spark, extension, "addTo", spark._jsparkSession)
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:

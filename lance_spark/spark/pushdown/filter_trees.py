@@ -82,8 +82,14 @@ def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
             yield from columns_of(argument)
 
 
-def _literal(tree: dict[str, Any]) -> Typed:
-    """Return a literal: a value of Python, or a number of days or microseconds."""
+def literal(tree: dict[str, Any]) -> Typed:
+    """Return a literal: a value of Python, or a number of days or microseconds.
+
+    Raises
+    ------
+    UnsupportedError
+        The tree is not one of a literal, or its type is not known.
+    """
     text, name = tree.get("lit"), tree.get("type")
     if tree.keys() != {"lit", "type"} or not isinstance(name, str):
         raise refused("a literal is malformed", tree)
@@ -175,22 +181,22 @@ class _TreeParser:
     def _boolean(self, tree: dict[str, Any]) -> Predicate:
         if _is_column(tree):
             return coercion.compare(self._column(tree), "==", True)
-        literal = _literal(tree)
-        if not pat.is_boolean(literal.dtype):
+        value = literal(tree)
+        if not pat.is_boolean(value.dtype):
             raise refused("a literal of this type is not a filter", tree)
-        return Constant(literal.value)
+        return Constant(value.value)
 
     def _compare(self, op: Op, left: Any, right: Any) -> Predicate:
         if _is_column(left) and _is_column(right):
             return coercion.compare_columns(self._column(left), op, self._column(right))
         if _is_column(left):
-            return coercion.compare(self._column(left), op, _literal(right))
+            return coercion.compare(self._column(left), op, literal(right))
         if _is_column(right):
-            return coercion.compare(self._column(right), FLIPPED[op], _literal(left))
-        literals = (_literal(left), _literal(right))
+            return coercion.compare(self._column(right), FLIPPED[op], literal(left))
+        literals = (literal(left), literal(right))
         if not literals[0].dtype.equals(literals[1].dtype):
             raise refused("two literals have different types", (left, right))
-        values, others = (pa.array([literal.value], literal.dtype) for literal in literals)
+        values, others = (pa.array([side.value], side.dtype) for side in literals)
         return Constant(compared(values, op, others)[0].as_py())
 
     def _null_safe(self, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
@@ -200,14 +206,14 @@ class _TreeParser:
             raise refused("neither side is a column", tree)
         column = self._column(left)
         if not _is_column(right):
-            return coercion.null_safe_equal(column, _literal(right))
+            return coercion.null_safe_equal(column, literal(right))
         return coercion.null_safe_equal_columns(column, self._column(right))
 
     def _in(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
         column = self._column(args[0])
-        items = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
+        items = [self._column(item) if _is_column(item) else literal(item) for item in args[1:]]
         dtype = coercion.dtype_of(column.field)
         literals = [item for item in items if isinstance(item, Typed) and item.dtype.equals(dtype)]
         if len(literals) == len(items):
@@ -225,7 +231,7 @@ class _TreeParser:
     def _match(self, match: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):
             raise refused("only a column can be matched, and only with a literal", tree)
-        column, text = self._column(left), _literal(right).value
+        column, text = self._column(left), literal(right).value
         if match == "like":
             escape = tree["escape"]
             if not isinstance(escape, str) or len(escape) != 1:

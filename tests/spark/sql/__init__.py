@@ -1,0 +1,1 @@
+"""Statements of Spark SQL on tables of a catalog."""

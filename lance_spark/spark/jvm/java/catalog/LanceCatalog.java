@@ -36,13 +36,17 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
   private String name;
   private Map options;
+  private String warehouse;
   private String[] defaultNamespace = new String[0];
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
     this.options = new HashMap(options.asCaseSensitiveMap());
+    // Spark resolves a view with other settings: those of the session that made it.
+    warehouse = SparkSession.active().sessionState().conf().warehousePath();
     // A session that has the catalog has the rules that its tables need.
     new Extension().apply(SparkSession.active().extensions());
+    Extension.addTo(SparkSession.active());
     if (Boolean.parseBoolean((String) this.options.get("single_level_ns"))) {
       defaultNamespace = new String[] {"default"};
     }
@@ -67,7 +71,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
   private Map arguments() {
     Map arguments = new LinkedHashMap();
     arguments.put("catalog", options);
-    arguments.put("warehouse", SQLConf.get().warehousePath());
+    arguments.put("warehouse", warehouse);
     return arguments;
   }
 
@@ -175,6 +179,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
       described[i] = partitions[i].describe();
     }
     arguments.put("partitions", Arrays.asList(described));
+    arguments.put("default_provider", SQLConf.get().defaultDataSourceName());
     return arguments;
   }
 

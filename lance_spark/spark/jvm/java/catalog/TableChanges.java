@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.expressions.Literal;
 
 /** Changes of a table as JSON: the "op" is the name of Spark's class. */
 final class TableChanges {
@@ -44,6 +45,7 @@ final class TableChanges {
       result.put("position", position(add.position()));
       if (add.defaultValue() != null) {
         result.put("default", Versions.call(add.defaultValue(), "getSql"));
+        result.put("value", value(add.defaultValue().getValue()));
       }
     } else if (change instanceof TableChange.RenameColumn) {
       result.put("name", ((TableChange.RenameColumn) change).newName());
@@ -61,6 +63,16 @@ final class TableChanges {
     } else if (change instanceof TableChange.DeleteColumn) {
       result.put("if_exists", ((TableChange.DeleteColumn) change).ifExists());
     }
+  }
+
+  /** Returns the form of a literal, or null if its type has none. */
+  private static Map value(Literal literal) {
+    if (literal.value() != null) {
+      return Forms.literal(literal.value(), literal.dataType());
+    }
+    Map form = new LinkedHashMap();
+    form.put("lit", null);
+    return form;
   }
 
   /** Returns a list: empty for the first position, or the name of the column before it. */

@@ -4,6 +4,7 @@ import java.util.Collections;
 import java.util.Set;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -20,6 +21,9 @@ public class Extension extends AbstractFunction1 {
       SparkSessionExtensions target = (SparkSessionExtensions) extensions;
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
+      if (Versions.leavesColumnsOut()) {
+        target.injectResolutionRule(new MissingColumnsOfSession());
+      }
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
     }
@@ -38,6 +42,14 @@ public class Extension extends AbstractFunction1 {
     return !SEEN.isEmpty();
   }
 
+  /** Adds the rules that sessions take only when they start to a session that runs already. */
+  public static Object addTo(Object session) {
+    if (Versions.isKnown() && Versions.leavesColumnsOut()) {
+      MissingColumnsRule.addTo((SparkSession) session);
+    }
+    return null;
+  }
+
   /** Makes the rule. Spark asks for the rules of a session once for each query. */
   public static class RuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
@@ -48,6 +60,12 @@ public class Extension extends AbstractFunction1 {
   public static class RowChangeRuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new RowChangeRule();
+    }
+  }
+
+  public static class MissingColumnsOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new MissingColumnsRule();
     }
   }
 

@@ -44,6 +44,11 @@ final class Versions {
     return !isFirst();
   }
 
+  /** Returns whether Spark refuses an INSERT into a table of ours that leaves columns out. */
+  static boolean leavesColumnsOut() {
+    return isFirst();
+  }
+
   /** Returns false for Spark 4.0, which takes a batch without columns to have no rows. */
   static boolean takesBatchesWithoutColumns() {
     return !isFirst();

@@ -1,0 +1,136 @@
+package org.lancespark;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.util.ResolveDefaultColumns$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Function1;
+import scala.Option;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Adds the columns that an INSERT by name leaves out, with their defaults. Later versions of Spark
+ * do it themselves. Spark 4.0 does it for tables of its session catalog only.
+ */
+public class MissingColumnsRule extends Rule {
+  public TreeNode apply(TreeNode plan) {
+    return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
+  }
+
+  /**
+   * Adds the rule to a session that runs already, whose analyzer does not ask for new rules. If it
+   * cannot be added, Spark refuses such statements.
+   */
+  static void addTo(SparkSession session) {
+    try {
+      Analyzer analyzer = session.sessionState().analyzer();
+      List rules = new ArrayList(CollectionConverters.asJava(analyzer.extendedResolutionRules()));
+      for (int i = 0; i < rules.size(); i++) {
+        if (rules.get(i) instanceof MissingColumnsRule) {
+          return;
+        }
+      }
+      rules.add(new MissingColumnsRule());
+      Field field = analyzer.getClass().getDeclaredField("extendedResolutionRules");
+      field.setAccessible(true);
+      field.set(analyzer, CollectionConverters.asScala(rules).toSeq());
+    } catch (ReflectiveOperationException e) {
+      Log.leftToSpark("columns that an INSERT leaves out", e);
+    } catch (RuntimeException e) {
+      Log.leftToSpark("columns that an INSERT leaves out", e);
+    }
+  }
+
+  /** Returns the statement with all columns, or the same statement if that is not possible. */
+  static InsertIntoStatement complete(InsertIntoStatement insert)
+      throws ReflectiveOperationException {
+    Object table = insert.productElement(0);
+    LogicalPlan query = (LogicalPlan) insert.productElement(3);
+    if (!(table instanceof DataSourceV2Relation)
+        || !(((DataSourceV2Relation) table).table() instanceof NamedTable)
+        || !query.resolved()
+        || !((Map) insert.productElement(1)).isEmpty()) {
+      return insert;
+    }
+    List outputs = new ArrayList(CollectionConverters.asJava(query.output()));
+    List names = new ArrayList(CollectionConverters.asJava(insert.userSpecifiedCols()));
+    boolean isNamed = !names.isEmpty();
+    if (insert.byName() && !isNamed) {
+      for (int i = 0; i < outputs.size(); i++) {
+        names.add(((Attribute) outputs.get(i)).name());
+      }
+    }
+    int given = names.size();
+    if (given == 0 || given != outputs.size()) {
+      return insert;
+    }
+    SQLConf conf = SQLConf.get();
+    List columns = CollectionConverters.asJava(((DataSourceV2Relation) table).output());
+    for (int i = 0; i < columns.size(); i++) {
+      Attribute column = (Attribute) columns.get(i);
+      if (!contains(names, column.name(), conf.caseSensitiveAnalysis())) {
+        Option value =
+            ResolveDefaultColumns$.MODULE$.getDefaultValueExprOrNullLit(
+                column, conf.useNullsForMissingDefaultColumnValues());
+        if (value.isEmpty()) {
+          return insert;
+        }
+        names.add(column.name());
+        outputs.add(value.get());
+      }
+    }
+    // Spark's error about a column that the table does not have is to name the given columns only.
+    if (names.size() == given || names.size() != columns.size()) {
+      return insert;
+    }
+    Seq projected = CollectionConverters.asScala(outputs).toSeq();
+    Object specified =
+        isNamed ? (Object) CollectionConverters.asScala(names).toSeq() : insert.userSpecifiedCols();
+    return (InsertIntoStatement)
+        Versions.copy(
+            insert,
+            new String[] {"query", "userSpecifiedCols"},
+            new Object[] {new Project(projected, query), specified});
+  }
+
+  private static boolean contains(List names, String name, boolean exactly) {
+    for (int i = 0; i < names.size(); i++) {
+      String other = (String) names.get(i);
+      if (exactly ? other.equals(name) : other.equalsIgnoreCase(name)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static class Replacement extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof InsertIntoStatement;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      try {
+        return complete((InsertIntoStatement) node);
+      } catch (ReflectiveOperationException e) {
+        Log.leftToSpark("columns that an INSERT leaves out", e);
+      }
+      return node;
+    }
+  }
+}
