@@ -52,6 +52,9 @@ FUNCTIONS = {
     "create_namespace": "namespaces",
     "alter_namespace": "namespaces",
     "drop_namespace": "namespaces",
+    "list_procedures": "procedures",
+    "call_procedure": "procedures",
+    "rewrite_statement": "statements",
 }
 #: Kinds of errors that have an exception of their own in Spark.
 KINDS: Mapping[type[errors.LanceError], str] = {

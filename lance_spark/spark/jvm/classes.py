@@ -32,6 +32,11 @@ catalog/
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     TableName               identifiers
+procedures/
+    Procedures, LanceProcedure, Parameter   procedures, as `lance_spark.spark.catalog` describes them
+    Values                  values of rows as JSON
+    DrivingCall             calls of Python functions that run Spark jobs
+    Statements              the parser that replaces statements such as OPTIMIZE by CALL
 
 The compiler is Janino, which has no lambdas and no type arguments.
 """
@@ -180,6 +185,11 @@ def extension_class(spark: Any) -> Any:
             extension = _compiled(spark, EXTENSION)
         _extensions[spark.sparkContext._gateway] = extension
     return extension
+
+
+def use_loader(gateway: Any, loader: Any) -> None:
+    """Take the classes of a JVM from a class loader that has them already."""
+    _extensions[gateway] = loader.loadClass(EXTENSION)
 
 
 def takes_jars(spark: Any) -> bool:

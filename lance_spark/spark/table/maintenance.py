@@ -191,7 +191,7 @@ class MaintenanceMethods(TableBase):
             policy = replace(policy, before_ns=min(limits))
         stats = self._clean("vacuum", policy, dryRun)
         row = (stats.bytes_removed, stats.old_versions)
-        return self.spark.createDataFrame([row], "bytes_removed long, old_versions long")
+        return self._data_frame([row], "bytes_removed long, old_versions long")
 
     def cleanup(
         self,
@@ -221,7 +221,7 @@ class MaintenanceMethods(TableBase):
 
         stats = self._clean("cleanup", policy_for_failed_jobs(olderThan), dryRun)
         row = (stats.bytes_removed, len(stats.files))
-        return self.spark.createDataFrame([row], "bytes_removed long, files_removed long")
+        return self._data_frame([row], "bytes_removed long, files_removed long")
 
     def validate(self) -> None:
         """Check the newest version, or the version that the options name; see `Dataset.validate`.

@@ -14,16 +14,19 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
@@ -33,7 +36,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * Lance tables by name: the class that spark.sql.catalog.NAME names. Each method is one call of
  * Python (lance_spark/spark/catalog), which decides; this class translates.
  */
-public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
+public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private String name;
   private Map options;
   private String warehouse;
@@ -44,9 +47,10 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
     this.options = new HashMap(options.asCaseSensitiveMap());
     // Spark resolves a view with other settings: those of the session that made it.
     warehouse = SparkSession.active().sessionState().conf().warehousePath();
-    // A session that has the catalog has the rules that its tables need.
+    // A session that has the catalog has the rules and statements that its tables need.
     new Extension().apply(SparkSession.active().extensions());
     Extension.addTo(SparkSession.active());
+    Statements.addTo(SparkSession.active());
     if (Boolean.parseBoolean((String) this.options.get("single_level_ns"))) {
       defaultNamespace = new String[] {"default"};
     }
@@ -302,5 +306,27 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces {
     Map arguments = ofNamespace(namespace);
     arguments.put("cascade", Boolean.valueOf(cascade));
     return Boolean.TRUE.equals(call("drop_namespace", arguments, namespace).get("dropped"));
+  }
+
+  // Procedures
+
+  public UnboundProcedure loadProcedure(Identifier identifier) {
+    return Procedures.load(this, identifier);
+  }
+
+  public Identifier[] listProcedures(String[] namespace) {
+    return Procedures.list(namespace);
+  }
+
+  /** Returns the arguments of the call of a procedure, without the values of its parameters. */
+  Map ofProcedure(String procedure) {
+    Map arguments = arguments();
+    arguments.put("procedure", procedure);
+    arguments.put("catalog_name", name);
+    CatalogManager manager = SparkSession.active().sessionState().catalogManager();
+    boolean isCurrent = name.equals(manager.currentCatalog().name());
+    String[] namespace = isCurrent ? manager.currentNamespace() : defaultNamespace;
+    arguments.put("current_namespace", Arrays.asList(namespace));
+    return arguments;
   }
 }

@@ -45,6 +45,12 @@ final class Errors {
     Platform.throwException(analysis(message));
   }
 
+  /** Raises an AnalysisException. It returns nothing; the caller throws what it would return. */
+  static RuntimeException unchecked(String message) {
+    Platform.throwException(analysis(message));
+    return null;
+  }
+
   /** Returns an AnalysisException with a text of our own. */
   static Throwable analysis(String message) {
     Constructor[] constructors = AnalysisException.class.getConstructors();

@@ -8,7 +8,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
-/** The class that spark.sql.extensions names: it adds the rule and the strategies to extensions. */
+/** The class that spark.sql.extensions names: it adds the rule, the strategies and the parser. */
 public class Extension extends AbstractFunction1 {
   private static final Set SEEN =
       Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap()));
@@ -26,6 +26,7 @@ public class Extension extends AbstractFunction1 {
       }
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
+      target.injectParser(new Statements.ParserOfSession());
     }
     return BoxedUnit.UNIT;
   }
@@ -33,6 +34,11 @@ public class Extension extends AbstractFunction1 {
   /** Returns whether sessions with these extensions have the rule. */
   public static boolean isIn(Object extensions) {
     return SEEN.contains(extensions);
+  }
+
+  /** Adds the statements of this package to a session that runs already. */
+  public static void addStatements(Object session) {
+    Statements.addTo(session);
   }
 
   /**

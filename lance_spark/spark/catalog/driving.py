@@ -1,0 +1,115 @@
+"""Sessions of the JVM that asks, for functions that run Spark jobs (`DrivingCall.java`).
+
+The function runs in the Python process in which Spark plans data sources. It connects to the JVM as
+a pyspark application does, and has the session of the statement as a classic `SparkSession`. Spark
+uses the process again: at the end, all variables of pyspark are as they were.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+from lance_spark.spark.jvm import classes
+
+_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+#: Variables of classes of pyspark that a context and a session set.
+_CONTEXT = ("_active_spark_context", "_gateway", "_jvm")
+_SESSION = ("_instantiatedSession", "_activeSession")
+
+
+@contextmanager
+def driving_session(driver: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the session of a statement.
+
+    Parameters
+    ----------
+    driver : mapping
+        ``port``, ``secret`` and ``token`` of the call.
+    """
+    from pyspark import SparkContext, SparkFiles
+    from pyspark.sql import SparkSession
+
+    owners = ((SparkContext, _CONTEXT), (SparkSession, _SESSION), (SparkFiles, ("_sc",)))
+    before = [(owner, name, getattr(owner, name, None)) for owner, names in owners for name in names]
+    environment, path = dict(os.environ), list(sys.path)
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    gateway = _connect(driver)
+    context = None
+    try:
+        session = _entered(gateway, driver["token"])
+        context = _context(gateway, session)
+        # Without this, pyspark would make the session the default of the whole JVM.
+        placeholder = SimpleNamespace(_sc=SimpleNamespace(_jsc=True))
+        SparkSession._instantiatedSession = placeholder  # type: ignore[assignment]
+        spark = SparkSession(context, session)
+        SparkSession._instantiatedSession = SparkSession._activeSession = spark
+        yield spark
+    finally:
+        # The connection may be lost already.
+        with suppress(Exception):
+            _release(context)
+        with suppress(Exception):
+            gateway.shutdown_callback_server()
+        with suppress(Exception):
+            gateway.close()
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _connect(driver: Mapping[str, Any]) -> Any:
+    """Connect as pyspark does, which takes the address from variables of the environment."""
+    from pyspark.java_gateway import launch_gateway
+
+    values = (str(driver["port"]), driver["secret"])
+    os.environ.update(zip(_VARIABLES, values, strict=True))
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in _VARIABLES:
+            del os.environ[name]
+
+
+def _entered(gateway: Any, token: str) -> Any:
+    """Return the session in Java, after the thread there was prepared for the jobs."""
+    jvm = gateway.jvm
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    forName = jvm.java.lang.Class.forName  # noqa: N806 - a Java method
+    owner = forName(f"{classes.PACKAGE}.DrivingCall", True, loader)
+    types = gateway.new_array(jvm.java.lang.Class, 1)
+    types[0] = forName("java.lang.Object")
+    arguments = gateway.new_array(jvm.java.lang.Object, 1)
+    arguments[0] = token
+    classes.use_loader(gateway, loader)
+    return owner.getMethod("enter", types).invoke(None, arguments)
+
+
+def _context(gateway: Any, session: Any) -> Any:
+    from pyspark import SparkConf, SparkContext
+
+    context = gateway.jvm.JavaSparkContext(session.sparkContext())
+    conf = SparkConf(_jvm=gateway.jvm, _jconf=context.getConf())
+    return SparkContext(gateway=gateway, jsc=context, conf=conf)
+
+
+def _release(context: Any) -> None:
+    """Free what a context made: a server for accumulators, and a folder."""
+    if context is None:
+        return
+    server = context._accumulatorServer
+    server.shutdown()
+    server.server_close()
+    shutil.rmtree(context._temp_dir, ignore_errors=True)

@@ -1,0 +1,269 @@
+"""Procedures that differ from the methods of `LanceTable`, or are none.
+
+The first argument is the table, whose session is None if the procedure runs no jobs. Parameters
+have the names of the procedure. `register_table` and `deregister_table` get the catalog, and the
+name of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.errors import InvalidInputError, UnsupportedError
+from lance_spark.namespace import TableEntry
+from lance_spark.spark.catalog.names import Catalog
+from lance_spark.table.paths import BasePath
+
+if TYPE_CHECKING:
+    from lance_spark.spark.table import ChangeResult, LanceTable
+
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+_INDEXES = (
+    "name string, fields array<string>, index_type string, num_indexed_fragments long, "
+    "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
+    "num_segments long"
+)
+
+
+def validate(table: LanceTable) -> tuple[int]:
+    """Check the table, and return the version that was checked."""
+    table.validate()
+    return (table.dataset().version,)
+
+
+def create_tag(
+    table: LanceTable,
+    name: str,
+    version: int | None = None,
+    tag: str | None = None,
+    if_not_exists: bool = False,
+) -> None:
+    """Create a tag: a name for a version, which vacuum then does not remove."""
+    if not (if_not_exists and name in table.dataset().tags.list()):
+        table.createTag(name, _reference(version, tag))
+
+
+def update_tag(
+    table: LanceTable, name: str, version: int | None = None, tag: str | None = None
+) -> None:
+    """Move a tag to another version."""
+    table.updateTag(name, _reference(version, tag))
+
+
+def delete_tag(table: LanceTable, name: str, if_exists: bool = False) -> None:
+    """Delete a tag."""
+    if not (if_exists and name not in table.dataset().tags.list()):
+        table.deleteTag(name)
+
+
+def create_branch(
+    table: LanceTable,
+    name: str,
+    version: int | None = None,
+    tag: str | None = None,
+    if_not_exists: bool = False,
+) -> None:
+    """Create a branch from a version."""
+    if not (if_not_exists and name in table.dataset().branches.list()):
+        table.createBranch(name, _reference(version, tag))
+
+
+def delete_branch(table: LanceTable, name: str, if_exists: bool = False) -> None:
+    """Delete a branch with all its versions."""
+    if not (if_exists and name not in table.dataset().branches.list()):
+        table.deleteBranch(name)
+
+
+def clone(
+    table: LanceTable,
+    target: str,
+    is_shallow: bool = True,
+    version: int | None = None,
+    tag: str | None = None,
+) -> None:
+    """Create a table at a path with the rows of a version."""
+    table.clone(target, is_shallow, _reference(version, tag))
+
+
+def add_columns_from(
+    table: LanceTable,
+    source: str,
+    key: Sequence[str],
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> ChangeResult:
+    """Add the columns of a table or view, joined by a key."""
+    return table.addColumnsFrom(_frame(table, source, key, columns), key, **options)
+
+
+def update_columns_from(
+    table: LanceTable,
+    source: str,
+    key: Sequence[str],
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> ChangeResult:
+    """Update columns by the values that a table or view has for the same key."""
+    return table.updateColumnsFrom(_frame(table, source, key, columns), key, **options)
+
+
+def replace_where(table: LanceTable, source: str, condition: str, **options: Any) -> ChangeResult:
+    """Replace the rows that meet a condition by the rows of a table or view."""
+    return table.replaceWhere(_frame(table, source), condition, **options)
+
+
+def upsert(table: LanceTable, source: str, **options: Any) -> ChangeResult:
+    """Update the rows whose primary key a table or view has, and insert its other rows."""
+    return table.upsert(_frame(table, source), **options)
+
+
+def add_bases(
+    table: LanceTable, bases: Mapping[str, str], is_dataset_root: bool = False, **options: Any
+) -> ChangeResult:
+    """Add base paths, by their names: other folders that may hold files of the table."""
+    paths = [BasePath(0, path, is_dataset_root, name) for name, path in bases.items()]
+    return table.addBases(paths, **options)
+
+
+def set_unenforced_primary_key(
+    table: LanceTable, columns: Sequence[str], **options: Any
+) -> tuple[str, str]:
+    """Declare the columns of the primary key. No write checks that keys are unique."""
+    dataset = table.dataset()
+    schema = dataset.schema
+    where = f"table {table.path}"
+    current = [field.name for field in schema if _is_key(field)]
+    if current:
+        raise InvalidInputError(
+            f"{where}: the primary key is {', '.join(current)} already; it cannot be changed"
+        )
+    if not columns or len(set(columns)) < len(columns):
+        raise InvalidInputError(f"{where}: a primary key needs columns, and each of them once")
+    for name in columns:
+        if name not in schema.names:
+            raise InvalidInputError(
+                f"{where}: column {name!r} was not found; the columns are {', '.join(schema.names)}"
+            )
+        if pa.types.is_nested(schema.field(name).type):
+            raise InvalidInputError(
+                f"{where}: column {name!r} is of type {schema.field(name).type}; columns of a "
+                "primary key have no children"
+            )
+    dataset.update_field_metadata(
+        {
+            name: {_PRIMARY_KEY: "true", f"{_PRIMARY_KEY}:position": str(position)}
+            for position, name in enumerate(columns, 1)
+        },
+        **options,
+    )
+    return "OK", ",".join(columns)
+
+
+def describe_indices(table: LanceTable) -> Any:
+    """List the indexes, and how many fragments and rows they cover."""
+    dataset = table.dataset()
+    fragments = {fragment.id for fragment in dataset.fragments}
+    num_rows = dataset.count_rows()
+    rows = []
+    for index in dataset.describe_indices():
+        covered = {number for part in index.segments for number in part.fragment_ids or ()}
+        num_covered = len(fragments & covered)
+        rows.append(
+            (
+                index.name,
+                list(index.field_names),
+                index.index_type,
+                num_covered,
+                index.num_rows_indexed,
+                len(fragments) - num_covered,
+                num_rows - index.num_rows_indexed,
+                index.num_segments,
+            )
+        )
+    return table._data_frame(rows, _INDEXES)
+
+
+def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
+    """Drop an index. Vacuum removes its files."""
+    table.dataset().drop_index(name, **options)
+    return name, "dropped"
+
+
+def create_index(
+    table: LanceTable,
+    name: str,
+    method: str,
+    columns: Sequence[str],
+    options: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """Refuse: this release creates no indexes."""
+    raise _no_index(table, f"index {name} of type {method} cannot be created")
+
+
+def optimize_index(
+    table: LanceTable, name: str, options: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Refuse: this release extends no indexes."""
+    raise _no_index(table, f"index {name} cannot be optimized")
+
+
+def refresh_index(
+    table: LanceTable, name: str, options: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Refuse: this release extends no indexes."""
+    raise _no_index(table, f"index {name} cannot be refreshed")
+
+
+def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:
+    """Give a table that exists a name in the catalog."""
+    identifier = catalog.table_identifier(table)
+    entry = TableEntry(location, {}, catalog.path_entry(location).storage_options)
+    open_dataset(location, storage_options=dict(entry.storage_options) or None)
+    catalog.namespace.register_table(identifier, entry)
+    return (location,)
+
+
+def deregister_table(catalog: Catalog, table: Mapping[str, Any]) -> Any:
+    """Forget the name of a table, keep its files, and return where they are."""
+    return (catalog.namespace.deregister_table(catalog.table_identifier(table)).location,)
+
+
+def _reference(version: int | None, tag: str | None) -> int | str | None:
+    if version is not None and tag is not None:
+        raise InvalidInputError(f"version => {version} and tag => {tag!r}: set one of them")
+    return tag if version is None else version
+
+
+def _frame(
+    table: LanceTable,
+    source: str,
+    key: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+) -> Any:
+    """Return the rows of a table or view of the session, with the columns of the statement."""
+    try:
+        frame = table.spark.table(source)
+        if columns is None:
+            return frame
+        names = dict.fromkeys([*key, *columns])
+        return frame.select(*(frame["`" + name.replace("`", "``") + "`"] for name in names))
+    except AnalysisException as error:
+        message = str(error).partition("\n")[0]
+        raise InvalidInputError(f"source => {source!r}: {message}") from error
+
+
+def _is_key(field: pa.Field) -> bool:
+    metadata = field.metadata or {}
+    return _PRIMARY_KEY.encode() in metadata or f"{_PRIMARY_KEY}:position".encode() in metadata
+
+
+def _no_index(table: LanceTable, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"table {table.path}: {what} by this release; use pylance, whose indexes this release "
+        "reads, lists and drops"
+    )

@@ -1,0 +1,219 @@
+"""Procedures: the functions behind `CALL lance.system.NAME(...)`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.spark.catalog import procedure_methods
+from lance_spark.spark.catalog.driving import driving_session
+from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.catalog.procedure_table import PROCEDURES, Procedure
+from lance_spark.spark.table import ChangeResult, LanceTable
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+#: A parameter in a numpydoc docstring, and its text.
+_DOCUMENTED = re.compile(r"^ {8}([\w, ]+) : [^\n]*\n((?: {12}[^\n]*\n?)+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows that a procedure returns, with their columns as DDL."""
+
+    rows: Sequence[tuple[Any, ...]]
+    schema: str
+
+
+class ResultTable(LanceTable):
+    """A table whose methods return their rows without a Spark job."""
+
+    def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> Any:
+        return Result(rows, schema)
+
+
+def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the descriptions of all procedures."""
+    return {
+        "procedures": [
+            {
+                "name": name,
+                "comment": (inspect.getdoc(_function(name)) or name).split("\n\n")[0],
+                "has_jobs": procedure.has_jobs,
+                "parameters": [
+                    {
+                        "name": parameter,
+                        "type": text,
+                        "required": required,
+                        "comment": _comments(name).get(parameter),
+                    }
+                    for parameter, (text, required) in procedure.parameters.items()
+                ],
+            }
+            for name, procedure in PROCEDURES.items()
+        ]
+    }
+
+
+def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a procedure, and return its rows.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Of the catalog: ``catalog``, ``warehouse``, ``catalog_name``, ``current_namespace``. Of the
+        call: ``procedure``, ``values`` of the parameters (null if not given), and ``driver`` if
+        the procedure runs jobs.
+    """
+    name = arguments["procedure"]
+    procedure = PROCEDURES[name]
+    values = {
+        parameter: _python_value(value, procedure.parameters[parameter][0])
+        for parameter, value in arguments["values"].items()
+        if value is not None
+    }
+    for parameter, (_, required) in procedure.parameters.items():
+        if required and parameter not in values:
+            raise InvalidInputError(f"procedure {name}: parameter {parameter} must not be null")
+    catalog = Catalog.of(arguments)
+    table = {**arguments, **table_name(values.pop("table"), arguments)}
+    if not procedure.opens:
+        result = _function(name)(catalog, table, **values)
+    elif procedure.has_jobs:
+        with driving_session(arguments["driver"]) as spark:
+            try:
+                result = _run(name, procedure, _opened(catalog, table, spark, values), values)
+            except PySparkException as error:
+                raise LanceError(f"procedure {name}: {_first_line(error)}") from error
+    else:
+        result = _run(name, procedure, _opened(catalog, table, None, values), values)
+    return {
+        "schema": result.schema,
+        "rows": [[_json_value(value) for value in row] for row in result.rows],
+    }
+
+
+def table_name(text: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return namespace and name of the table that a text means.
+
+    The text is the name of a table in the catalog, with or without the name of the catalog before
+    it, or a path. A name alone is one of the current namespace if the catalog is the current one.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not a name.
+    """
+    if "/" in text and "`" not in text:
+        return {"namespace": [], "name": text}
+    if not _NAME.fullmatch(text):
+        raise InvalidInputError(
+            f"table => {text!r} is not the name of a table, such as 'db.t', and not a path; parts "
+            "with other characters stand in backticks"
+        )
+    parts = [
+        part[1:-1].replace("``", "`") if part.startswith("`") else part.strip()
+        for part in re.findall(_PART, text)
+    ]
+    if len(parts) > 1 and parts[0] == arguments["catalog_name"]:
+        return {"namespace": parts[1:-1], "name": parts[-1]}
+    if len(parts) == 1 and "/" not in parts[0]:
+        return {"namespace": arguments["current_namespace"], "name": parts[0]}
+    return {"namespace": parts[:-1], "name": parts[-1]}
+
+
+def _opened(
+    catalog: Catalog, table: Mapping[str, Any], spark: Any, values: dict[str, Any]
+) -> ResultTable:
+    """Open the table of a call, and remove the parameters that say how from its values."""
+    options = {**options_of(catalog.describe(table)), **values.pop("table_options", {})}
+    if "branch" in values:
+        options["branch"] = values.pop("branch")
+    return ResultTable.forPath(spark, options.pop("path"), **options)
+
+
+def _run(
+    name: str, procedure: Procedure, table: ResultTable, values: Mapping[str, Any]
+) -> Result:
+    function = _function(name)
+    arguments = {_parameters(name).get(key, key): value for key, value in values.items()}
+    result = function(table, *arguments.pop("names", ()), **arguments)
+    if isinstance(result, Result):
+        return result
+    if isinstance(result, tuple):
+        return Result([result], procedure.result)
+    columns = [column.split()[0] for column in procedure.result.split(", ")]
+    source = vars_of(result) if isinstance(result, ChangeResult) else values
+    return Result([tuple(source[column] for column in columns)], procedure.result)
+
+
+def vars_of(result: ChangeResult) -> dict[str, int]:
+    """Return the attributes of the result of a change."""
+    return {name: getattr(result, name) for name in ChangeResult.__dataclass_fields__}
+
+
+def _function(name: str) -> Any:
+    """Return the function of a procedure: of `procedure_methods`, or a method of `LanceTable`."""
+    function = getattr(procedure_methods, name, None)
+    return function or getattr(ResultTable, _method_name(name))
+
+
+def _method_name(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+@cache
+def _parameters(name: str) -> dict[str, str]:
+    """Return the parameters of a function by their names in snake case."""
+    names = inspect.signature(_function(name)).parameters
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower(): text for text in names}
+
+
+@cache
+def _comments(name: str) -> dict[str, str]:
+    """Return the comments of parameters, from the docstring of the method."""
+    text = _function(name).__doc__ or ""
+    comments = {
+        parameter: " ".join(comment.split())
+        for names, comment in _DOCUMENTED.findall(text)
+        for parameter in names.split(", ")
+    }
+    return {
+        snake: comments[parameter]
+        for snake, parameter in _parameters(name).items()
+        if parameter in comments
+    }
+
+
+def _python_value(value: Any, type_text: str) -> Any:
+    if value is not None and type_text == "timestamp":
+        return _EPOCH + timedelta(microseconds=value)
+    if value is not None and type_text.startswith("interval"):
+        return timedelta(microseconds=value)
+    return value
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        # A time without a zone is one of this machine, as for Spark.
+        return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    if isinstance(value, Mapping):
+        return {key: _json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_json_value(item) for item in value]
+    return value
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,105 @@
+package org.lancespark;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.python.Py4JServer;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * A call of a Python function that runs Spark jobs in the session of the caller.
+ *
+ * <p>Each call starts a py4j server, as pyspark has one, on the loopback interface and with a
+ * secret of its own. The function connects to it, and calls `enter` first. The jobs that it runs
+ * have the properties of the calling thread, such as the job group and tags, so that what cancels
+ * the statement cancels them.
+ */
+public final class DrivingCall implements Runnable {
+  private static final String TAGS = "spark.job.tags";
+  private static final Map RUNNING = new ConcurrentHashMap();
+
+  private final SparkSession session;
+  private final String function;
+  private final Map arguments;
+  private final String token = "lance-" + UUID.randomUUID();
+  private final Properties properties;
+  private final Object tags;
+  private volatile Map reply;
+  private volatile Throwable failure;
+
+  private DrivingCall(SparkSession session, String function, Map arguments) {
+    this.session = session;
+    this.function = function;
+    this.arguments = arguments;
+    properties = (Properties) session.sparkContext().getLocalProperties().clone();
+    // The jobs belong to executions of their own.
+    properties.remove("spark.sql.execution.id");
+    String given = properties.getProperty(TAGS);
+    properties.setProperty(TAGS, given == null || given.isEmpty() ? token : given + "," + token);
+    tags = ((ThreadLocal) Versions.call(session, "managedJobTags")).get();
+  }
+
+  /** Calls a function, and raises the error of its reply as an AnalysisException. */
+  static Map result(String function, Map arguments) {
+    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments);
+    Map reply = call.answer();
+    if (reply.containsKey("error")) {
+      Errors.raise((Map) reply.get("error"), null, null);
+    }
+    return reply;
+  }
+
+  private Map answer() {
+    Py4JServer server = new Py4JServer(session.sparkContext().getConf());
+    server.start();
+    RUNNING.put(token, this);
+    // A thread of its own: this one must notice that the statement is cancelled.
+    Thread thread = new Thread(this, "lance-call");
+    try {
+      Map driver = new LinkedHashMap();
+      driver.put("port", Integer.valueOf(server.getListeningPort()));
+      driver.put("secret", server.secret());
+      driver.put("token", token);
+      arguments.put("driver", driver);
+      thread.setDaemon(true);
+      thread.start();
+      thread.join();
+    } catch (InterruptedException e) {
+      session.sparkContext().cancelJobsWithTag(token);
+      Platform.throwException(e);
+    } finally {
+      RUNNING.remove(token);
+      // The function of a cancelled statement loses its connection, and ends with an error.
+      server.shutdown();
+    }
+    if (failure != null) {
+      Platform.throwException(failure);
+    }
+    return reply;
+  }
+
+  public void run() {
+    try {
+      reply = PythonCall.reply(function, arguments);
+    } catch (Throwable e) {
+      failure = e;
+    }
+  }
+
+  /** Prepares the thread of a Python function for the jobs of a call; returns the session. */
+  public static Object enter(Object token) {
+    DrivingCall call = (DrivingCall) RUNNING.get(token);
+    if (call == null) {
+      throw new IllegalStateException("the statement has ended");
+    }
+    SparkContext context = call.session.sparkContext();
+    context.setLocalProperties((Properties) call.properties.clone());
+    ((ThreadLocal) Versions.call(call.session, "managedJobTags")).set(call.tags);
+    SparkSession.setActiveSession(call.session);
+    return call.session;
+  }
+}

@@ -1,0 +1,94 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
+import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
+import org.apache.spark.sql.connector.read.LocalScan;
+import org.apache.spark.sql.types.StructType;
+
+/** A procedure of a catalog. Python describes it and runs it. */
+public class LanceProcedure implements UnboundProcedure, BoundProcedure {
+  private final LanceCatalog catalog;
+  private final Map description;
+
+  LanceProcedure(LanceCatalog catalog, Map description) {
+    this.catalog = catalog;
+    this.description = description;
+  }
+
+  public String name() {
+    return (String) description.get("name");
+  }
+
+  public String description() {
+    return (String) description.get("comment");
+  }
+
+  public BoundProcedure bind(StructType input) {
+    return this;
+  }
+
+  public boolean isDeterministic() {
+    return false;
+  }
+
+  public ProcedureParameter[] parameters() {
+    List described = (List) description.get("parameters");
+    ProcedureParameter[] parameters = new ProcedureParameter[described.size()];
+    for (int i = 0; i < parameters.length; i++) {
+      parameters[i] = new Parameter((Map) described.get(i));
+    }
+    return parameters;
+  }
+
+  /** Runs the procedure. Null stands for an argument that the statement does not have. */
+  public Iterator call(InternalRow input) {
+    Map values = new LinkedHashMap();
+    ProcedureParameter[] parameters = parameters();
+    for (int i = 0; i < parameters.length; i++) {
+      Object value = input.get(i, parameters[i].dataType());
+      values.put(parameters[i].name(), Values.toJson(value, parameters[i].dataType()));
+    }
+    Map arguments = catalog.ofProcedure(name());
+    arguments.put("values", values);
+    boolean hasJobs = Boolean.TRUE.equals(description.get("has_jobs"));
+    Map reply =
+        hasJobs
+            ? DrivingCall.result("call_procedure", arguments)
+            : PythonCall.result("call_procedure", arguments);
+    StructType schema = StructType.fromDDL((String) reply.get("schema"));
+    List rows = (List) reply.get("rows");
+    InternalRow[] converted = new InternalRow[rows.size()];
+    for (int i = 0; i < converted.length; i++) {
+      converted[i] = (InternalRow) Values.toSpark(rows.get(i), schema);
+    }
+    List results = new ArrayList();
+    results.add(new Result(schema, converted));
+    return results.iterator();
+  }
+
+  /** The rows that a procedure returns. */
+  public static class Result implements LocalScan {
+    private final StructType schema;
+    private final InternalRow[] rows;
+
+    Result(StructType schema, InternalRow[] rows) {
+      this.schema = schema;
+      this.rows = rows;
+    }
+
+    public StructType readSchema() {
+      return schema;
+    }
+
+    public InternalRow[] rows() {
+      return rows;
+    }
+  }
+}

@@ -1,0 +1,65 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.catalog.Identifier;
+
+/** The procedures of every catalog, as Python describes them: CALL lance.system.NAME(...). */
+final class Procedures {
+  private static final String[] NAMESPACE = new String[] {"system"};
+
+  /** The descriptions. They are the same for all catalogs and sessions. */
+  private static volatile List descriptions;
+
+  private Procedures() {}
+
+  static LanceProcedure load(LanceCatalog catalog, Identifier identifier) {
+    String[] namespace = identifier.namespace();
+    if (namespace.length == 1 && NAMESPACE[0].equals(namespace[0])) {
+      for (Iterator i = all().iterator(); i.hasNext(); ) {
+        Map description = (Map) i.next();
+        if (identifier.name().equalsIgnoreCase((String) description.get("name"))) {
+          return new LanceProcedure(catalog, description);
+        }
+      }
+    }
+    throw Errors.unchecked(
+        "procedure "
+            + new TableName(namespace, identifier.name())
+            + " was not found; the procedures of catalog "
+            + catalog.name()
+            + " are in its namespace system: "
+            + String.join(", ", names()));
+  }
+
+  static Identifier[] list(String[] namespace) {
+    if (namespace.length > 1 || namespace.length == 1 && !NAMESPACE[0].equals(namespace[0])) {
+      return new Identifier[0];
+    }
+    List names = names();
+    Identifier[] identifiers = new Identifier[names.size()];
+    for (int i = 0; i < identifiers.length; i++) {
+      identifiers[i] = new TableName(NAMESPACE, (String) names.get(i));
+    }
+    return identifiers;
+  }
+
+  private static List names() {
+    List names = new ArrayList();
+    for (Iterator i = all().iterator(); i.hasNext(); ) {
+      names.add(((Map) i.next()).get("name"));
+    }
+    return names;
+  }
+
+  private static List all() {
+    if (descriptions == null) {
+      descriptions =
+          (List) PythonCall.result("list_procedures", Collections.EMPTY_MAP).get("procedures");
+    }
+    return descriptions;
+  }
+}
