@@ -15,6 +15,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import DoubleType, StructType
 
 import lance_spark
+from tests.support.spark.messages import refusal
 from tests.support.spark.versions import HAS_TIME
 
 Read = Callable[..., Any]
@@ -330,15 +331,11 @@ def test_bad_reads_are_refused_in_one_line(
     spark: Any, write: Write, read: Read, options: dict[str, str], said: str
 ) -> None:
     write(spark.range(5))
-    with pytest.raises(Exception, match=r"lance_spark\.errors") as caught:
-        read(**options)
-    (line,) = [line for line in str(caught.value).splitlines() if "lance_spark.errors" in line]
-    assert said in line
+    assert said in refusal(lambda: read(**options))
 
 
 def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=rf"TableNotFoundError: .*{tmp_path.name}"):
-        read(str(tmp_path))
+    assert f"{tmp_path} is not a Lance table" in refusal(lambda: read(str(tmp_path)))
 
 
 @pytest.mark.parametrize(

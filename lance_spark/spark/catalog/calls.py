@@ -45,6 +45,7 @@ FUNCTIONS = {
     "stage_table": "create",
     "commit_staged": "create",
     "abort_staged": "create",
+    "path_exists": "tables",
     "alter_table": "alter",
     "list_namespaces": "namespaces",
     "namespace_exists": "namespaces",

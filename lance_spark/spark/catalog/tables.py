@@ -96,6 +96,19 @@ def loaded(
     }
 
 
+def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the path among the options of a write has a table."""
+    from lance_spark.spark.options.options import WriteOptions
+
+    options = WriteOptions.parse(arguments["options"])
+    entry = TableEntry(options.path, {}, options.storage_options)
+    try:
+        _open(entry, {})
+    except TableNotFoundError:
+        return {"exists": False}
+    return {"exists": True}
+
+
 def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Delete a table and its files; return whether it existed."""
     catalog = Catalog.of(arguments)

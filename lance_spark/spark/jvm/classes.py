@@ -23,6 +23,9 @@ scan/
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Metrics, Fragments*     counters of the web interface
     Forms                   the JSON of requests
+source/
+    LanceSource             format("lance"), with all save modes
+    PathTable, PathWriteBuilder             its tables, and writes to them
 catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
@@ -60,6 +63,10 @@ _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 CATALOG_CLASS = f"{PACKAGE}.LanceCatalog"
+
+#: The file of a jar that names data sources, and the class that it names.
+_SOURCES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+_SOURCE_CLASS = f"{PACKAGE}.LanceSource"
 
 _FOLDER = Path(__file__).parent / "java"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
@@ -109,6 +116,7 @@ def write_jar(path: Path) -> None:
 
 def _write_classes(classes: Any, path: Path) -> None:
     files = {str(name): bytes(classes.get(name)) for name in classes}
+    files[_SOURCES] = f"{_SOURCE_CLASS}\n".encode()
     with zipfile.ZipFile(path, "w") as jar:
         for name in sorted(files):
             jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)

@@ -57,6 +57,8 @@ OVERWRITE_NAMES = (
     "replaces",
     "replace_where_forms",
     "new_table",
+    # Set by format("lance") in the modes errorifexists and ignore.
+    "must_create",
 )
 OUTSIDE_BASES = "allow_external_blob_outside_bases"
 WRITE_NAMES = (
@@ -97,8 +99,8 @@ IGNORED = frozenset(
 ADVICE = {
     "nearest": "vector search is not in this release",
     "fulltextquery": "full-text search is not in this release",
-    "write_mode": 'use .mode("append") or .mode("overwrite")',
-    "mode": 'use .mode("append") or .mode("overwrite")',
+    "write_mode": "use the method .mode() of the writer",
+    "mode": "use the method .mode() of the writer",
     "location": "use path",
     "catalog": "this source has no catalog; give the table's path",
 }

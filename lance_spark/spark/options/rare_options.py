@@ -180,6 +180,8 @@ class OverwriteOptions:
         An overwrite replaces the rows that meet these filters (`filter_trees`), and no others.
     new_table : NewTable or None
         The table that the write creates or replaces for a statement.
+    must_create : bool
+        Whether the write fails if the table exists at the time of the commit.
     """
 
     merge_schema: bool = False
@@ -191,6 +193,7 @@ class OverwriteOptions:
     replaces_rows: bool = False
     where_forms: tuple[dict[str, Any], ...] = ()
     new_table: NewTable | None = None
+    must_create: bool = False
 
     @property
     def replaces_part(self) -> bool:
@@ -249,6 +252,7 @@ class OverwriteOptions:
             replaces_rows=replaces == "all" and where is None and not dynamic,
             where_forms=tuple(parsed_json(given.get("replace_where_forms", "[]"))),
             new_table=_new_table(given.get("new_table")),
+            must_create=flag("must_create", given),
         )
 
 

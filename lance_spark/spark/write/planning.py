@@ -58,7 +58,9 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     partial = overwrite and effect.replaces_part
     columns = _Columns(made, display(options.path))
-    if effect.merge_schema:
+    if effect.must_create:
+        job = _begin(options, columns, "create")
+    elif effect.merge_schema:
         job = _begin_merge(options, columns)
     elif effect.replaces_rows:
         job = _begin_replacing_rows(options, columns)

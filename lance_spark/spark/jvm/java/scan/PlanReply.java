@@ -127,8 +127,12 @@ final class PlanReply {
     PythonDataSourceCreationResult created =
         table.source.getOrCreateDataSourceInPython(
             table.name(), options, Option.apply(table.schema()));
-    PythonDataSourceReadInfo info =
-        table.source.source().createReadInfoInPython(created, withRequest, false);
+    PythonDataSourceReadInfo info;
+    try {
+      info = table.source.source().createReadInfoInPython(created, withRequest, false);
+    } catch (Exception e) {
+      throw Errors.raiseFromPython(e);
+    }
     Iterator pickles = info.partitions().iterator();
     Matcher text = TEXT.matcher("");
     byte[] first = new byte[0];

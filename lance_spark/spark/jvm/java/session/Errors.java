@@ -2,6 +2,8 @@ package org.lancespark;
 
 import java.lang.reflect.Constructor;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
@@ -15,6 +17,19 @@ import scala.Option;
 
 /** Raises the errors of Python as Spark's own exceptions. */
 final class Errors {
+  /** Spark's condition for errors of Python data sources, whose text is a traceback. */
+  private static final String OF_SOURCES = "PYTHON_DATA_SOURCE_ERROR";
+
+  /** A text that ends with the class and the message of an error of this package. */
+  private static final Pattern TRACEBACK =
+      Pattern.compile(".*\\nlance_spark\\.errors\\.(\\w+): (.*)", Pattern.DOTALL);
+
+  /** What Spark adds to the text. */
+  private static final Pattern STATE = Pattern.compile("\\s*SQLSTATE: \\w+\\s*$");
+
+  /** The begin of a traceback. */
+  private static final String LATER = "\nTraceback ";
+
   private Errors() {}
 
   /**
@@ -48,6 +63,44 @@ final class Errors {
   /** Raises an AnalysisException. It returns nothing; the caller throws what it would return. */
   static RuntimeException unchecked(String message) {
     Platform.throwException(analysis(message));
+    return null;
+  }
+
+  /** Raises Spark's error about the path of a new table that has a table already. */
+  static void raisePathExists(String path) {
+    scala.collection.immutable.Map parameters =
+        new scala.collection.immutable.Map.Map1("outputPath", path);
+    Platform.throwException(new AnalysisException("PATH_ALREADY_EXISTS", parameters));
+  }
+
+  /**
+   * Raises an error of Spark. If Python raised an error of this package while it planned or
+   * committed, its text is the message of that error alone.
+   *
+   * @return nothing, so that the caller can throw the call
+   */
+  static RuntimeException raiseFromPython(Throwable error) {
+    Matcher parts = fromPython(error);
+    if (parts == null) {
+      Platform.throwException(error);
+    }
+    Platform.throwException(analysis(STATE.matcher(parts.group(2)).replaceFirst("").trim()));
+    return null;
+  }
+
+  /** Returns the name of the class of an error of this package, or null for other errors. */
+  static String classFromPython(Throwable error) {
+    Matcher parts = fromPython(error);
+    return parts == null ? null : parts.group(1);
+  }
+
+  private static Matcher fromPython(Throwable error) {
+    for (Throwable e = error; e != null; e = e.getCause()) {
+      if (e instanceof AnalysisException && e.getMessage().contains(OF_SOURCES)) {
+        Matcher parts = TRACEBACK.matcher(e.getMessage());
+        return parts.matches() && !parts.group(2).contains(LATER) ? parts : null;
+      }
+    }
     return null;
   }
 

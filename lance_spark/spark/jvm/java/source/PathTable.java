@@ -1,0 +1,66 @@
+package org.lancespark;
+
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.StructType;
+
+/** A table of format("lance"): Spark's own Python table, whose writes have errors of one sentence. */
+public class PathTable extends PythonTable {
+  private final boolean isStarted;
+  private final boolean isOfCatalog;
+  private Object firstQuestion;
+
+  /**
+   * Makes a table.
+   *
+   * @param properties the options, or the properties of a table of Spark's own catalog
+   * @param isStarted whether LanceSource.createRelation has started the write to the table
+   */
+  PathTable(PythonDataSourceV2 source, StructType schema, Map properties, boolean isStarted) {
+    super(source, PythonCall.FORMAT, schema);
+    this.isStarted = isStarted;
+    this.isOfCatalog = properties.containsKey("provider");
+  }
+
+  public Set capabilities() {
+    return new Capabilities(this, super.capabilities());
+  }
+
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    WriteBuilder python = super.newWriteBuilder(info);
+    // createRelation looks at the errors itself.
+    return isStarted ? python : new PathWriteBuilder(python);
+  }
+
+  /**
+   * The capabilities, without batch writes if Spark asks for them before all others. Only
+   * `df.write.save()` does so. Whoever reads the table asks for reads first; INSERT, which asks for
+   * batch writes, finds a table that was read.
+   */
+  static class Capabilities extends HashSet {
+    private final PathTable table;
+
+    Capabilities(PathTable table, Set all) {
+      super(all);
+      this.table = table;
+    }
+
+    public boolean contains(Object capability) {
+      if (table.firstQuestion == null) {
+        table.firstQuestion = capability;
+      }
+      boolean takesBatches =
+          table.isStarted
+              || table.isOfCatalog
+              || table.firstQuestion != TableCapability.BATCH_WRITE;
+      return super.contains(capability)
+          && (takesBatches || capability != TableCapability.BATCH_WRITE);
+    }
+  }
+}
