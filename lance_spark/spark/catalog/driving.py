@@ -38,7 +38,9 @@ def driving_session(driver: Mapping[str, Any]) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     owners = ((SparkContext, _CONTEXT), (SparkSession, _SESSION), (SparkFiles, ("_sc",)))
-    before = [(owner, name, getattr(owner, name, None)) for owner, names in owners for name in names]
+    before = [
+        (owner, name, getattr(owner, name, None)) for owner, names in owners for name in names
+    ]
     environment, path = dict(os.environ), list(sys.path)
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)

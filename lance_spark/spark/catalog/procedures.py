@@ -142,9 +142,7 @@ def _opened(
     return ResultTable.forPath(spark, options.pop("path"), **options)
 
 
-def _run(
-    name: str, procedure: Procedure, table: ResultTable, values: Mapping[str, Any]
-) -> Result:
+def _run(name: str, procedure: Procedure, table: ResultTable, values: Mapping[str, Any]) -> Result:
     function = _function(name)
     arguments = {_parameters(name).get(key, key): value for key, value in values.items()}
     result = function(table, *arguments.pop("names", ()), **arguments)

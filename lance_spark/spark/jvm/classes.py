@@ -36,7 +36,7 @@ catalog/
     TableChanges            the changes of ALTER TABLE as JSON
     TableName               identifiers
 procedures/
-    Procedures, LanceProcedure, Parameter   procedures, as `lance_spark.spark.catalog` describes them
+    Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
     DrivingCall             calls of Python functions that run Spark jobs
     Statements              the parser that replaces statements such as OPTIMIZE by CALL
