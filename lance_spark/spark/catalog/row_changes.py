@@ -29,7 +29,12 @@ from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.reader import open_table
-from lance_spark.spark.write.row_changes import RowChangeMessage, key_filter, write_deletions
+from lance_spark.spark.write.row_changes import (
+    RowChangeMessage,
+    key_filter,
+    open_planned,
+    write_deletions,
+)
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 
 if TYPE_CHECKING:
@@ -40,22 +45,6 @@ _TASK_BYTES = 128 * 1024 * 1024
 _MIN_PARTITION_BYTES = 256 * 1024
 #: Bytes of a row of the query without columns of the table.
 _ROW_BYTES = 24
-
-
-def open_planned(options: Mapping[str, str], write: Mapping[str, Any]) -> OpenTable:
-    """Return the table at the version that a statement was planned on.
-
-    Raises
-    ------
-    InvalidInputError
-        The statement names an older version.
-    """
-    parsed = ReadOptions.parse(options)
-    if parsed.version is not None or parsed.tag is not None or parsed.timestamp is not None:
-        raise InvalidInputError(
-            f"{parsed.path}: rows of an older version cannot be changed; name the table alone"
-        )
-    return open_table(ReadOptions.parse({**options, "version": str(write["version"])}))._table
 
 
 def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:

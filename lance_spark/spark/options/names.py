@@ -42,6 +42,17 @@ READ_NAMES = (
 #: Base paths: those of a new table, and those that data files go to.
 BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
+#: Options that the classes in the JVM set, and no user: the settings of the session that
+#: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
+#: "where", "partitions"), and its condition as forms; the table that a statement creates
+#: (`new_table.NewTable`); whether a save mode refuses a table that exists.
+INTERNAL_NAMES = (
+    "session_settings",
+    "replaces",
+    "replace_where_forms",
+    "new_table",
+    "must_create",
+)
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (
     "merge_schema",
@@ -50,15 +61,7 @@ OVERWRITE_NAMES = (
     "replace_where",
     "partition_overwrite_mode",
     "partition_by",
-    # Set by the optimizer rule: the settings of the session that `replace_where` is parsed with.
-    "session_settings",
-    # Set by the tables of our catalog: what an overwrite replaces ("all", "where", "partitions"),
-    # its condition as forms, and the table that a statement creates (`new_table.NewTable`).
-    "replaces",
-    "replace_where_forms",
-    "new_table",
-    # Set by format("lance") in the modes errorifexists and ignore.
-    "must_create",
+    *INTERNAL_NAMES,
 )
 OUTSIDE_BASES = "allow_external_blob_outside_bases"
 WRITE_NAMES = (

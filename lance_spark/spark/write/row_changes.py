@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lance_spark.errors import LanceError, naming
+from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
@@ -31,6 +31,8 @@ from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import primary_key
 from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
@@ -229,9 +231,24 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
     return column
 
 
+def open_planned(options: Mapping[str, str], write: Mapping[str, Any]) -> OpenTable:
+    """Return the table at the version that a statement was planned on.
+
+    Raises
+    ------
+    InvalidInputError
+        The statement names an older version.
+    """
+    parsed = ReadOptions.parse(options)
+    if parsed.version is not None or parsed.tag is not None or parsed.timestamp is not None:
+        raise InvalidInputError(
+            f"{parsed.path}: rows of an older version cannot be changed; name the table alone"
+        )
+    return open_table(ReadOptions.parse({**options, "version": str(write["version"])}))._table
+
+
 def make_row_change_writer(options: Mapping[str, str]) -> RowChangeWriter:
     """Return the writer for the options of a statement."""
-    from lance_spark.spark.catalog.row_changes import open_planned
     from lance_spark.spark.read.snapshot import snapshot_of
 
     write = json.loads(options[OPTION])
