@@ -1,0 +1,193 @@
+"""Namespaces, names, views, caches and versions of a catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.spark.sql.catalogs import TestCatalog
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
+    catalog = TestCatalog.of(spark, "named", tmp_path_factory.mktemp("named"))
+    spark.sql("CREATE NAMESPACE named.db COMMENT 'a place'")
+    catalog.sql("CREATE TABLE CAT.db.t (id INT COMMENT 'an id', v STRING) COMMENT 'a table'")
+    catalog.sql("INSERT INTO CAT.db.t VALUES (1, 'a'), (2, 'b')")
+    return catalog
+
+
+@pytest.fixture
+def settings(spark: Any) -> Iterator[Any]:
+    """Settings of the session, which the test may change."""
+    yield spark.conf
+    spark.conf.unset("spark.sql.caseSensitive")
+    spark.sql("USE spark_catalog.default")
+
+
+def test_namespaces(catalog: TestCatalog) -> None:
+    catalog.run(["CREATE NAMESPACE IF NOT EXISTS CAT.db.inner", "CREATE NAMESPACE CAT.gone"])
+    assert set(catalog.spark.sql("SHOW NAMESPACES IN named").collect()) == {("db",), ("gone",)}
+    assert catalog.sql("SHOW NAMESPACES IN CAT.db") == [("db.inner",)]
+    assert ("Comment", "a place") in catalog.sql("DESCRIBE NAMESPACE EXTENDED CAT.db")
+    assert "[SCHEMA_ALREADY_EXISTS]" in catalog.refusal("CREATE NAMESPACE CAT.db")
+    assert "[SCHEMA_NOT_EMPTY]" in catalog.refusal("DROP NAMESPACE CAT.db")
+    assert "[SCHEMA_NOT_FOUND]" in catalog.refusal("SHOW TABLES IN CAT.nope")
+    catalog.run(["CREATE TABLE CAT.gone.t AS SELECT 1 AS id", "DROP NAMESPACE CAT.gone CASCADE"])
+    assert catalog.spark.sql("SHOW NAMESPACES IN named").collect() == [("db",)]
+
+
+def test_what_is_shown(catalog: TestCatalog) -> None:
+    assert [row.tableName for row in catalog.sql("SHOW TABLES IN CAT.db LIKE 't*'")] == ["t"]
+    assert catalog.sql("SHOW TABLES IN CAT.db LIKE 'x*'") == []
+    ((information,),) = [
+        (row.information,) for row in catalog.sql("SHOW TABLE EXTENDED IN CAT.db LIKE 't'")
+    ]
+    assert "Comment: a table" in information
+    assert catalog.sql("SHOW COLUMNS IN CAT.db.t") == [("id",), ("v",)]
+    described = catalog.sql("DESCRIBE EXTENDED CAT.db.t")
+    assert described[0] == ("id", "int", "an id")
+    assert "_rowaddr" in [row.col_name for row in described]
+    for statement in "ANALYZE TABLE CAT.db.t COMPUTE STATISTICS", "MSCK REPAIR TABLE CAT.db.t":
+        assert "[NOT_SUPPORTED_COMMAND_FOR_V2_TABLE]" in catalog.refusal(statement)
+
+
+def test_tables_that_are_not_found(catalog: TestCatalog) -> None:
+    for statement in "SELECT * FROM CAT.db.no", "DROP TABLE CAT.db.no", "SELECT * FROM CAT.no.t":
+        assert "[TABLE_OR_VIEW_NOT_FOUND]" in catalog.refusal(statement)
+    assert catalog.sql("DROP TABLE IF EXISTS CAT.db.no") == []
+    assert "[UNRESOLVED_COLUMN" in catalog.refusal("SELECT nope FROM CAT.db.t")
+
+
+def test_caches_are_refreshed(catalog: TestCatalog) -> None:
+    spark = catalog.spark
+    catalog.run(["CREATE TABLE CAT.c AS SELECT 1 AS id", "CACHE TABLE CAT.c"])
+    for statement, expected in (
+        ("INSERT INTO CAT.c VALUES (2)", [(1,), (2,)]),
+        ("ALTER TABLE CAT.c ADD COLUMN w INT DEFAULT 9", [(1, 9), (2, 9)]),
+        ("ALTER TABLE CAT.c DROP COLUMN w", [(1,), (2,)]),
+        ("INSERT OVERWRITE CAT.c VALUES (3)", [(3,)]),
+        ("TRUNCATE TABLE CAT.c", []),
+        ("CREATE OR REPLACE TABLE CAT.c AS SELECT 7 AS id", [(7,)]),
+    ):
+        catalog.sql(statement)
+        assert sorted(catalog.sql("SELECT * FROM CAT.c")) == expected, statement
+    spark.sql("UNCACHE TABLE IF EXISTS named.c")
+
+
+def test_views(catalog: TestCatalog) -> None:
+    """Spark resolves views with the settings of the session that made them."""
+    catalog.sql("CREATE TABLE CAT.b AS SELECT 1 AS id")
+    views = {
+        "TEMPORARY VIEW v1": "v1",
+        "GLOBAL TEMPORARY VIEW v2": "global_temp.v2",
+        "VIEW v3": "v3",
+    }
+    for created in views:
+        catalog.sql(f"CREATE {created} AS SELECT id + 1 AS x FROM CAT.b")
+    catalog.sql("INSERT INTO CAT.b VALUES (5)")
+    try:
+        for view in views.values():
+            assert sorted(catalog.spark.table(view).collect()) == [(2,), (6,)]
+    finally:
+        for view in views.values():
+            catalog.sql(f"DROP VIEW {view}")
+    assert "does not support views" in catalog.refusal("CREATE VIEW CAT.v AS SELECT 1")
+
+
+def test_views_of_a_catalog_in_the_warehouse(spark: Any, tmp_path: Any) -> None:
+    """The root is the warehouse folder, which is none of the settings that a view keeps."""
+    import lance_spark
+
+    lance_spark.enable(spark, "housed")
+    spark.sql("CREATE TABLE housed.b AS SELECT 1 AS id")
+    try:
+        spark.sql("CREATE TEMPORARY VIEW hv AS SELECT * FROM housed.b")
+        assert spark.table("hv").collect() == [(1,)]
+    finally:
+        spark.sql("DROP VIEW IF EXISTS hv")
+        spark.sql("DROP TABLE housed.b")
+
+
+def test_versions_tags_and_branches(catalog: TestCatalog) -> None:
+    from lance_spark import LanceTable
+
+    catalog.run(["CREATE TABLE CAT.h AS SELECT 1 AS id", "INSERT INTO CAT.h VALUES (2)"])
+    table = LanceTable.forPath(catalog.spark, str(catalog.root / "h.lance"))
+    table.createTag("first", 1)
+    table.createBranch("side", 1)
+    for version in "1", "'1'", "'first'", "'side'":
+        assert catalog.sql(f"SELECT * FROM CAT.h VERSION AS OF {version}") == [(1,)]
+    assert len(catalog.sql("SELECT * FROM CAT.h TIMESTAMP AS OF current_timestamp()")) == 2
+    assert catalog.spark.read.option("versionAsOf", "1").table("named.h").count() == 1
+    assert "has no version 99" in catalog.refusal("SELECT * FROM CAT.h VERSION AS OF 99")
+    assert "'no' is not a version" in catalog.refusal("SELECT * FROM CAT.h VERSION AS OF 'no'")
+    early = "SELECT * FROM CAT.h TIMESTAMP AS OF '2001-01-01'"
+    assert "has no version as of" in catalog.refusal(early)
+
+
+def test_hidden_columns(catalog: TestCatalog) -> None:
+    rows = catalog.sql("SELECT id, _rowaddr, _rowid, _fragid FROM CAT.db.t")
+    assert sorted(row.id for row in rows) == [1, 2]
+    for row in rows:
+        assert row._rowaddr == row._rowid
+        assert row._rowaddr >> 32 == row._fragid
+
+
+def test_names(catalog: TestCatalog) -> None:
+    for name in "a table", "täble", "tick``s", "a.b", "SELECT":
+        catalog.sql(f"CREATE TABLE CAT.`{name}` AS SELECT 1 AS `a col`, 2 AS `ünï`")
+        assert catalog.sql(f"SELECT `a col`, `ünï` FROM CAT.`{name}`") == [(1, 2)]
+        catalog.sql(f"ALTER TABLE CAT.`{name}` RENAME COLUMN `a col` TO `b``c`")
+        assert catalog.sql(f"SELECT `b``c` FROM CAT.`{name}`") == [(1,)]
+        catalog.sql(f"DROP TABLE CAT.`{name}`")
+
+
+def test_paths(catalog: TestCatalog, tmp_path: Any) -> None:
+    path = f"{tmp_path}/p.lance"
+    catalog.run(
+        [
+            f"CREATE TABLE CAT.`{path}` AS SELECT 1 AS id",
+            f"INSERT INTO CAT.`{path}` VALUES (2)",
+            f"ALTER TABLE CAT.`{path}` ADD COLUMN x INT DEFAULT 3",
+        ]
+    )
+    assert catalog.sql(f"SELECT * FROM CAT.`{path}` ORDER BY id") == [(1, 3), (2, 3)]
+    assert "needs the name of a table" in catalog.refusal(f"DROP TABLE CAT.`{path}`")
+
+
+def test_case(catalog: TestCatalog, settings: Any) -> None:
+    catalog.sql("CREATE TABLE CAT.s (Id INT)")
+    catalog.run(
+        ["ALTER TABLE CAT.s ADD COLUMN B INT AFTER ID", "INSERT INTO CAT.s (iD) VALUES (1)"]
+    )
+    assert catalog.pylance("s").schema.names == ["Id", "B"]
+    settings.set("spark.sql.caseSensitive", "true")
+    catalog.run(
+        ["ALTER TABLE CAT.s ADD COLUMN b INT AFTER B", "INSERT INTO CAT.s VALUES (2, 3, 4)"]
+    )
+    assert catalog.rows("s") == [{"Id": 1, "B": None, "b": None}, {"Id": 2, "B": 3, "b": 4}]
+    catalog.sql("ALTER TABLE CAT.s DROP COLUMN B")
+    assert catalog.pylance("s").schema.names == ["Id", "b"]
+    assert "[UNRESOLVED_COLUMN" in catalog.refusal("ALTER TABLE CAT.s DROP COLUMN ID")
+
+
+def test_options_of_catalogs(spark: Any, tmp_path: Any, settings: Any) -> None:
+    everything = TestCatalog.of(spark, "opt_all", tmp_path)
+    single = TestCatalog.of(spark, "opt_single", tmp_path, single_level_ns="true")
+    parent = TestCatalog.of(spark, "opt_parent", tmp_path, parent="p/q", parent_delimiter="/")
+    assert spark.sql("SHOW NAMESPACES IN opt_single").collect() == [("default",)]
+    single.sql("CREATE TABLE CAT.default.t AS SELECT 1 AS id")
+    assert everything.sql("SELECT * FROM CAT.t") == single.sql("SELECT * FROM CAT.t") == [(1,)]
+    assert "[SCHEMA_NOT_FOUND]" in single.refusal("SHOW TABLES IN CAT.other")
+    everything.run(["CREATE NAMESPACE CAT.p", "CREATE NAMESPACE CAT.p.q"])
+    parent.sql("CREATE TABLE CAT.t AS SELECT 1 AS id, 2 AS v")
+    assert everything.sql("SELECT * FROM CAT.p.q.t") == [(1, 2)]
+    joined = "SELECT a.id, b.v FROM opt_single.t a JOIN opt_parent.t b ON a.id = b.id"
+    assert spark.sql(joined).collect() == [(1, 2)]
+    spark.sql("INSERT INTO opt_single.t SELECT v FROM opt_parent.t")
+    assert everything.rows("t") == [{"id": 1}, {"id": 2}]
+    spark.sql("USE opt_parent")
+    assert spark.sql("SELECT v FROM t").collect() == [(2,)]

@@ -1,0 +1,86 @@
+"""CREATE TABLE, with and without a query, and what is shown of the new table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.spark.sql.catalogs import TestCatalog
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
+    return TestCatalog.of(spark, "created", tmp_path_factory.mktemp("created"))
+
+
+def test_a_table_is_created_as_it_is_shown(catalog: TestCatalog) -> None:
+    catalog.run(
+        [
+            "CREATE NAMESPACE CAT.db".replace("CAT.db", "created.db"),
+            "CREATE TABLE CAT.db.t (id INT NOT NULL COMMENT 'an id', v STRING DEFAULT 'x', e ARRAY<FLOAT>) "
+            "COMMENT 'it''s a table' TBLPROPERTIES ('k' = 'v', 'enable_stable_row_ids' = 'true', "
+            "'e.arrow.fixed-size-list.size' = '2', 'lance.auto_cleanup.interval' = '20')",
+        ]
+    )
+    ((shown,),) = catalog.sql("SHOW CREATE TABLE CAT.db.t")
+    schema = catalog.spark.table("created.db.t").schema
+    catalog.sql("DROP TABLE CAT.db.t")
+    catalog.spark.sql(shown)
+    assert catalog.sql("SHOW CREATE TABLE CAT.db.t") == [(shown,)]
+    assert catalog.spark.table("created.db.t").schema.json() == schema.json()
+
+
+def test_what_pylance_reads(catalog: TestCatalog) -> None:
+    catalog.sql(
+        "CREATE TABLE CAT.t (id INT NOT NULL COMMENT 'an id', e ARRAY<FLOAT>) COMMENT 'a table' "
+        "TBLPROPERTIES ('k' = 'v', 'e.arrow.fixed-size-list.size' = '2', "
+        "'lance.auto_cleanup.interval' = '20')"
+    )
+    dataset = catalog.pylance("t")
+    assert dataset.version == 1
+    assert dataset.schema.field("id") == pa.field("id", pa.int32(), nullable=False)
+    assert dataset.schema.field("id").metadata == {b"comment": b"an id"}
+    assert dataset.schema.field("e").type == pa.list_(pa.float32(), 2)
+    assert dataset.metadata == {"k": "v", "comment": "a table"}
+    assert dataset.config()["lance.auto_cleanup.interval"] == "20"
+    assert catalog.rows("t") == []
+
+
+def test_a_query_makes_one_version(catalog: TestCatalog) -> None:
+    catalog.sql("CREATE TABLE CAT.q AS SELECT 1 AS id")
+    assert catalog.pylance("q").version == 1
+    catalog.sql("REPLACE TABLE CAT.q AS SELECT 2 AS id, 'x' AS v")
+    catalog.sql("CREATE OR REPLACE TABLE CAT.q TBLPROPERTIES ('a' = 'b') AS SELECT 3 AS other")
+    dataset = catalog.pylance("q")
+    assert dataset.version == 3
+    assert dataset.metadata == {"a": "b"}
+    assert catalog.rows("q") == [{"other": 3}]
+    assert catalog.sql("SELECT * FROM CAT.q VERSION AS OF 2") == [(2, "x")]
+    catalog.sql("CREATE TABLE IF NOT EXISTS CAT.q AS SELECT 4 AS id")
+    assert catalog.pylance("q").version == 3
+    catalog.sql("CREATE OR REPLACE TABLE CAT.q (a INT DEFAULT 5)")
+    assert catalog.rows("q") == []
+    assert catalog.pylance("q").schema.field("a").metadata == {b"spark.sql.default": b"5"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE TABLE CAT.r (id INT)", "[TABLE_OR_VIEW_ALREADY_EXISTS]"),
+        ("CREATE TABLE CAT.r AS SELECT 1 AS id", "[TABLE_OR_VIEW_ALREADY_EXISTS]"),
+        ("REPLACE TABLE CAT.nope AS SELECT 1 AS id", "[TABLE_OR_VIEW_NOT_FOUND]"),
+        ("CREATE TABLE CAT.nope.r (id INT)", "[SCHEMA_NOT_FOUND]"),
+        ("CREATE TABLE CAT.x (id INT) PARTITIONED BY (id)", "Lance tables have no partitions"),
+        ("CREATE TABLE CAT.x (id INT) USING orc", "the statement asks for orc"),
+        ("CREATE TABLE CAT.x (`a.b` INT)", "the statement has a column 'a.b'"),
+        ("CREATE TABLE CAT.x (a INT DEFAULT 'x')", "[INVALID_DEFAULT_VALUE.DATA_TYPE]"),
+        ("CREATE TABLE CAT.x (a INT, b INT GENERATED ALWAYS AS (a))", "[UNSUPPORTED_FEATURE"),
+        ("CREATE TABLE CAT.`a$b` (a INT)", "is not a name of a table"),
+    ],
+)
+def test_refusals(catalog: TestCatalog, statement: str, message: str) -> None:
+    catalog.sql("CREATE TABLE IF NOT EXISTS CAT.r (id INT)")
+    refusal = catalog.refusal(statement)
+    assert message in refusal

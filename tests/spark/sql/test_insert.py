@@ -1,0 +1,162 @@
+"""INSERT: the same statements on a Lance table and on a Parquet table of Spark's own catalog."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.versions import SPARK
+
+COLUMNS = "a INT DEFAULT 5, b STRING DEFAULT 'x' || 'y', c INT COMMENT 'a c', d DATE"
+#: Statements that append rows; `T` is the table.
+STATEMENTS = (
+    "INSERT INTO T VALUES (1, 'p', 2, DATE '2020-01-01')",
+    "INSERT INTO T VALUES (DEFAULT, DEFAULT, DEFAULT, DEFAULT)",
+    "INSERT INTO T (c) VALUES (7)",
+    "INSERT INTO T (C, B) SELECT 8, 'q'",
+    "INSERT INTO T (c, b) VALUES (9, DEFAULT)",
+    "INSERT INTO T BY NAME SELECT 'r' AS b, 10 AS c",
+    "WITH w AS (SELECT 11 AS c) INSERT INTO T BY NAME SELECT * FROM w",
+    "INSERT INTO T SELECT c, b, a, d FROM T WHERE c = 7",
+    "INSERT INTO T VALUES (1L, 'long', 2S, DATE '2020-01-01')",
+    # Refused
+    "INSERT INTO T VALUES (1, 'p')",
+    "INSERT INTO T (b, c) SELECT 'q'",
+    "INSERT INTO T (b, b) SELECT 'q', 'r'",
+    "INSERT INTO T (nope) VALUES (1)",
+    "INSERT INTO T VALUES ('text', 'p', 2, DATE '2020-01-01')",
+)
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
+    return TestCatalog.of(spark, "inserted", tmp_path_factory.mktemp("inserted"))
+
+
+def outcomes(spark: Any, table: str) -> tuple[dict[str, str | None], list[Any]]:
+    """Return the class of each statement's error, and the rows of the table afterwards."""
+    from pyspark.errors import AnalysisException
+
+    errors: dict[str, str | None] = {}
+    for statement in STATEMENTS:
+        try:
+            spark.sql(re.sub(r"\bT\b", table, statement))
+            errors[statement] = None
+        except AnalysisException as error:
+            errors[statement] = error.getCondition()
+    return errors, sorted(spark.table(table).collect(), key=str)
+
+
+def test_inserts_as_into_parquet(catalog: TestCatalog) -> None:
+    spark = catalog.spark
+    catalog.sql(f"CREATE TABLE CAT.t ({COLUMNS})")
+    spark.sql("DROP TABLE IF EXISTS inserted_parquet")
+    spark.sql(f"CREATE TABLE inserted_parquet ({COLUMNS}) USING parquet")
+    try:
+        errors, rows = outcomes(spark, "inserted.t")
+        assert (errors, rows) == outcomes(spark, "inserted_parquet")
+    finally:
+        spark.sql("DROP TABLE inserted_parquet")
+    assert [error for error in errors.values() if error] == list(errors.values())[9:]
+    assert sorted(catalog.rows("t"), key=str) == sorted((row.asDict() for row in rows), key=str)
+
+
+def test_defaults_and_comments_stay_with_the_columns(catalog: TestCatalog) -> None:
+    import lance_spark
+
+    path = str(catalog.root / "k.lance")
+    stored = {
+        "a": {b"spark.sql.default": b"5"},
+        "b": {b"spark.sql.default": b"'x' || 'y'"},
+        "c": {b"comment": b"a c"},
+        "d": None,
+    }
+    catalog.sql(f"CREATE TABLE CAT.k ({COLUMNS})")
+    for statement in (
+        "INSERT INTO CAT.k (c) VALUES (1), (2)",
+        "INSERT INTO CAT.k (c) VALUES (3)",
+        "INSERT OVERWRITE CAT.k (c) SELECT c + 1 FROM CAT.k",
+        "INSERT INTO CAT.k REPLACE WHERE c = 2 SELECT 1, 'w', 2, NULL",
+        "TRUNCATE TABLE CAT.k",
+        "INSERT INTO CAT.k (c) VALUES (1)",
+        "INSERT INTO CAT.k (c) VALUES (2)",
+    ):
+        catalog.sql(statement)
+        schema = catalog.pylance("k").schema
+        assert {field.name: field.metadata for field in schema} == stored, statement
+    lance_spark.LanceTable.forPath(catalog.spark, path).optimize()
+    catalog.sql("ALTER TABLE CAT.k RENAME COLUMN a TO first")
+    schema = catalog.pylance("k").schema
+    assert schema.field("first").metadata == stored["a"]
+    catalog.sql("INSERT INTO CAT.k (c) VALUES (3)")
+    assert [(row["first"], row["b"], row["c"]) for row in catalog.rows("k")] == [
+        (5, "xy", 1),
+        (5, "xy", 2),
+        (5, "xy", 3),
+    ]
+
+
+def test_rows_written_elsewhere_leave_the_defaults_behind(
+    catalog: TestCatalog, tmp_path: Any
+) -> None:
+    import lance
+
+    catalog.sql("CREATE TABLE CAT.e (a INT DEFAULT 5)")
+    frame = catalog.spark.table("inserted.e")
+    frame.write.format("lance").mode("append").save(str(tmp_path / "e.lance"))
+    assert lance.dataset(str(tmp_path / "e.lance")).schema.field("a").metadata is None
+    catalog.sql("CREATE TABLE CAT.e2 AS SELECT * FROM CAT.e")
+    frame.writeTo("inserted.e3").create()
+    for name in "e2", "e3":
+        assert catalog.pylance(name).schema.field("a").metadata is None
+
+
+def test_overwrites(catalog: TestCatalog) -> None:
+    catalog.sql("CREATE TABLE CAT.o AS SELECT id, id % 3 AS k FROM range(6)")
+    catalog.sql("INSERT INTO CAT.o REPLACE WHERE k = 0 SELECT 10, 0")
+    assert sorted(row["id"] for row in catalog.rows("o")) == [1, 2, 4, 5, 10]
+    catalog.sql("INSERT OVERWRITE CAT.o SELECT 7, 7")
+    assert catalog.rows("o") == [{"id": 7, "k": 7}]
+    catalog.sql("TRUNCATE TABLE CAT.o")
+    assert catalog.rows("o") == []
+
+
+def test_frames(catalog: TestCatalog) -> None:
+    from pyspark.sql import functions
+
+    spark = catalog.spark
+    spark.range(3).writeTo("inserted.f").tableProperty("p", "1").create()
+    spark.range(3, 5).writeTo("inserted.f").append()
+    spark.range(20, 21).writeTo("inserted.f").overwrite(functions.col("id") < 3)
+    assert sorted(row["id"] for row in catalog.rows("f")) == [3, 4, 20]
+    assert catalog.pylance("f").metadata == {"p": "1"}
+    spark.range(2).writeTo("inserted.f").createOrReplace()
+    spark.range(2, 4).write.mode("append").saveAsTable("inserted.f")
+    spark.range(9).write.mode("ignore").saveAsTable("inserted.f")
+    spark.range(4, 5).write.insertInto("inserted.f")
+    assert sorted(row["id"] for row in catalog.rows("f")) == [0, 1, 2, 3, 4]
+    spark.range(1).write.insertInto("inserted.f", overwrite=True)
+    assert catalog.rows("f") == [{"id": 0}]
+
+
+@pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 asks for all columns of a DataFrame")
+def test_frames_may_leave_columns_out(catalog: TestCatalog) -> None:
+    catalog.sql("CREATE TABLE CAT.m (a INT DEFAULT 5, c INT)")
+    catalog.spark.createDataFrame([(1,)], "c int").writeTo("inserted.m").append()
+    assert catalog.rows("m") == [{"a": 5, "c": 1}]
+
+
+def test_streams(catalog: TestCatalog, tmp_path: Any) -> None:
+    spark = catalog.spark
+    spark.range(4).writeTo("inserted.s").create()
+    query = (
+        spark.readStream.table("inserted.s")
+        .writeStream.option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .toTable("inserted.s2")
+    )
+    query.awaitTermination()
+    assert sorted(row["id"] for row in catalog.rows("s2")) == [0, 1, 2, 3]
