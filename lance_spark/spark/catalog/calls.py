@@ -55,7 +55,6 @@ FUNCTIONS = {
     "drop_namespace": "namespaces",
     "list_procedures": "procedures",
     "call_procedure": "procedures",
-    "rewrite_statement": "statements",
 }
 #: Kinds of errors that have an exception of their own in Spark.
 KINDS: Mapping[type[errors.LanceError], str] = {

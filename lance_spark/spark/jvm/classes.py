@@ -39,7 +39,6 @@ procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
     DrivingCall             calls of Python functions that run Spark jobs
-    Statements              the parser that replaces statements such as OPTIMIZE by CALL
 
 The compiler is Janino, which has no lambdas and no type arguments.
 """

@@ -135,7 +135,6 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
         ) from error
     extension.newInstance().apply(spark._jsparkSession.extensions())
     if takes_jars(spark):
-        call_static(spark, extension, "addStatements", spark._jsparkSession)
         _add_catalog(spark, catalog, options)
         call_static(spark, extension, "addTo", spark._jsparkSession)
 

@@ -47,10 +47,9 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     this.options = new HashMap(options.asCaseSensitiveMap());
     // Spark resolves a view with other settings: those of the session that made it.
     warehouse = SparkSession.active().sessionState().conf().warehousePath();
-    // A session that has the catalog has the rules and statements that its tables need.
+    // A session that has the catalog has the rules that its tables need.
     new Extension().apply(SparkSession.active().extensions());
     Extension.addTo(SparkSession.active());
-    Statements.addTo(SparkSession.active());
     if (Boolean.parseBoolean((String) this.options.get("single_level_ns"))) {
       defaultNamespace = new String[] {"default"};
     }

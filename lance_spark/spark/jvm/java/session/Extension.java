@@ -26,7 +26,6 @@ public class Extension extends AbstractFunction1 {
       }
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
-      target.injectParser(new Statements.ParserOfSession());
     }
     return BoxedUnit.UNIT;
   }
@@ -34,11 +33,6 @@ public class Extension extends AbstractFunction1 {
   /** Returns whether sessions with these extensions have the rule. */
   public static boolean isIn(Object extensions) {
     return SEEN.contains(extensions);
-  }
-
-  /** Adds the statements of this package to a session that runs already. */
-  public static void addStatements(Object session) {
-    Statements.addTo(session);
   }
 
   /**
