@@ -104,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("master", "option", "between", "extensions", "seen"),
     [
         # With the class path, executors have neither jar.
-        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PythonTable"),
+        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable"),
         ("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip
