@@ -38,6 +38,7 @@ from lance_spark.spark.write.row_changes import (
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 
 if TYPE_CHECKING:
+    from lance_spark.file.schema.field import Field
     from lance_spark.table.open import OpenTable
 
 #: Bytes that a task writes, approximately.
@@ -107,7 +108,7 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
         [rows.rewritten for rows in changed],
         deletions,
         sum(rows.rewritten.num_rows + rows.num_deleted for rows in changed),
-        {name for names in write["given"] or [write["columns"]] for name in names},
+        _given_columns(write),
         CommitOptions(),
         keys.inserted(path_ids) if keys is not None and has_keys else None,
     )
@@ -137,10 +138,7 @@ def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:
     except (InvalidInputError, UnsupportedError):
         return {"can": False}
     fields = list({column.path[0].id: column.path[0] for column in predicate.columns()}.values())
-    fragments = table.manifest.fragments
-    physical = sum(fragment.physical_rows for fragment in fragments)
-    stored = estimated_bytes(fragments, physical)
-    needed = read_bytes(stored, physical, fields, table.schema.fields)
+    _, stored, needed = _sizes(table, fields)
     return {"can": bool(stored) and needed <= options.driver_read_bytes}
 
 
@@ -158,7 +156,7 @@ def delete_where(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(texts: Sequence[str]) -> list[RowChangeMessage]:
-    # The pickles are those of the tasks of this statement.
+    # The tasks of this statement made the pickles: no user can send others.
     messages = [pickle.loads(base64.b64decode(text)) for text in texts]  # noqa: S301
     return [
         message
@@ -184,13 +182,25 @@ def _deletions(
 
 def _partition_bytes(table: OpenTable, write: Mapping[str, Any]) -> int:
     """Return the bytes of the query's rows for which one task writes a file of a good size."""
-    fragments = table.manifest.fragments
-    physical = sum(fragment.physical_rows for fragment in fragments)
-    stored = estimated_bytes(fragments, physical)
-    if write["command"] == "DELETE" or not physical or not stored:
+    if write["command"] == "DELETE":
         return _TASK_BYTES
-    given = {name for names in write["given"] or [write["columns"]] for name in names}
+    given = _given_columns(write)
     fields = [field for field in table.schema.fields if field.name in given]
-    sent = _ROW_BYTES + read_bytes(stored, physical, fields, table.schema.fields) / physical
-    share = min(1.0, sent / (_ROW_BYTES + stored / physical))
+    num_rows, stored, sent = _sizes(table, fields)
+    if not num_rows or not stored:
+        return _TASK_BYTES
+    share = min(1.0, (_ROW_BYTES + sent / num_rows) / (_ROW_BYTES + stored / num_rows))
     return max(_MIN_PARTITION_BYTES, int(_TASK_BYTES * share))
+
+
+def _given_columns(write: Mapping[str, Any]) -> set[str]:
+    """Return the columns that the statement gives values."""
+    return {name for names in write["given"] or [write["columns"]] for name in names}
+
+
+def _sizes(table: OpenTable, fields: Sequence[Field]) -> tuple[int, int, float]:
+    """Return the rows of the data files, the bytes of all columns, and those of some columns."""
+    fragments = table.manifest.fragments
+    num_rows = sum(fragment.physical_rows for fragment in fragments)
+    stored = estimated_bytes(fragments, num_rows)
+    return num_rows, stored, read_bytes(stored, num_rows, fields, table.schema.fields)

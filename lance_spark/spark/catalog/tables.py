@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -68,11 +69,8 @@ def loaded(
     ------
     TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
     """
-    reference = _reference(entry, version, timestamp)
-    dataset = _open(entry, reference)
-    options = options_of(entry)
-    for name, value in reference.items():
-        options[name] = value.isoformat() if isinstance(value, datetime) else str(value)
+    dataset, reference = _opened(entry, version, timestamp)
+    options = {**options_of(entry), **reference}
     blobs = "all_binary" if for_write else None
     if blobs is not None:
         # Rows that a statement changes are read with the types that it writes.
@@ -103,7 +101,7 @@ def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
     options = WriteOptions.parse(arguments["options"])
     entry = TableEntry(options.path, {}, options.storage_options)
     try:
-        _open(entry, {})
+        _open(entry)
     except TableNotFoundError:
         return {"exists": False}
     return {"exists": True}
@@ -130,26 +128,26 @@ def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _reference(entry: TableEntry, version: str | None, timestamp: int | None) -> dict[str, Any]:
-    """Return the arguments that open a version: a number, a tag, a branch, or a time."""
+def _opened(
+    entry: TableEntry, version: str | None, timestamp: int | None
+) -> tuple[Dataset, dict[str, Any]]:
+    """Open a version by its number, tag, branch or time; return the options that name it, too."""
     if timestamp is not None:
-        return {"timestamp": _EPOCH + timedelta(microseconds=timestamp)}
+        time = _EPOCH + timedelta(microseconds=timestamp)
+        return _open(entry, timestamp=time), {"timestamp": time.isoformat()}
     if version is None:
-        return {}
+        return _open(entry), {}
     if version.isascii() and version.isdecimal():
-        return {"version": int(version)}
+        return _open(entry, version=int(version)), {"version": version}
     for name in ("tag", "branch"):
-        try:
-            _open(entry, {name: version})
-        except VersionNotFoundError:
-            continue
-        return {name: version}
+        with suppress(VersionNotFoundError):
+            return _open(entry, **{name: version}), {name: version}
     raise VersionNotFoundError(
         f"{version!r} is not a version, a tag or a branch of the table; list them by "
         "LanceTable.history(), tags() and branches()"
     )
 
 
-def _open(entry: TableEntry, reference: Mapping[str, Any]) -> Dataset:
+def _open(entry: TableEntry, **reference: Any) -> Dataset:
     storage = dict(entry.storage_options) or None
     return open_dataset(entry.location, storage_options=storage, **reference)
