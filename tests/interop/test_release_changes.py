@@ -142,6 +142,8 @@ CHANGES: dict[str, tuple[Step, Step]] = {
         lambda t: t.theirs.migrate_manifest_paths_v2(),
     ),
 }
+#: What pylance does and this package refuses: the table has data files of version 0.1.
+REFUSED = {"0.15.0-overwritten_2.0 update columns": "cannot change the first column of data files"}
 STARTS: dict[str, Step | None] = {
     "as it is": None,
     "after our append": CHANGES["append"][0],
@@ -195,8 +197,14 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
     ]
     first = STARTS[start]
     if first is not None:
-        for table in tables:
-            first(table)
+        try:
+            for table in tables:
+                first(table)
+        except OSError as error:
+            # Two releases wrote sequences of row ids that are too short. pylance reads the rows
+            # without the ids, and cannot delete any.
+            assert "corrupt file row ID metadata" in str(error)
+            pytest.skip("pylance cannot delete rows of this table")
     ours, theirs = tables
     before = complaint(ours.theirs)
     our_change, their_change = CHANGES[name]
@@ -215,6 +223,10 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
             # Some releases of 0.1 wrote columns that pylance does not read alone.
             return
         assert rows(ours.ours.to_table()) == rows(found)
+        return
+    if f"{fixture} {name}" in REFUSED:
+        with pytest.raises(LanceError, match=REFUSED[f"{fixture} {name}"]):
+            our_change(ours)
         return
     our_change(ours)
     assert rows(ours.theirs.to_table()) == rows(expected)
