@@ -28,12 +28,14 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import TAG_BYTES, delete_fragments, written_by
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, open_table, read_latest
 from lance_spark.table.paths import DATA, DELETIONS, BasePath, TablePaths
 from lance_spark.table.rows.deletions import has_tag
 
 #: Tasks that run at the same time where the store is remote.
 _REMOTE_THREADS = 16
+#: Maximum number of versions that are searched for files of a failed job.
+_MAX_VERSIONS = 100
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -208,6 +210,35 @@ def sweep(
         delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(unused)
     return count + _sweep_deletions(table.store, tag, deletions)
+
+
+def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
+    """Delete the files of a job that failed. Files that a version refers to stay.
+
+    The job may have committed them all the same: an interrupt can come between the commit and its
+    answer. After many versions of other clients the files are left to cleanup. Do not call this
+    while the commit of the job may still be under way.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the job started from.
+    targets : sequence of int or None
+        As for `sweep`.
+
+    Raises
+    ------
+    StorageError
+    """
+    newest = read_latest(table.store)
+    if newest.version - table.version > _MAX_VERSIONS:
+        return
+    options = table.store.options or None
+    older = (
+        open_table(table.store.uri, version=version, storage_options=options).manifest
+        for version in range(table.version + 1, newest.version)
+    )
+    sweep(table, tag, [*older, newest], targets=targets)
 
 
 def _sweep_deletions(store: ObjectStore, tag: bytes, committed: set[str]) -> int:

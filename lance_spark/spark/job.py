@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
-from lance_spark.mutations.runner import Runner, new_tag, sweep
+from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.jvm.classes import is_connect
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable, open_table, read_latest
+from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ _ARROW = pa.schema(
 _PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 #: Seconds until Spark has killed the Python workers of a failed job, where it does not report this.
 _KILL_SECONDS = 4.5
-#: Maximum number of versions that are searched for files of a failed job.
-_MAX_VERSIONS = 100
 
 
 class Work(Protocol):
@@ -182,30 +180,11 @@ class Job(AbstractContextManager["Job"]):
             return
         with suppress(Exception):
             self._wait_for_attempts()
-            versions = self._newer_versions()
-            if versions is not None:
-                sweep(self._table, self.tag, versions, targets=self._targets())
+            sweep_failed(self._table, self.tag, self._targets())
 
     def _targets(self) -> tuple[int | None, ...]:
         """Return the base paths to which tasks may have written, and None for the table's root."""
         return placement_of(self._table).all
-
-    def _newer_versions(self) -> list[Manifest] | None:
-        """Return the versions after the one that was opened; None if there are too many.
-
-        The files of a committed change are kept: an interrupt can come between the commit and
-        `committed`.
-        """
-        store, start = self._table.store, self._table.version
-        newest = read_latest(store)
-        if newest.version - start > _MAX_VERSIONS:
-            return None
-        options = store.options or None
-        older = (
-            open_table(store.uri, version=version, storage_options=options)
-            for version in range(start + 1, newest.version)
-        )
-        return [*(table.manifest for table in older), newest]
 
     def _collect(self, frame: DataFrame, work: Any, step: str, writes: bool) -> list[Any]:
         title = f"{self._title}: {step}"

@@ -203,7 +203,8 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
         except OSError as error:
             # Two releases wrote sequences of row ids that are too short. pylance reads the rows
             # without the ids, and cannot delete any.
-            assert "corrupt file row ID metadata" in str(error)
+            if "corrupt file row ID metadata" not in str(error):
+                raise
             pytest.skip("pylance cannot delete rows of this table")
     ours, theirs = tables
     before = complaint(ours.theirs)

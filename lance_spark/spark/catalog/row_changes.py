@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
+    LanceError,
     StorageError,
+    UncertainCommitError,
     UnsupportedError,
 )
 from lance_spark.file.writer import check_types
@@ -23,7 +25,7 @@ from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
 from lance_spark.mutations.rows.update import commit_moved_rows, primary_key
-from lance_spark.mutations.runner import new_tag, sweep
+from lance_spark.mutations.runner import new_tag, sweep_failed
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.options import ReadOptions
@@ -36,6 +38,7 @@ from lance_spark.spark.write.row_changes import (
     write_deletions,
 )
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
+from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.field import Field
@@ -72,11 +75,18 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     table = open_planned(arguments["options"], write)
     try:
         return _commit(table, write, arguments["messages"])
+    except UncertainCommitError:
+        # A version may refer to the files.
+        raise
     except CommitConflictError as error:
+        # The commit has deleted the files.
         if not _can_be_planned_again(table, write):
             raise
         Backoff(write["attempt"]).wait()
         return {"error": {"kind": "planned_again", "message": str(error)}}
+    except LanceError:
+        _sweep(table, write)
+        raise
 
 
 def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
@@ -116,11 +126,22 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
 
 
 def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Delete the files of a statement that failed."""
+    """Delete the files of a statement whose tasks failed.
+
+    Spark also calls this after a commit that failed. If its process was killed, or the answer of
+    the store was lost, nobody knows whether a version refers to the files: they stay. All other
+    failures of a commit have deleted them.
+    """
     write = arguments["write"]
-    table = open_planned(arguments["options"], write)
-    sweep(table, bytes.fromhex(write["tag"]), targets=(None, *table.manifest.base_paths))
+    if not arguments["commit_attempted"]:
+        _sweep(open_planned(arguments["options"], write), write)
     return {}
+
+
+def _sweep(table: OpenTable, write: Mapping[str, Any]) -> None:
+    # The error of the statement matters more than an error here.
+    with suppress(LanceError):
+        sweep_failed(table, bytes.fromhex(write["tag"]), placement_of(table).all)
 
 
 def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:

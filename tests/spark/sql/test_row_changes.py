@@ -11,6 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import lance_spark
+from lance_spark.spark.catalog.row_changes import abort_row_changes
+from lance_spark.table.fragments.writer import TAG_BYTES
 
 NAME = "row_changes"
 
@@ -206,3 +208,21 @@ def test_keys_of_new_rows_are_recorded(spark: Any, root: Path) -> None:
         (3, 5),
         (4, 5),
     ]
+
+
+@pytest.mark.parametrize("commit_attempted", [True, False])
+def test_abort_keeps_files_of_a_commit_whose_answer_was_lost(
+    spark: Any, root: Path, commit_attempted: bool
+) -> None:
+    name = f"lost_answer_{commit_attempted}".lower()
+    table = create(spark, name, "id BIGINT, s STRING", "SELECT id, 'a' FROM range(10)")
+    before, version = files(root, name), lance.dataset(str(root / f"{name}.lance")).version
+    spark.sql(f"UPDATE {table} SET s = 'b' WHERE id < 3")
+    new = files(root, name) - before
+    assert len(new) == 2
+    (tag,) = {Path(path).stem[-2 * TAG_BYTES :] for path in new if path.startswith("data/")}
+    write = {"tag": tag, "version": version}
+    options = {"path": str(root / f"{name}.lance")}
+    abort_row_changes({"options": options, "write": write, "commit_attempted": commit_attempted})
+    assert files(root, name) == before | new
+    lance.dataset(str(root / f"{name}.lance")).validate()

@@ -32,6 +32,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   private final RowChange change;
   private final Map write;
   private BatchWrite batch;
+  private boolean commitAttempted;
 
   RowChangeWrite(Write python, RowChange change, Map write) {
     this.python = python;
@@ -84,6 +85,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public void commit(WriterCommitMessage[] messages) {
+    commitAttempted = true;
     Map reply = PythonCall.reply("commit_row_changes", arguments(messages));
     if (!reply.containsKey("error")) {
       return;
@@ -95,7 +97,9 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public void abort(WriterCommitMessage[] messages) {
-    PythonCall.reply("abort_row_changes", arguments(new WriterCommitMessage[0]));
+    Map arguments = arguments(new WriterCommitMessage[0]);
+    arguments.put("commit_attempted", Boolean.valueOf(commitAttempted));
+    PythonCall.reply("abort_row_changes", arguments);
   }
 
   public String toString() {
