@@ -17,9 +17,12 @@ from collections import Counter
 from pathlib import Path
 
 from tests.spark.kills.harness import Kills
-from tests.spark.kills.model import CHANGES
+from tests.spark.kills.model import CHANGES, STATEMENTS
 
 MOMENTS = ("writing", "commit", "committed")
+ALL = (*CHANGES, *STATEMENTS)
+#: Statements that Spark plans, and a Python process commits.
+ROW_STATEMENTS = ("sql_append", "sql_update", "sql_merge", "sql_delete")
 
 
 def main() -> int:
@@ -33,10 +36,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kills") as folder:
         kills = Kills(Path(folder))
         runs: list[tuple[tuple[str, ...], float | None]] = []
-        writing = tuple(f"{change}:writing:executor" for change in CHANGES)
+        writing = tuple(f"{change}:writing:executor" for change in ALL)
         runs.append((("append", *writing), None))
         for moment in MOMENTS:
-            runs += [(("append", f"{change}:{moment}:driver"), None) for change in CHANGES]
+            runs += [(("append", f"{change}:{moment}:driver"), None) for change in ALL]
+        for moment in ("commit", "committed"):
+            killed = (f"{change}:{moment}:planner" for change in ROW_STATEMENTS)
+            runs.append((("append", *killed), None))
         runs += [((), given.seconds)] * given.rounds
         for number, (changes, seconds) in enumerate(runs):
             told = len(kills.answers)

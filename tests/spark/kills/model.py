@@ -11,12 +11,15 @@ from pathlib import Path
 ROWS = 400
 MERGED = 50
 CHANGES = ("append", "update", "merge", "optimize", "delete")
+#: The same changes by SQL statements.
+STATEMENTS = tuple(f"sql_{change}" for change in CHANGES)
 #: By id: the batch and the number of a row.
 Rows = dict[int, tuple[int, int]]
 
 
 def changed(rows: Rows, change: str, number: int) -> Rows:
     """Return the rows after a change."""
+    change = change.removeprefix("sql_")
     batches = {batch for batch, _ in rows.values()}
     new = {number * 1000 + i: (number, 0) for i in range(ROWS)}
     if change == "append":
@@ -41,7 +44,8 @@ class Log:
     begun : dict of int to str
         The change of each number.
     answers : dict of int to str
-        "done", or the type of an error; nothing for the change at which the driver was killed.
+        "done", or the type of an error; nothing for the change at which the driver, or the process
+        that commits a statement, was killed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +57,7 @@ class Log:
                 self.begun[said["begun"]] = said["change"]
             elif "done" in said:
                 self.answers[said["done"]] = "done"
-            else:
+            elif "failed" in said:
                 self.answers[said["failed"]] = said["error"]
 
 

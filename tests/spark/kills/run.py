@@ -3,8 +3,8 @@ what came of it is in `FOLDER/log`.
 
 python run.py FOLDER FIRST [CHANGE:MOMENT:WHO ...]
 
-The table is `FOLDER/t`. Lines of the log are JSON: {"begun": n, "change": name}, then {"done": n}
-or {"failed": n, "error": type}. Changes have numbers from FIRST on. Those given are done first,
+The table is `FOLDER/t`. Lines of the log are JSON: {"begun": n, "change": name}, then {"done": n},
+{"failed": n, "error": type}, or {"killed": n} if the process that commits a statement was killed. Changes have numbers from FIRST on. Those given are done first,
 somebody being killed at the moment (`hook/sitecustomize.py`); without any, changes go on by turns
 for ever. Changes are not idempotent: whatever is done twice, or lost, shows in the rows.
 
@@ -15,6 +15,7 @@ for ever. Changes are not idempotent: whatever is done twice, or lost, shows in 
 | delete | rows of the oldest batch go, and every seventh row |
 | optimize | none; fragments are rewritten |
 | merge | rows of the newest batch get `n` ten more, 50 rows more |
+| sql_append and others | the same by SQL |
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import lance_spark
 from lance_spark import LanceTable
-from tests.spark.kills.model import CHANGES, MERGED, ROWS
+from tests.spark.kills.model import CHANGES, MERGED, ROWS, STATEMENTS
 from tests.spark.table.cluster_run import two_hosts
 
 
@@ -76,6 +78,38 @@ class Changes:
             values={"id": "source.id", "batch": "source.batch", "n": "source.n"}
         ).execute()
 
+    # The same by SQL
+
+    @property
+    def _name(self) -> str:
+        return f"lance.`{self.path}`"
+
+    def sql_append(self, number: int) -> None:
+        self._rows(number, 0, ROWS).createOrReplaceTempView("new")
+        self.spark.sql(f"INSERT INTO {self._name} SELECT * FROM new")
+
+    def sql_update(self, number: int) -> None:
+        self.spark.sql(f"UPDATE {self._name} SET n = n + 1 WHERE id % 2 = 0")
+
+    def sql_delete(self, number: int) -> None:
+        oldest = f"batch = (SELECT min(batch) FROM {self._name} WHERE id >= 0)"
+        self.spark.sql(f"DELETE FROM {self._name} WHERE id >= 0 AND ({oldest} OR id % 7 = 3)")
+
+    def sql_merge(self, number: int) -> None:
+        self._rows(number, 0, MERGED).createOrReplaceTempView("new")
+        newest = f"batch = (SELECT max(batch) FROM {self._name})"
+        self.spark.sql(
+            f"MERGE INTO {self._name} AS t USING (SELECT id, batch, n FROM {self._name} WHERE "
+            f"{newest} UNION ALL SELECT id, batch, n FROM new) AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET n = s.n + 10 "
+            "WHEN NOT MATCHED THEN INSERT (id, batch, n) VALUES (s.id, s.batch, s.n)"
+        )
+
+    def sql_optimize(self, number: int) -> None:
+        self.spark.sql(
+            f"CALL lance.system.optimize('{self.path}', target_rows_per_fragment => 1000)"
+        )
+
 
 def main(folder: Path, first: int, given: list[str]) -> None:
     """Start Spark, and change the table."""
@@ -86,6 +120,7 @@ def main(folder: Path, first: int, given: list[str]) -> None:
     spark.sparkContext.setLogLevel("OFF")
     process = spark._jvm.java.lang.ProcessHandle.current().pid()
     (folder / "driver").write_text(f"{process} {os.getpid()}")
+    lance_spark.enable(spark)
     changes = Changes(spark, str(folder / "t"))
     changes.table.toDF().createOrReplaceTempView("oldest")
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -93,7 +128,7 @@ def main(folder: Path, first: int, given: list[str]) -> None:
     def tell(**what: Any) -> None:
         os.write(log, (json.dumps(what) + "\n").encode())
 
-    plan = [one.split(":") for one in given] or ([name] for name in cycle(CHANGES))
+    plan = [one.split(":") for one in given] or ([name] for name in cycle([*CHANGES, *STATEMENTS]))
     for number, (name, *moment) in zip(count(first), plan, strict=False):
         # What a subquery reads is planned when its view is made.
         changes.table.toDF().createOrReplaceTempView("oldest")
@@ -103,7 +138,8 @@ def main(folder: Path, first: int, given: list[str]) -> None:
         try:
             getattr(changes, name)(number)
         except Exception as error:
-            tell(failed=number, error=type(error).__name__, text=str(error)[:300])
+            what = "killed" if moment[1:] == ["planner"] else "failed"
+            tell(**{what: number}, error=type(error).__name__, text=str(error)[:300])
         else:
             tell(done=number)
     spark.stop()

@@ -19,12 +19,14 @@ pytestmark = pytest.mark.skipif(
 def test_executors_and_the_driver_are_killed(tmp_path: Path) -> None:
     kills = Kills(tmp_path)
     changes = ["append:writing:executor", "update:writing:executor", "optimize:writing:executor"]
-    log = kills.run(*changes, "optimize", "update:commit:driver")
-    assert [log.answers.get(n) for n in range(1, 6)] == [*["done"] * 4, None], (
+    statements = ["sql_merge:writing:executor", "sql_update:committed:planner"]
+    log = kills.run(*changes, "optimize", *statements, "update:commit:driver")
+    assert [log.answers.get(n) for n in range(1, 8)] == [*["done"] * 5, None, None], (
         log.answers,
         kills.output,
     )
-    assert len(list(tmp_path.glob("killed.*"))) == 4
-    # Nobody saw the update, whose manifest had no name yet.
-    assert len({n for _, n in kills.rows.values()}) == 2
+    assert len(list(tmp_path.glob("killed.*"))) == 6
+    # The update by SQL has a version, though nobody was told. The last one has none: its manifest
+    # had no name yet.
+    assert {n for _, n in kills.rows.values()} == {0, 1, 2, 10, 12}
     kills.clean()

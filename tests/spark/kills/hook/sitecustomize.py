@@ -41,9 +41,11 @@ def moment(event: str, path: str) -> str:
 
 
 def victims(who: str) -> list[int]:
-    """Return the processes to kill: the driver's, or the JVM that this worker works for and the
-    process that forks workers.
+    """Return the processes to kill: the driver's, this one, which plans and commits statements, or
+    the JVM that this worker works for and the process that forks workers.
     """
+    if who == "planner":
+        return [os.getpid()]
     if who == "driver":
         return [int(word) for word in Path(FOLDER, "driver").read_text().split()]
     forking = os.getppid()
