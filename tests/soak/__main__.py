@@ -8,6 +8,7 @@
 | `SOAK_PROCESSES` | number of cores | processes that run schedules |
 | `SOAK_INPUT_MINUTES` | 1 | minutes of hostile inputs |
 | `SOAK_KILL_ROUNDS` | 4 | times that Spark's executors are killed at random, and its driver in the end, besides those at chosen moments |
+| `SOAK_STATEMENT_SECONDS` | 60 | seconds in which two, and then eight, writers run statements of SQL beside two processes of pylance |
 | `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
 """
 
@@ -134,6 +135,22 @@ def kills() -> tuple[_Rows, bool]:
     return _reported_by("tests.spark.kills", "--rounds", os.environ.get("SOAK_KILL_ROUNDS", "4"))
 
 
+def statements() -> tuple[_Rows, bool]:
+    """Let writers of SQL and pylance change one table."""
+    seconds = os.environ.get("SOAK_STATEMENT_SECONDS", "60")
+    rows: _Rows = []
+    good = True
+    for writers in ("2", "8"):
+        new, right = _reported_by(
+            "tests.soak.statements", "--seconds", seconds, "--writers", writers
+        )
+        rows += [
+            (name.replace(":", f" of {writers}:", 1), value, more) for name, value, more in new
+        ]
+        good = good and right
+    return rows, good
+
+
 def hostile() -> tuple[_Rows, bool]:
     """Run hostile inputs."""
     return _reported_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
@@ -159,7 +176,7 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
 def main() -> int:
     rows: _Rows = []
     good = True
-    for part in (faults, loads, kills, hostile):
+    for part in (faults, loads, statements, kills, hostile):
         started = time.monotonic()
         found, right = part()
         rows += [*found, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]
