@@ -71,7 +71,7 @@ def run(name: str, folder: Path, conf: Path | None = None) -> str:
 def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and what each prints."""
     folder = tmp_path_factory.mktemp("examples")
-    names = ("lance_table", "tiers", "streaming")
+    names = ("lance_table", "tiers", "streaming", "sql")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
@@ -156,6 +156,19 @@ def test_streaming(together: tuple[Path, dict[str, str]]) -> None:
     assert readings.count_rows() == 297
     assert readings.count_rows("sensor = 7 and hour = 0 and celsius = 19.0") == 1
     assert lance.dataset(together[0] / "streaming" / "alarms.lance").count_rows() == hot(3)
+
+
+def test_sql(together: tuple[Path, dict[str, str]]) -> None:
+    said = together[1]["sql"]
+    assert "version 2 before changes" in said
+    assert re.search(r"\| *3\|Grace\| +US\| +250\|", said), said
+    assert re.search(r"\| *3\|Grace\|unknown\| +0\|", said), said
+    assert "5 customers" in said
+    (path,) = (together[0] / "sql" / "lake").glob("*_shop$customers")
+    customers = lance.dataset(path)
+    customers.validate()
+    assert customers.count_rows() == 5
+    assert customers.schema.names == ["id", "name", "home", "orders", "embedding"]
 
 
 def test_quickstart(tmp_path: Path, conf: Path) -> None:
