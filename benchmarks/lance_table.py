@@ -231,13 +231,17 @@ class Runner:
         self.new = new_rows(spark, rows)
         self.new_table = self.new.toArrow()
 
-    def run(self, case: Case, rounds: int) -> dict[str, Measured]:
-        """Make a change by each client in turns."""
-        actions = {
-            "lance_spark": self._ours,
-            "parquet": self._parquet,
+    def actions(self) -> dict[str, Callable[[Case], float]]:
+        """Return how each client makes a change; each returns its seconds."""
+        return {
+            "lance_spark": self.by_lance_table,
+            "parquet": self.by_parquet,
             "pylance": self._pylance,
         }
+
+    def run(self, case: Case, rounds: int) -> dict[str, Measured]:
+        """Make a change by each client in turns."""
+        actions = self.actions()
         found = {client: Measured([]) for client in actions}
         sums: dict[str, object] = {}
         for number in range(rounds + 1):
@@ -257,12 +261,12 @@ class Runner:
             raise AssertionError(f"{case.title}: the results differ: {sums}")
         return found
 
-    def _ours(self, case: Case) -> float:
+    def by_lance_table(self, case: Case) -> float:
         change_tables.copied(self.source, self.place)
         table = LanceTable.forPath(self.spark, str(self.place))
         return _seconds(lambda: case.ours(table, self.new))
 
-    def _parquet(self, case: Case) -> float:
+    def by_parquet(self, case: Case) -> float:
         frame = case.parquet(self.spark.read.parquet(str(self.parquet)), self.new)
         return _seconds(lambda: frame.write.parquet(str(self.place)))
 

@@ -22,7 +22,6 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
@@ -130,12 +129,10 @@ public class NamedTable
   }
 
   ScanBuilder scan(CaseInsensitiveStringMap all) {
-    PythonDataSourceV2 source = PythonCall.source();
-    PythonTable python = new PythonTable(source, PythonCall.FORMAT, schema);
     if (PushDownRule.readsChanges(all)) {
-      return python.newScanBuilder(all);
+      return python().newScanBuilder(all);
     }
-    RequestTable table = new RequestTable(python, source, Snapshot.ofQuery());
+    RequestTable table = RequestTable.named(schema, Snapshot.ofQuery());
     RequestScanBuilder builder = RequestScanBuilder.of(table, all);
     boolean enabled =
         Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.ENABLED, "true"));

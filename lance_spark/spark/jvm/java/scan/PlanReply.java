@@ -11,7 +11,6 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.internal.SQLConf;
@@ -20,7 +19,6 @@ import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Option;
 import scala.collection.Iterator;
 
 /**
@@ -34,6 +32,10 @@ import scala.collection.Iterator;
  */
 final class PlanReply {
   static final String FIELD = "__lance_request";
+
+  /** Key of the metadata by which the reader of a table by name gets its options. */
+  private static final String OPTIONS = "lance_spark.options";
+
   private static final Pattern TEXT =
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
@@ -121,15 +123,15 @@ final class PlanReply {
       // The first column of a table of the catalog holds its options, and may not be wanted.
       metadata.withMetadata(table.schema().fields()[0].metadata());
     }
+    if (table.isNamed) {
+      metadata.putString(OPTIONS, Forms.json(options.asCaseSensitiveMap()));
+    }
     metadata.putString("request", Forms.json(complete));
     StructType withRequest =
         output.add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
-    PythonDataSourceCreationResult created =
-        table.source.getOrCreateDataSourceInPython(
-            table.name(), options, Option.apply(table.schema()));
     PythonDataSourceReadInfo info;
     try {
-      info = table.source.source().createReadInfoInPython(created, withRequest, false);
+      info = table.readInfo(options, withRequest);
     } catch (Exception e) {
       throw Errors.raiseFromPython(e);
     }

@@ -5,10 +5,13 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /** A Python table in the plan of one query, whose scans send requests. */
 public class RequestTable implements Table, SupportsRead {
@@ -16,10 +19,22 @@ public class RequestTable implements Table, SupportsRead {
   final PythonDataSourceV2 source;
   final Snapshot snapshot;
 
-  RequestTable(PythonTable python, PythonDataSourceV2 source, Snapshot snapshot) {
+  /** Whether the table is one of a catalog, for which no data source in Python was made. */
+  final boolean isNamed;
+
+  private RequestTable(
+      PythonTable python, PythonDataSourceV2 source, Snapshot snapshot, boolean isNamed) {
     this.python = python;
     this.source = source;
     this.snapshot = snapshot;
+    this.isNamed = isNamed;
+  }
+
+  /** Returns the table for a table of a catalog. */
+  static RequestTable named(StructType schema, Snapshot snapshot) {
+    PythonDataSourceV2 source = PythonCall.source();
+    PythonTable python = new PythonTable(source, PythonCall.FORMAT, schema);
+    return new RequestTable(python, source, snapshot, true);
   }
 
   /** Returns the table for a table that Spark made. */
@@ -27,7 +42,17 @@ public class RequestTable implements Table, SupportsRead {
       throws ReflectiveOperationException {
     Field field = PythonTable.class.getDeclaredField("ds");
     field.setAccessible(true);
-    return new RequestTable(python, (PythonDataSourceV2) field.get(python), snapshot);
+    return new RequestTable(python, (PythonDataSourceV2) field.get(python), snapshot, false);
+  }
+
+  /** Plans a read. The options of a named table are metadata of the schema. */
+  PythonDataSourceReadInfo readInfo(CaseInsensitiveStringMap options, StructType schema) {
+    if (isNamed) {
+      return PythonCall.readInfo(source, schema);
+    }
+    PythonDataSourceCreationResult created =
+        source.getOrCreateDataSourceInPython(name(), options, Option.apply(schema()));
+    return source.source().createReadInfoInPython(created, schema, false);
   }
 
   public String name() {

@@ -31,6 +31,9 @@ final class PythonCall {
   private static final Pattern REPLY = Pattern.compile("lance-reply (\\d+);");
   private static final ObjectMapper JSON = new ObjectMapper();
 
+  /** The data source without options. Each use of it saves a Python process that makes another. */
+  private static volatile PythonDataSourceCreationResult created;
+
   private PythonCall() {}
 
   /** Calls a function. Returns its result, or a map with the key "error". */
@@ -42,11 +45,7 @@ final class PythonCall {
     metadata.putString("call", Forms.json(call));
     StructType schema =
         new StructType().add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
-    PythonDataSourceV2 source = source();
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(new HashMap());
-    PythonDataSourceCreationResult created =
-        source.getOrCreateDataSourceInPython(FORMAT, options, Option.apply(schema));
-    PythonDataSourceReadInfo info = source.source().createReadInfoInPython(created, schema, false);
+    PythonDataSourceReadInfo info = readInfo(source(), schema);
     Iterator pickles = info.partitions().iterator();
     byte[] first = pickles.hasNext() ? (byte[]) pickles.next() : new byte[0];
     Matcher text = REPLY.matcher(new String(first, StandardCharsets.ISO_8859_1));
@@ -71,6 +70,16 @@ final class PythonCall {
       Errors.raise((Map) reply.get("error"), null, null);
     }
     return reply;
+  }
+
+  /** Plans a read whose options, if it has any, are metadata of the schema. */
+  static PythonDataSourceReadInfo readInfo(PythonDataSourceV2 source, StructType schema) {
+    if (created == null) {
+      CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(new HashMap());
+      StructType any = new StructType().add(FIELD, DataTypes.NullType);
+      created = source.getOrCreateDataSourceInPython(FORMAT, options, Option.apply(any));
+    }
+    return source.source().createReadInfoInPython(created, schema, false);
   }
 
   static PythonDataSourceV2 source() {
