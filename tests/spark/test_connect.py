@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from lance_spark.__main__ import write_conf
 from lance_spark.spark.jvm.classes import EXTENSION
+from lance_spark.spark.jvm.configuration import write_conf
 from tests.support.spark.processes import environment
 from tests.support.spark.versions import SPARK
 
@@ -174,6 +174,27 @@ found["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
 found["versions"] = [row.version for row in lance_table.history().collect()]
 """
 
+NAMES = """
+found["enable"] = refusal(lambda: lance_spark.enable(spark))
+for statement in (
+    "CREATE TABLE lance.t (id BIGINT, word STRING)",
+    "INSERT INTO lance.t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    "UPDATE lance.t SET word = upper(word) WHERE id = 2",
+    "DELETE FROM lance.t WHERE id IN (SELECT 1L)",
+    "MERGE INTO lance.t USING (SELECT id, 'x' AS word FROM range(3, 5)) AS s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "CREATE TABLE lance.gone AS SELECT id FROM lance.t",
+    "CALL lance.system.create_tag(table => 't', name => 'merged')",
+    "DROP TABLE lance.gone",
+):
+    spark.sql(statement).collect()
+spark.range(9, 10).selectExpr("id", "'z' AS word").writeTo("lance.t").append()
+found["rows"] = rows(spark.table("lance.t"))
+found["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
+found["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
+found["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
+"""
+
 REFUSED = """
 before = plan(load())
 found["enable"] = refusal(lambda: lance_spark.enable(spark))
@@ -225,7 +246,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
     """The address of a server that was started with the written configuration."""
-    write_conf(folder / "conf")
+    write_conf(folder / "conf", root=str(folder / "lake"))
     settings = {**CONF, "spark.connect.grpc.binding.port": "0"}
     command = [
         *(str(SUBMIT), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
@@ -329,6 +350,23 @@ def test_columns_and_maintenance(server: str, folder: Path) -> None:
         "double": [item * 2 for item in g.values()],
         "next": [n + 1 for n in g],
     }
+
+
+def check_names(result: dict[str, Any], root: Path) -> None:
+    """Check what the client of `NAMES` got, and what it left in the root of the catalog."""
+    assert result["enable"] == "None"
+    words = {2: "B", 3: "x", 4: "x", 9: "z"}
+    assert {row["id"]: row["word"] for row in result["rows"]} == words
+    assert result["old"] == 3
+    assert result["tables"] == ["t"]
+    table = lance.dataset(str(root / "t.lance"))
+    table.validate()
+    assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words
+    assert list(table.tags.list()) == ["merged"]
+
+
+def test_a_configured_server_has_tables_by_name(server: str, folder: Path) -> None:
+    check_names(client(NAMES, server, folder), folder / "lake")
 
 
 def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
