@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lance_spark.errors import InvalidOptionError, UnsupportedError
+from lance_spark.spark.jvm import connect
 from lance_spark.spark.jvm.classes import (
     CATALOG_CLASS,
-    EXTENSION,
     call_static,
     extension_class,
-    is_configured,
     is_connect,
     is_known,
     java_error,
@@ -47,10 +46,6 @@ if TYPE_CHECKING:
 #: Name of the catalog by default.
 CATALOG = "lance"
 CONF = "spark.lance.pushdown.enabled"
-CONNECT = (
-    "push-down cannot be enabled from a client of Spark Connect: configure the server by "
-    "`python -m lance_spark conf`, or select columns by .schema(...) or the option columns"
-)
 #: Finds the modules without importing them.
 _PROBE = """
 import importlib.util, sys
@@ -104,8 +99,8 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     Raises
     ------
     UnsupportedError
-        The session is a client of Spark Connect and the server is not configured for push-down, the
-        JVM cannot compile the rule, or the Python of Spark's workers lacks this package.
+        The JVM cannot compile the classes, the Python of Spark's workers lacks this package, or the
+        session is a client of a Spark Connect server that takes no classes.
 
     Examples
     --------
@@ -113,16 +108,18 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     >>> spark.sql("CREATE TABLE lance.t AS SELECT 1 AS id")
     """
-    if is_connect(spark):
-        if not _is_on_server(spark):
-            raise UnsupportedError(CONNECT)
-        redact(spark)
-        return
     if not is_known(spark.version):
         warnings.warn(
             f"lance_spark supports Spark 4.0 to 4.3, not {spark.version}: push-down stays off",
             stacklevel=2,
         )
+        return
+    if is_connect(spark):
+        _set_catalog(spark, catalog, options)
+        if not connect.loads_catalog(spark, catalog):
+            connect.install(spark)
+            connect.loads_catalog(spark, catalog)
+        redact(spark)
         return
     check_worker_python(spark)
     redact(spark)
@@ -141,6 +138,13 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
     """Set the settings of a catalog, for the session and for sessions that `newSession()` makes."""
+    shared = spark.sparkContext._jsc.sc().conf()
+    for key, value in _set_catalog(spark, name, options).items():
+        shared.set(key, value)
+
+
+def _set_catalog(spark: Any, name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Set the settings of a catalog for a session; return them, none if the name is of another."""
     setting = f"spark.sql.catalog.{name}"
     current = spark.conf.get(setting, None)
     if current not in (None, CATALOG_CLASS):
@@ -148,12 +152,12 @@ def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
             raise InvalidOptionError(
                 f"setting {setting} is {current}: choose another name for the catalog"
             )
-        return
-    shared = spark.sparkContext._jsc.sc().conf()
+        return {}
     values = {f"{setting}.{option}": str(value) for option, value in options.items()}
-    for key, value in {setting: CATALOG_CLASS, **values}.items():
+    values = {setting: CATALOG_CLASS, **values}
+    for key, value in values.items():
         spark.conf.set(key, value)
-        shared.set(key, value)
+    return values
 
 
 def is_enabled(spark: SparkSession) -> bool:
@@ -161,26 +165,12 @@ def is_enabled(spark: SparkSession) -> bool:
     if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):
-        return _is_on_server(spark)
+        return connect.is_on_server(spark)
     extension = loaded_extension(spark)
     if extension is None:
         return False
     extensions = spark._jsparkSession.extensions()
     return bool(call_static(spark, extension, "isIn", extensions))
-
-
-def _is_on_server(spark: Any) -> bool:
-    """Return whether the server of a client of Spark Connect was configured with the rule's jar."""
-    if not is_configured(spark):
-        return False
-    from pyspark.errors import PySparkException
-
-    try:
-        (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
-    except PySparkException:
-        # The server did not find the class, which its log says, or does not allow calls of Java.
-        return False
-    return bool(row[0] == "true")
 
 
 def check_worker_python(spark: Any) -> None:
