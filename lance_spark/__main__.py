@@ -79,6 +79,11 @@ def _add_conf(parser: argparse.ArgumentParser) -> None:
         help="folder or URI of the catalog's tables (default: warehouse folder of the session)",
     )
     _add_options(parser, "an option of the catalog, such as storage.region")
+    parser.add_argument(
+        "--session-catalog",
+        action="store_true",
+        help="let CREATE TABLE ... USING lance of spark_catalog make tables that can be changed",
+    )
 
 
 def _add_options(parser: argparse.ArgumentParser, meaning: str) -> None:
@@ -209,7 +214,9 @@ def write_conf(options: argparse.Namespace) -> str:
     if options.root is not None:
         local = "://" not in options.root
         given["root"] = os.path.abspath(options.root) if local else options.root
-    return configuration.write_conf(Path(options.folder), options.catalog, **given)
+    return configuration.write_conf(
+        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **given
+    )
 
 
 if __name__ == "__main__":

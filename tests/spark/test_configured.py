@@ -24,6 +24,17 @@ WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *;
 SELECT 'old', count(*) FROM lake.t VERSION AS OF 2;
 CREATE TABLE lake.gone AS SELECT id FROM lake.t;
 DROP TABLE lake.gone;
+CREATE TABLE own (id BIGINT) USING lance;
+INSERT INTO own VALUES (1), (2), (3);
+UPDATE own SET id = id * 10 WHERE id > 1;
+DELETE FROM own WHERE id = 1;
+ALTER TABLE own ADD COLUMNS (word STRING);
+ALTER TABLE own RENAME TO kept;
+CREATE TABLE dropped USING lance AS SELECT id FROM kept;
+DROP TABLE dropped;
+CREATE TABLE plain USING parquet AS SELECT count(*) AS n FROM kept;
+INSERT INTO plain SELECT max(id) FROM kept;
+SELECT 'plain', n FROM plain ORDER BY n;
 SHOW TABLES IN lake;
 """
 
@@ -31,7 +42,8 @@ SHOW TABLES IN lake;
 @pytest.mark.skipif(not SPARK_SQL.exists(), reason=f"no spark-sql beside {sys.executable}")
 def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = tmp_path / "lake"
-    assert main(["conf", str(tmp_path), "--catalog", "lake", "--root", str(lake)]) == 0
+    arguments = ["--catalog", "lake", "--root", str(lake), "--session-catalog"]
+    assert main(["conf", str(tmp_path), *arguments]) == 0
     assert "lake.name" in capsys.readouterr().out
     (tmp_path / "statements.sql").write_text(STATEMENTS)
     settings = {
@@ -40,7 +52,9 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "1",
-        "spark.sql.catalogImplementation": "in-memory",
+        # The metastore is a database of files in the current folder.
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
     ran = subprocess.run(
         [
@@ -58,12 +72,24 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     shown = [line.split("\t") for line in ran.stdout.splitlines() if "\t" in line]
-    assert shown == [["rows", "2", "b"], ["rows", "3", "c"], ["old", "3"]]
+    assert shown == [
+        ["rows", "2", "b"],
+        ["rows", "3", "c"],
+        ["old", "3"],
+        ["plain", "2"],
+        ["plain", "30"],
+    ]
     assert ran.stdout.splitlines()[-1] == "t"
     table = lance.dataset(str(lake / "t.lance"))
     table.validate()
     rows = {row["id"]: row["word"] for row in table.to_table().to_pylist()}
     assert rows == {2: "B", 3: "x", 4: "x"}
+    warehouse = tmp_path / "warehouse"
+    assert sorted(path.name for path in warehouse.iterdir()) == ["kept", "plain"]
+    kept = lance.dataset(str(warehouse / "kept"))
+    kept.validate()
+    assert sorted(row["id"] for row in kept.to_table().to_pylist()) == [20, 30]
+    assert kept.schema.names == ["id", "word"]
 
 
 @pytest.mark.parametrize(

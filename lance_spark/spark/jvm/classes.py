@@ -36,6 +36,10 @@ catalog/
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     TableName               identifiers
+metastore/
+    LanceSessionCatalog     the class that spark.sql.catalog.spark_catalog names
+    Entries                 entries of the metastore
+    NewSessionTable, OtherNewTable          tables that a statement creates or replaces
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
@@ -64,6 +68,7 @@ _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 CATALOG_CLASS = f"{PACKAGE}.LanceCatalog"
+SESSION_CATALOG_CLASS = f"{PACKAGE}.LanceSessionCatalog"
 
 #: The file of a jar that names data sources, and the class that it names.
 _SOURCES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"

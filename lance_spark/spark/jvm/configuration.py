@@ -43,7 +43,9 @@ Python that has this package. Then `SELECT * FROM {catalog}.name` reads a table,
 """
 
 
-def write_conf(folder: Path, catalog: str = enable.CATALOG, **options: str) -> str:
+def write_conf(
+    folder: Path, catalog: str = enable.CATALOG, *, session_catalog: bool = False, **options: str
+) -> str:
     """Write the jar and `lance-spark-defaults.conf` to a folder; return instructions.
 
     Parameters
@@ -52,6 +54,8 @@ def write_conf(folder: Path, catalog: str = enable.CATALOG, **options: str) -> s
         Is created if it is missing.
     catalog : str
         Name of the catalog that the settings define.
+    session_catalog : bool
+        Whether the settings extend the catalog of the session.
     **options : str
         Options of the catalog.
 
@@ -60,7 +64,10 @@ def write_conf(folder: Path, catalog: str = enable.CATALOG, **options: str) -> s
     InvalidOptionError
         A name or a value cannot stand in a file of settings.
     """
-    settings = "\n".join(_setting(*item) for item in _catalog_settings(catalog, options).items())
+    values = _catalog_settings(catalog, options)
+    if session_catalog:
+        values |= enable.session_catalog_settings(options)
+    settings = "\n".join(_setting(*item) for item in values.items())
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     jar = folder / f"lance-spark-rule-{__version__}.jar"

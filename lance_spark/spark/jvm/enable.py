@@ -31,6 +31,7 @@ from lance_spark.errors import InvalidOptionError, UnsupportedError
 from lance_spark.spark.jvm import connect
 from lance_spark.spark.jvm.classes import (
     CATALOG_CLASS,
+    SESSION_CATALOG_CLASS,
     call_static,
     extension_class,
     is_connect,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Name of the catalog by default.
 CATALOG = "lance"
+#: The setting of the class that extends the catalog of the session.
+SESSION_CATALOG = "spark.sql.catalog.spark_catalog"
 CONF = "spark.lance.pushdown.enabled"
 #: Finds the modules without importing them.
 _PROBE = """
@@ -73,7 +76,9 @@ REDACTION_PATTERN = (
 REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
-def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
+def enable(
+    spark: SparkSession, catalog: str = CATALOG, *, session_catalog: bool = False, **options: str
+) -> None:
     """Enable push-down, and a catalog of Lance tables.
 
     With push-down, ``format("lance")`` reads only the columns, rows and counts of a query. The
@@ -91,13 +96,19 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     spark : SparkSession
     catalog : str
         Name of the catalog.
+    session_catalog : bool
+        Also extend the catalog of the session, ``spark_catalog``: ``CREATE TABLE t USING lance``
+        makes a table that all statements can change. Tables of other formats stay as they are.
     **options : str
         Options of the catalog, as in the settings ``spark.sql.catalog.NAME.OPTION``: ``root`` is
         the folder of the tables, by default the warehouse folder of the session. Spark reads them
-        when a statement first uses the catalog, and not again.
+        when a statement first uses the catalog, and not again. Options that begin with
+        ``storage.`` count for the catalog of the session too.
 
     Raises
     ------
+    InvalidOptionError
+        Another class extends the catalog of the session.
     UnsupportedError
         The JVM cannot compile the classes, the Python of Spark's workers lacks this package, or the
         session is a client of a Spark Connect server that takes no classes.
@@ -114,11 +125,15 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
             stacklevel=2,
         )
         return
+    if session_catalog:
+        _check_session_catalog(spark)
     if is_connect(spark):
         _set_catalog(spark, catalog, options)
         if not connect.loads_catalog(spark, catalog):
             connect.install(spark)
             connect.loads_catalog(spark, catalog)
+        if session_catalog:
+            _set_session_catalog(spark, options)
         redact(spark)
         return
     check_worker_python(spark)
@@ -133,6 +148,8 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     extension.newInstance().apply(spark._jsparkSession.extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
+        if session_catalog:
+            _set_session_catalog(spark, options)
         call_static(spark, extension, "addTo", spark._jsparkSession)
 
 
@@ -158,6 +175,30 @@ def _set_catalog(spark: Any, name: str, options: Mapping[str, str]) -> dict[str,
     for key, value in values.items():
         spark.conf.set(key, value)
     return values
+
+
+def _check_session_catalog(spark: Any) -> None:
+    current = str(spark.conf.get(SESSION_CATALOG, "builtin"))
+    if current not in ("builtin", SESSION_CATALOG_CLASS):
+        raise InvalidOptionError(
+            f"setting {SESSION_CATALOG} is {current}, and only one class can extend the catalog "
+            "of the session: leave session_catalog out, and use tables of another catalog"
+        )
+
+
+def session_catalog_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that extend the catalog of a session, with its settings of stores."""
+    stores = {name: str(value) for name, value in options.items() if name.startswith("storage.")}
+    return {
+        **{f"{SESSION_CATALOG}.{name}": value for name, value in stores.items()},
+        SESSION_CATALOG: SESSION_CATALOG_CLASS,
+    }
+
+
+def _set_session_catalog(spark: Any, options: Mapping[str, str]) -> None:
+    """Extend the catalog of a session. Spark reads the setting for each statement."""
+    for name, value in session_catalog_settings(options).items():
+        spark.conf.set(name, value)
 
 
 def is_enabled(spark: SparkSession) -> bool:

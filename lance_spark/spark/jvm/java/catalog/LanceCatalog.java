@@ -111,7 +111,10 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
   }
 
   String display(Identifier identifier) {
-    return name + "." + new TableName(identifier.namespace(), identifier.name());
+    boolean isShown = identifier instanceof TableName;
+    return name
+        + "."
+        + (isShown ? identifier : new TableName(identifier.namespace(), identifier.name()));
   }
 
   // Tables
@@ -306,11 +309,16 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
       Transform[] partitions,
       Map properties) {
     StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
-    Map arguments = ofNewTable(identifier, schema, partitions, properties);
-    arguments.put("mode", mode);
-    Map staged = call("stage_table", arguments, identifier);
     TableName table = new TableName(identifier.namespace(), identifier.name());
+    Map staged = stageAt(mode, table, schema, partitions, properties);
     return new NewTable(this, table, schema, properties, staged);
+  }
+
+  Map stageAt(
+      String mode, TableName table, StructType schema, Transform[] partitions, Map properties) {
+    Map arguments = ofNewTable(table, schema, partitions, properties);
+    arguments.put("mode", mode);
+    return call("stage_table", arguments, table);
   }
 
   void endStaged(
