@@ -9,6 +9,7 @@ session/
     Settings                settings of the session, for predicates in the text of options
     Versions                differences between versions of Spark
     Log                     warnings
+    Probe, Answer           whether a session has the rules, for clients of Spark Connect
     Installer               adds all classes to a server of Spark Connect
 scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable
@@ -74,6 +75,8 @@ SESSION_CATALOG_CLASS = f"{PACKAGE}.LanceSessionCatalog"
 _SOURCES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCE_CLASS = f"{PACKAGE}.LanceSource"
 
+#: The source whose columns say whether a session has the rules.
+PROBE = f"{PACKAGE}.Probe"
 #: The source that adds the classes to a server, its files, and the jar of the other classes.
 INSTALLER = f"{PACKAGE}.Installer"
 _INSTALLER_FILES = f"{INSTALLER.replace('.', '/')}"

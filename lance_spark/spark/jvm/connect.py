@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.jvm.classes import EXTENSION, INSTALLER, installer_jar
+from lance_spark.spark.jvm.classes import INSTALLER, PROBE, installer_jar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,11 +76,10 @@ def is_on_server(spark: Any) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
+        return bool(spark.read.format(PROBE).load().columns)
     except PySparkException:
-        # The server did not find the class, which its log says, or does not allow calls of Java.
+        # The server did not find the class.
         return False
-    return bool(row[0] == "true")
 
 
 def _make_jar(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
