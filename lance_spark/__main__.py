@@ -2,7 +2,7 @@
 
 | command | effect |
 | --- | --- |
-| `conf [DIR]` | writes the files that turn push-down on in every Spark session |
+| `conf [DIR]` | writes files that give every Spark session push-down and tables by name |
 | `inspect PATH` | prints a report about a table: versions, fragments, files, columns, encodings |
 | `validate PATH` | checks a version of a table; exit status 1 if it is damaged |
 """
@@ -16,37 +16,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lance_spark._version import __version__
 from lance_spark.errors import InvalidOptionError, LanceError
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-
-FRAGMENT = """\
-# Push-down for format("lance") in every session.
-# Written by `python -m lance_spark conf`, lance_spark {version}.
-# If two lines set the same key, only the last one counts: put other extensions into the same line,
-# separated by commas, and other jars into the same class path, separated by colons.
-spark.sql.extensions             {extension}
-spark.driver.extraClassPath      {jar}
-
-# Plans, the event log and the web interface show the options of a table, but not its secrets.
-{redaction} {pattern}
-"""
-
-NEXT = """\
-wrote {jar}
-wrote {fragment}
-
-Only the driver needs the jar, at that path. Next, use one of
-  spark-submit --properties-file {fragment} --load-spark-defaults job.py
-  spark-submit --jars {jar} --conf spark.sql.extensions={extension} job.py
-  cat {fragment} >> $SPARK_HOME/conf/spark-defaults.conf
-If you have other extensions, list all of them in one value, separated by commas, in any order:
-  spark.sql.extensions             your.Extension,{extension}
-Class paths are separated by colons. Then `lance_spark.is_enabled(spark)` is True, and EXPLAIN shows
-"lance pushdown".
-"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,16 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser("python -m lance_spark", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    conf = commands.add_parser(
-        "conf", help="write the jar of the push-down rule and a fragment of spark-defaults.conf"
-    )
-    conf.add_argument(
-        "folder",
-        nargs="?",
-        default=".",
-        metavar="DIR",
-        help="folder of the files (default: current folder)",
-    )
+    _add_conf(commands.add_parser("conf", help="write the jar and settings of Spark"))
     _add_inspect(commands.add_parser("inspect", help="print a report about a table"))
     _add_validate(commands.add_parser("validate", help="check a version of a table"))
     return parser
@@ -91,7 +55,45 @@ def _run(options: argparse.Namespace) -> str:
     """Run a command and return its output."""
     if options.command == "inspect":
         return inspect(options)
-    return validate(options) if options.command == "validate" else write_conf(Path(options.folder))
+    return validate(options) if options.command == "validate" else write_conf(options)
+
+
+def _add_conf(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write the jar of this package, and a fragment of spark-defaults.conf that turns push-down "
+        "on and defines a catalog of tables by name."
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        default=".",
+        metavar="DIR",
+        help="folder of the files (default: current folder)",
+    )
+    parser.add_argument(
+        "--catalog", default="lance", metavar="NAME", help="name of the catalog (default: lance)"
+    )
+    parser.add_argument(
+        "--root",
+        metavar="FOLDER",
+        help="folder or URI of the catalog's tables (default: warehouse folder of the session)",
+    )
+    _add_options(parser, "an option of the catalog, such as storage.region")
+    parser.add_argument(
+        "--session-catalog",
+        action="store_true",
+        help="let CREATE TABLE ... USING lance of spark_catalog make tables that can be changed",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"{meaning}; can be repeated",
+    )
 
 
 def _add_validate(parser: argparse.ArgumentParser) -> None:
@@ -112,13 +114,7 @@ def _add_table(parser: argparse.ArgumentParser) -> None:
     )
     version.add_argument("--tag", metavar="NAME", help="a tag of the version")
     parser.add_argument("--branch", metavar="NAME", help="branch of the version")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a storage option, such as the region; can be repeated",
-    )
+    _add_options(parser, "a storage option, such as the region")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -189,42 +185,38 @@ def validate(options: argparse.Namespace) -> str:
 def _open(options: argparse.Namespace) -> Dataset:
     from lance_spark.dataset.dataset import open_dataset
 
-    storage_options = {}
-    for option in options.option:
-        key, separator, value = option.partition("=")
-        if not key or not separator:
-            # Without the value, which may be a secret.
-            raise InvalidOptionError(f"--option must have the form KEY=VALUE, not {key!r}")
-        storage_options[key] = value
     return open_dataset(
         options.path,
         version=options.version,
         branch=options.branch,
         tag=options.tag,
-        storage_options=storage_options,
+        storage_options=_key_values(options.option),
     )
 
 
-def write_conf(folder: Path) -> str:
-    """Write the rule's jar and `lance-spark-defaults.conf` to a folder; return instructions."""
-    from lance_spark.spark.jvm import enable
-    from lance_spark.spark.jvm.classes import EXTENSION, write_jar
+def _key_values(options: list[str]) -> dict[str, str]:
+    """Return the values of `--option` by name."""
+    values = {}
+    for option in options:
+        key, separator, value = option.partition("=")
+        if not key or not separator:
+            # Without the value, which may be a secret.
+            raise InvalidOptionError(f"--option must have the form KEY=VALUE, not {key!r}")
+        values[key] = value
+    return values
 
-    folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    jar = folder / f"lance-spark-rule-{__version__}.jar"
-    fragment = folder / "lance-spark-defaults.conf"
-    write_jar(jar)
-    fragment.write_text(
-        FRAGMENT.format(
-            version=__version__,
-            extension=EXTENSION,
-            jar=jar,
-            redaction=enable.REDACTION_CONF,
-            pattern=enable.REDACTION_FOR_CLUSTERS,
-        )
+
+def write_conf(options: argparse.Namespace) -> str:
+    """Write the jar and the settings of Spark, and return instructions."""
+    from lance_spark.spark.jvm import configuration
+
+    given = _key_values(options.option)
+    if options.root is not None:
+        local = "://" not in options.root
+        given["root"] = os.path.abspath(options.root) if local else options.root
+    return configuration.write_conf(
+        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **given
     )
-    return NEXT.format(jar=jar, fragment=fragment, extension=EXTENSION)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Spark Connect: a server that `python -m lance_spark conf` configured, in a process of its own,
-and its clients.
+its clients, and a client that sends the classes to a server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from lance_spark.__main__ import write_conf
+from lance_spark.errors import UnsupportedError
+from lance_spark.spark.jvm import connect
 from lance_spark.spark.jvm.classes import EXTENSION
+from lance_spark.spark.jvm.configuration import write_conf
 from tests.support.spark.processes import environment
 from tests.support.spark.versions import SPARK
 
@@ -174,12 +176,35 @@ found["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
 found["versions"] = [row.version for row in lance_table.history().collect()]
 """
 
-REFUSED = """
-before = plan(load())
-found["enable"] = refusal(lambda: lance_spark.enable(spark))
-found["enabled"] = lance_spark.is_enabled(spark)
-found["plans"] = [before, plan(load())]
-found["schema"] = rows(spark.read.format("lance").schema("id long").load(table))
+NAMES = """
+root = spark.conf.get("spark.sql.catalog.lance.root", folder + "/sent")
+found["enable"] = refusal(lambda: lance_spark.enable(spark, root=root))
+for statement in (
+    "CREATE TABLE lance.t (id BIGINT, word STRING)",
+    "INSERT INTO lance.t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    "UPDATE lance.t SET word = upper(word) WHERE id = 2",
+    "DELETE FROM lance.t WHERE id IN (SELECT 1L)",
+    "MERGE INTO lance.t USING (SELECT id, 'x' AS word FROM range(3, 5)) AS s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    "CREATE TABLE lance.gone AS SELECT id FROM lance.t",
+    "CALL lance.system.create_tag(table => 't', name => 'merged')",
+    "DROP TABLE lance.gone",
+):
+    spark.sql(statement).collect()
+spark.range(9, 10).selectExpr("id", "'z' AS word").writeTo("lance.t").append()
+found["rows"] = rows(spark.table("lance.t"))
+found["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
+found["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
+found["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
+"""
+
+PLANS = """
+before = [plan(load()), lance_spark.is_enabled(spark)]
+{names}
+spark.conf.set("spark.lance.pushdown.local", "false")
+found["plans"] = [*before, plan(load().select("id")), lance_spark.is_enabled(spark)]
+found["other catalog"] = refusal(lambda: lance_spark.enable(spark, "other", root=folder + "/other"))
+spark.sql("CREATE TABLE other.t AS SELECT 1 AS id").collect()
 """
 
 
@@ -225,7 +250,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
     """The address of a server that was started with the written configuration."""
-    write_conf(folder / "conf")
+    write_conf(folder / "conf", root=str(folder / "lake"))
     settings = {**CONF, "spark.connect.grpc.binding.port": "0"}
     command = [
         *(str(SUBMIT), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
@@ -331,6 +356,23 @@ def test_columns_and_maintenance(server: str, folder: Path) -> None:
     }
 
 
+def check_names(result: dict[str, Any], root: Path) -> None:
+    """Check what the client of `NAMES` got, and what it left in the root of the catalog."""
+    assert result["enable"] == "None"
+    words = {2: "B", 3: "x", 4: "x", 9: "z"}
+    assert {row["id"]: row["word"] for row in result["rows"]} == words
+    assert result["old"] == 3
+    assert result["tables"] == ["t"]
+    table = lance.dataset(str(root / "t.lance"))
+    table.validate()
+    assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words
+    assert list(table.tags.list()) == ["merged"]
+
+
+def test_a_configured_server_has_tables_by_name(server: str, folder: Path) -> None:
+    check_names(client(NAMES, server, folder), folder / "lake")
+
+
 def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
     plan, rows, enabled = found["on"]
     assert "lance pushdown columns=[id:bigint] filters=[" in plan
@@ -359,15 +401,27 @@ def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:
     assert ".lance" in found["count when off"]
 
 
-def test_a_server_without_the_jar_is_refused(folder: Path) -> None:
+def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:
     conf = {**CONF, "spark.sql.extensions": EXTENSION}
-    result = client(REFUSED, "local[1]", folder, **conf)
-    assert result["enable"].startswith(
-        "UnsupportedError: push-down cannot be enabled from a client"
-    )
-    assert "\n" not in result["enable"]
-    assert not result["enabled"]
-    before, after = (re.sub(r"#\d+L?|plan_id=\d+", "", plan) for plan in result["plans"])
-    assert before == after
+    result = client(PLANS.format(names=NAMES), "local[1]", folder, **conf)
+    check_names(result, folder / "sent")
+    before, was_enabled, after, is_enabled = result["plans"]
+    assert not was_enabled
     assert "lance pushdown" not in before
-    assert [row["id"] for row in result["schema"]] == [1, 2, 3, 4]
+    assert is_enabled
+    assert "lance pushdown columns=[id:bigint]" in after
+    assert result["other catalog"] == "None"
+    assert lance.dataset(str(folder / "other" / "t.lance")).count_rows() == 1
+
+
+def test_a_server_that_refuses_classes_is_reported() -> None:
+    from pyspark.errors import PySparkException
+
+    class Refusing:
+        def range(self, *_: int) -> None:
+            raise PySparkException("ModuleNotFoundError: No module named 'lance_spark'\nmore")
+
+    with pytest.raises(UnsupportedError, match="cannot take the classes") as raised:
+        connect.install(Refusing())
+    assert "(ModuleNotFoundError: No module named 'lance_spark')" in str(raised.value)
+    assert "\n" not in str(raised.value)

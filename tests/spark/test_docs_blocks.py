@@ -32,7 +32,10 @@ NOT_RUN_AT_MOST = 11
 PLAIN = frozenset({"text", "properties"})
 #: Programs that shell blocks may start, besides those that the test looks into.
 PROGRAMS = frozenset(
-    {"apt-get", "git", "twine", "spark-submit", "$SPARK_HOME/sbin/start-connect-server.sh"}
+    {
+        *("apt-get", "git", "twine", "spark-sql", "spark-submit"),
+        "$SPARK_HOME/sbin/start-connect-server.sh",
+    }
 )
 
 #: The pages are written for releases of Spark that have all options.
@@ -94,6 +97,7 @@ def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
     for name in settings:
         spark.conf.unset(name)
     spark.conf.set(enabled, "false")
+    spark.conf.unset("spark.sql.catalog.spark_catalog")
     # Spark cannot list a view that a case-sensitive session made, unless the session is one.
     spark.conf.set("spark.sql.caseSensitive", "true")
     for table in spark.catalog.listTables():

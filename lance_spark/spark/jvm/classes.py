@@ -9,6 +9,8 @@ session/
     Settings                settings of the session, for predicates in the text of options
     Versions                differences between versions of Spark
     Log                     warnings
+    Probe, Answer           whether a session has the rules, for clients of Spark Connect
+    Installer               adds all classes to a server of Spark Connect
 scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable
     RequestTable            the table in the plan of one query; makes the scan builder
@@ -35,6 +37,10 @@ catalog/
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     TableName               identifiers
+metastore/
+    LanceSessionCatalog     the class that spark.sql.catalog.spark_catalog names
+    Entries                 entries of the metastore
+    NewSessionTable, OtherNewTable          tables that a statement creates or replaces
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
@@ -45,11 +51,12 @@ The compiler is Janino, which has no lambdas and no type arguments.
 
 from __future__ import annotations
 
+import io
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
@@ -62,10 +69,18 @@ _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 CATALOG_CLASS = f"{PACKAGE}.LanceCatalog"
+SESSION_CATALOG_CLASS = f"{PACKAGE}.LanceSessionCatalog"
 
 #: The file of a jar that names data sources, and the class that it names.
 _SOURCES = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCE_CLASS = f"{PACKAGE}.LanceSource"
+
+#: The source whose columns say whether a session has the rules.
+PROBE = f"{PACKAGE}.Probe"
+#: The source that adds the classes to a server, its files, and the jar of the other classes.
+INSTALLER = f"{PACKAGE}.Installer"
+_INSTALLER_FILES = f"{INSTALLER.replace('.', '/')}"
+_INSTALLED_JAR = "lance-spark-classes.jar"
 
 _FOLDER = Path(__file__).parent / "java"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
@@ -108,15 +123,36 @@ def write_jar(path: Path) -> None:
     """Compile the sources in a new JVM, and write their classes to a jar, with the same bytes each
     time.
     """
+    _write_zip(_compiled_files(), path)
+
+
+def installer_jar() -> bytes:
+    """Return a jar that adds all classes to the server to which a client sends it.
+
+    It has the class Installer, and the jar of the others as a file.
+    """
+    files = _compiled_files()
+    installer = {name: files.pop(name) for name in list(files) if name.startswith(_INSTALLER_FILES)}
+    classes, jar = io.BytesIO(), io.BytesIO()
+    _write_zip(files, classes)
+    _write_zip({**installer, _INSTALLED_JAR: classes.getvalue()}, jar)
+    return jar.getvalue()
+
+
+def _compiled_files() -> dict[str, bytes]:
+    """Return the files of the jar, compiled in a new JVM."""
     with _bare_jvm() as jvm:
-        classes = compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader())
-        _write_classes(classes, path)
+        return _files(compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader()))
 
 
-def _write_classes(classes: Any, path: Path) -> None:
+def _files(classes: Any) -> dict[str, bytes]:
     files = {str(name): bytes(classes.get(name)) for name in classes}
     files[_SOURCES] = f"{_SOURCE_CLASS}\n".encode()
-    with zipfile.ZipFile(path, "w") as jar:
+    return files
+
+
+def _write_zip(files: Mapping[str, bytes], target: Path | IO[bytes]) -> None:
+    with zipfile.ZipFile(target, "w") as jar:
         for name in sorted(files):
             jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
 
@@ -131,6 +167,8 @@ def _bare_jvm() -> Iterator[Any]:
     port, token = launch_gateway(
         jarpath=str(next(jars.glob("py4j*.jar"))),
         classpath=f"{jars}/*",
+        # That of JAVA_HOME, if it is set.
+        java_path=None,
         die_on_exit=True,
         enable_auth=True,
     )
@@ -220,7 +258,7 @@ def _add_jar(spark: Any, loader: Any) -> None:
     jvm = spark.sparkContext._jvm
     file = jvm.java.io.File.createTempFile("lance-spark-", ".jar")
     file.deleteOnExit()
-    _write_classes(compile_rule(jvm, loader), Path(file.getPath()))
+    _write_zip(_files(compile_rule(jvm, loader)), Path(file.getPath()))
     loader.addURL(file.toURI().toURL())
 
 

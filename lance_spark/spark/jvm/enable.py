@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lance_spark.errors import InvalidOptionError, UnsupportedError
+from lance_spark.spark.jvm import connect
 from lance_spark.spark.jvm.classes import (
     CATALOG_CLASS,
-    EXTENSION,
+    SESSION_CATALOG_CLASS,
     call_static,
     extension_class,
-    is_configured,
     is_connect,
     is_known,
     java_error,
@@ -46,11 +46,9 @@ if TYPE_CHECKING:
 
 #: Name of the catalog by default.
 CATALOG = "lance"
+#: The setting of the class that extends the catalog of the session.
+SESSION_CATALOG = "spark.sql.catalog.spark_catalog"
 CONF = "spark.lance.pushdown.enabled"
-CONNECT = (
-    "push-down cannot be enabled from a client of Spark Connect: configure the server by "
-    "`python -m lance_spark conf`, or select columns by .schema(...) or the option columns"
-)
 #: Finds the modules without importing them.
 _PROBE = """
 import importlib.util, sys
@@ -78,7 +76,9 @@ REDACTION_PATTERN = (
 REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
-def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
+def enable(
+    spark: SparkSession, catalog: str = CATALOG, *, session_catalog: bool = False, **options: str
+) -> None:
     """Enable push-down, and a catalog of Lance tables.
 
     With push-down, ``format("lance")`` reads only the columns, rows and counts of a query. The
@@ -96,16 +96,22 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     spark : SparkSession
     catalog : str
         Name of the catalog.
+    session_catalog : bool
+        Also extend the catalog of the session, ``spark_catalog``: ``CREATE TABLE t USING lance``
+        makes a table that all statements can change. Tables of other formats stay as they are.
     **options : str
         Options of the catalog, as in the settings ``spark.sql.catalog.NAME.OPTION``: ``root`` is
         the folder of the tables, by default the warehouse folder of the session. Spark reads them
-        when a statement first uses the catalog, and not again.
+        when a statement first uses the catalog, and not again. Options that begin with
+        ``storage.`` count for the catalog of the session too.
 
     Raises
     ------
+    InvalidOptionError
+        Another class extends the catalog of the session.
     UnsupportedError
-        The session is a client of Spark Connect and the server is not configured for push-down, the
-        JVM cannot compile the rule, or the Python of Spark's workers lacks this package.
+        The JVM cannot compile the classes, the Python of Spark's workers lacks this package, or the
+        session is a client of a Spark Connect server that takes no classes.
 
     Examples
     --------
@@ -113,16 +119,22 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     >>> spark.sql("CREATE TABLE lance.t AS SELECT 1 AS id")
     """
-    if is_connect(spark):
-        if not _is_on_server(spark):
-            raise UnsupportedError(CONNECT)
-        redact(spark)
-        return
     if not is_known(spark.version):
         warnings.warn(
             f"lance_spark supports Spark 4.0 to 4.3, not {spark.version}: push-down stays off",
             stacklevel=2,
         )
+        return
+    if session_catalog:
+        _check_session_catalog(spark)
+    if is_connect(spark):
+        _set_catalog(spark, catalog, options)
+        if not connect.loads_catalog(spark, catalog):
+            connect.install(spark)
+            connect.loads_catalog(spark, catalog)
+        if session_catalog:
+            _set_session_catalog(spark, options)
+        redact(spark)
         return
     check_worker_python(spark)
     redact(spark)
@@ -136,11 +148,20 @@ def enable(spark: SparkSession, catalog: str = CATALOG, **options: str) -> None:
     extension.newInstance().apply(spark._jsparkSession.extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
+        if session_catalog:
+            _set_session_catalog(spark, options)
         call_static(spark, extension, "addTo", spark._jsparkSession)
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
     """Set the settings of a catalog, for the session and for sessions that `newSession()` makes."""
+    shared = spark.sparkContext._jsc.sc().conf()
+    for key, value in _set_catalog(spark, name, options).items():
+        shared.set(key, value)
+
+
+def _set_catalog(spark: Any, name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Set the settings of a catalog for a session; return them, none if the name is of another."""
     setting = f"spark.sql.catalog.{name}"
     current = spark.conf.get(setting, None)
     if current not in (None, CATALOG_CLASS):
@@ -148,12 +169,36 @@ def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:
             raise InvalidOptionError(
                 f"setting {setting} is {current}: choose another name for the catalog"
             )
-        return
-    shared = spark.sparkContext._jsc.sc().conf()
+        return {}
     values = {f"{setting}.{option}": str(value) for option, value in options.items()}
-    for key, value in {setting: CATALOG_CLASS, **values}.items():
+    values = {setting: CATALOG_CLASS, **values}
+    for key, value in values.items():
         spark.conf.set(key, value)
-        shared.set(key, value)
+    return values
+
+
+def _check_session_catalog(spark: Any) -> None:
+    current = str(spark.conf.get(SESSION_CATALOG, "builtin"))
+    if current not in ("builtin", SESSION_CATALOG_CLASS):
+        raise InvalidOptionError(
+            f"setting {SESSION_CATALOG} is {current}, and only one class can extend the catalog "
+            "of the session: leave session_catalog out, and use tables of another catalog"
+        )
+
+
+def session_catalog_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that extend the catalog of a session, with its settings of stores."""
+    stores = {name: str(value) for name, value in options.items() if name.startswith("storage.")}
+    return {
+        **{f"{SESSION_CATALOG}.{name}": value for name, value in stores.items()},
+        SESSION_CATALOG: SESSION_CATALOG_CLASS,
+    }
+
+
+def _set_session_catalog(spark: Any, options: Mapping[str, str]) -> None:
+    """Extend the catalog of a session. Spark reads the setting for each statement."""
+    for name, value in session_catalog_settings(options).items():
+        spark.conf.set(name, value)
 
 
 def is_enabled(spark: SparkSession) -> bool:
@@ -161,26 +206,12 @@ def is_enabled(spark: SparkSession) -> bool:
     if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):
-        return _is_on_server(spark)
+        return connect.is_on_server(spark)
     extension = loaded_extension(spark)
     if extension is None:
         return False
     extensions = spark._jsparkSession.extensions()
     return bool(call_static(spark, extension, "isIn", extensions))
-
-
-def _is_on_server(spark: Any) -> bool:
-    """Return whether the server of a client of Spark Connect was configured with the rule's jar."""
-    if not is_configured(spark):
-        return False
-    from pyspark.errors import PySparkException
-
-    try:
-        (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
-    except PySparkException:
-        # The server did not find the class, which its log says, or does not allow calls of Java.
-        return False
-    return bool(row[0] == "true")
 
 
 def check_worker_python(spark: Any) -> None:

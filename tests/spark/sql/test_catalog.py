@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lance_spark
 from tests.spark.sql.catalogs import TestCatalog
 
 
@@ -59,6 +61,41 @@ def test_tables_that_are_not_found(catalog: TestCatalog) -> None:
         assert "[TABLE_OR_VIEW_NOT_FOUND]" in catalog.refusal(statement)
     assert catalog.sql("DROP TABLE IF EXISTS CAT.db.no") == []
     assert "[UNRESOLVED_COLUMN" in catalog.refusal("SELECT nope FROM CAT.db.t")
+
+
+@pytest.mark.parametrize("name", ["lance.nowhere", "lance.`/no/such/t.lance`"])
+def test_names_that_begin_with_the_name_of_the_format(spark: Any, settings: Any, name: str) -> None:
+    """Spark looks for files of the format `lance` only after the catalog `lance`."""
+    lance = TestCatalog(spark, "lance", Path())
+    lance_spark.enable(spark)
+    parts = ".".join(f"`{part.strip('`')}`" for part in name.split(".", 1))
+    for statement in (
+        f"SELECT * FROM {name}",
+        f"SELECT * FROM {name} VERSION AS OF 1",
+        f"DELETE FROM {name} WHERE id = 1",
+        f"UPDATE {name} SET id = 1",
+        f"INSERT INTO {name} VALUES (1)",
+        f"DESCRIBE {name}",
+        "USE lance",
+        f"SELECT * FROM {name}",
+    ):
+        if statement == "USE lance":
+            lance.sql(statement)
+        else:
+            text = f"[TABLE_OR_VIEW_NOT_FOUND] The table or view {parts} cannot be found"
+            assert text in lance.refusal(statement), statement
+    assert not spark.catalog.tableExists(name)
+
+
+def test_writes_to_names_that_begin_with_the_name_of_the_format(spark: Any) -> None:
+    lance_spark.enable(spark)
+    spark.sql("DROP TABLE IF EXISTS lance.nowhere")
+    spark.range(2).write.mode("append").saveAsTable("lance.nowhere")
+    spark.range(3).write.mode("overwrite").saveAsTable("lance.nowhere")
+    assert spark.table("lance.nowhere").count() == 3
+    spark.sql("DROP TABLE lance.nowhere")
+    spark.sql("CREATE TABLE IF NOT EXISTS lance.nowhere (id INT)")
+    spark.sql("DROP TABLE lance.nowhere")
 
 
 def test_caches_are_refreshed(catalog: TestCatalog) -> None:

@@ -208,6 +208,36 @@ def names(run: Run) -> dict[str, Any]:
     return {"files_removed": removed.files_removed}
 
 
+def statements(run: Run) -> None:
+    """A table by name is created and changed by SQL."""
+    whole = run.plain
+    lance_spark.enable(run.spark, "lake", root=str(run.folder / "lake"))
+    table = "lake/t.lance"
+
+    def step(statement: str, plain: DataFrame) -> None:
+        run.spark.sql(statement)
+        run.expect(statement.split(maxsplit=1)[0].lower() + " by name", plain, table=table)
+
+    whole.createOrReplaceTempView("whole")
+    step("CREATE TABLE lake.t AS SELECT * FROM whole WHERE id % 3 > 0", whole.where("id % 3 > 0"))
+    rest = whole.where("id % 3 = 0")
+    step("INSERT INTO lake.t SELECT * FROM whole WHERE id % 3 = 0", run.plain.unionByName(rest))
+    changed = run.set("g = 5", {"text": "concat(text, '?')"})
+    step("UPDATE lake.t SET text = concat(text, '?') WHERE g = 5", changed)
+    gone = "id % 101 = 7"
+    whole.where(gone).select("id").createOrReplaceTempView("gone")
+    step("DELETE FROM lake.t WHERE id IN (SELECT id FROM gone)", run.without(gone))
+    source = whole.where("id % 101 BETWEEN 6 AND 8").withColumn("g", F.lit(-1).cast("bigint"))
+    source.createOrReplaceTempView("source")
+    kept = run.plain.join(source, "id", "left_anti").select(run.plain.columns)
+    step(
+        "MERGE INTO lake.t AS t USING source AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        kept.unionByName(source),
+    )
+    run.plain = whole
+
+
 def streams(run: Run) -> None:
     """A table is read as a stream and written to another one, and goes on from where it was."""
     target = str(run.folder / "copy.lance")
@@ -314,7 +344,19 @@ def two_hosts(spark: SparkSession) -> SparkSession:
 
 
 #: In this order: each begins with what those before have made.
-PARTS = (rows, feed, columns, writes, merges, maintenance, names, streams, history, failed)
+PARTS = (
+    rows,
+    feed,
+    columns,
+    writes,
+    merges,
+    maintenance,
+    names,
+    statements,
+    streams,
+    history,
+    failed,
+)
 
 
 def main(folder: Path, *names: str) -> None:

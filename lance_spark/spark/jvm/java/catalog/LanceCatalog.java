@@ -13,6 +13,8 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin$;
+import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
@@ -26,6 +28,7 @@ import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
@@ -108,7 +111,10 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
   }
 
   String display(Identifier identifier) {
-    return name + "." + new TableName(identifier.namespace(), identifier.name());
+    boolean isShown = identifier instanceof TableName;
+    return name
+        + "."
+        + (isShown ? identifier : new TableName(identifier.namespace(), identifier.name()));
   }
 
   // Tables
@@ -123,25 +129,85 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
   }
 
   public Table loadTable(Identifier identifier) throws NoSuchTableException {
-    return load(identifier, new LinkedHashMap());
+    return loadForRead(identifier, new LinkedHashMap());
   }
 
   public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
     Map given = new LinkedHashMap();
     given.put("version", version);
-    return load(identifier, given);
+    return loadForRead(identifier, given);
   }
 
   /** Loads the version that was the newest at a time, in microseconds since 1970. */
   public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
     Map given = new LinkedHashMap();
     given.put("timestamp", Long.valueOf(timestamp));
-    return load(identifier, given);
+    return loadForRead(identifier, given);
   }
 
   /** Loads a table that is written to: some columns have other types than for reads. */
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
-    return loadForWrite(identifier);
+    try {
+      return loadForWrite(identifier);
+    } catch (Exception e) {
+      // INSERT and saveAsTable ask for no change of rows, and look for no files.
+      boolean changes =
+          !privileges.contains(TableWritePrivilege.INSERT)
+              || privileges.contains(TableWritePrivilege.UPDATE);
+      throw changes ? notFound(identifier, e) : Errors.rethrow(e);
+    }
+  }
+
+  private NamedTable loadForRead(Identifier identifier, Map given) {
+    try {
+      return load(identifier, given);
+    } catch (Exception e) {
+      throw notFound(identifier, e);
+    }
+  }
+
+  /**
+   * Raises an error of a load. Spark would look for files of the format that a name of two parts
+   * begins with, if the table is not found: for such names, the error is of a class that it does
+   * not catch.
+   *
+   * @return nothing, so that the caller can throw the call
+   */
+  private RuntimeException notFound(Identifier identifier, Exception error) {
+    if (error instanceof NoSuchTableException
+        && identifier.namespace().length == 0
+        && PythonCall.FORMAT.equalsIgnoreCase(name)
+        && isNamedHere()) {
+      Errors.raiseNotFound((NoSuchTableException) error, new String[] {name, identifier.name()});
+    }
+    return Errors.rethrow(error);
+  }
+
+  /** Returns whether the query names this catalog, by what is known of it. */
+  private boolean isNamedHere() {
+    CatalogManager manager = SparkSession.active().sessionState().catalogManager();
+    if (!name.equals(manager.currentCatalog().name())) {
+      return true;
+    }
+    Origin origin = CurrentOrigin$.MODULE$.get();
+    if (origin.sqlText().isEmpty() || origin.startIndex().isEmpty()) {
+      return false;
+    }
+    String text = (String) origin.sqlText().get();
+    int start = ((Number) origin.startIndex().get()).intValue();
+    return text.substring(start).matches("(?is)`?" + name + "`?\\s*\\..*");
+  }
+
+  public boolean tableExists(Identifier identifier) {
+    try {
+      load(identifier, new LinkedHashMap());
+      return true;
+    } catch (Exception e) {
+      if (e instanceof NoSuchTableException) {
+        return false;
+      }
+      throw Errors.rethrow(e);
+    }
   }
 
   NamedTable loadForWrite(Identifier identifier) {
@@ -243,11 +309,16 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
       Transform[] partitions,
       Map properties) {
     StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
-    Map arguments = ofNewTable(identifier, schema, partitions, properties);
-    arguments.put("mode", mode);
-    Map staged = call("stage_table", arguments, identifier);
     TableName table = new TableName(identifier.namespace(), identifier.name());
+    Map staged = stageAt(mode, table, schema, partitions, properties);
     return new NewTable(this, table, schema, properties, staged);
+  }
+
+  Map stageAt(
+      String mode, TableName table, StructType schema, Transform[] partitions, Map properties) {
+    Map arguments = ofNewTable(table, schema, partitions, properties);
+    arguments.put("mode", mode);
+    return call("stage_table", arguments, table);
   }
 
   void endStaged(

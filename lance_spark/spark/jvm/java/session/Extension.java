@@ -35,13 +35,6 @@ public class Extension extends AbstractFunction1 {
     return SEEN.contains(extensions);
   }
 
-  /**
-   * Returns whether any session of this JVM has the rule. Clients of Spark Connect call it by SQL.
-   */
-  public static boolean isAnywhere() {
-    return !SEEN.isEmpty();
-  }
-
   /** Adds the rules that sessions take only when they start to a session that runs already. */
   public static Object addTo(Object session) {
     if (Versions.isKnown() && Versions.leavesColumnsOut()) {

@@ -97,14 +97,14 @@ public class LanceSource extends PythonDataSourceV2
     } finally {
       STARTED.remove();
     }
-    return new Written(context);
+    return new Answer(context, new StructType());
   }
 
   private static BaseRelation existing(SQLContext context, SaveMode mode, Map options) {
     if (mode == SaveMode.ErrorIfExists) {
       Errors.raisePathExists((String) new CaseInsensitiveStringMap(options).get("path"));
     }
-    return new Written(context);
+    return new Answer(context, new StructType());
   }
 
   private static scala.collection.immutable.Map originalCase(
@@ -124,22 +124,5 @@ public class LanceSource extends PythonDataSourceV2
 
   public String toString() {
     return PythonCall.FORMAT;
-  }
-
-  /** What createRelation returns: nothing reads it. */
-  public static class Written extends BaseRelation {
-    private final SQLContext context;
-
-    Written(SQLContext context) {
-      this.context = context;
-    }
-
-    public SQLContext sqlContext() {
-      return context;
-    }
-
-    public StructType schema() {
-      return new StructType();
-    }
   }
 }

@@ -1,0 +1,96 @@
+"""Clients of Spark Connect: the classes get onto a server that is not configured for them.
+
+A client needs no Java. A task on the server compiles the classes; the client sends them back to the
+server as an artifact, and reads the source `Installer`, which adds them for all sessions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.errors import UnsupportedError
+from lance_spark.spark.jvm.classes import INSTALLER, PROBE, installer_jar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMN = "jar"
+
+
+def loads_catalog(spark: Any, catalog: str) -> bool:
+    """Return whether the server has the class of a catalog, after Spark has loaded the catalog.
+
+    Raises
+    ------
+    UnsupportedError
+        The catalog cannot call Python.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        # No table is at the root of a file system. The catalog looks, and needs Python for it.
+        spark.catalog.tableExists(f"`{catalog}`.`/`")
+    except PySparkException as error:
+        text = str(error)
+        if "PLUGIN_CLASS_NOT_FOUND" in text or "Cannot find catalog plugin class" in text:
+            return False
+        raise UnsupportedError(
+            f"the catalog {catalog} does not work on the server of Spark Connect: {_line(error)}"
+        ) from error
+    return True
+
+
+def install(spark: Any) -> None:
+    """Compile the classes on the server, and add them to it.
+
+    Raises
+    ------
+    UnsupportedError
+        The server does not allow it, its Python lacks this package, or its executors lack Java.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        (row,) = spark.range(0, 1, 1, 1).mapInArrow(_make_jar, f"{_COLUMN} binary").collect()
+        jar = bytes(row[0])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"lance-spark-{zlib.crc32(jar):08x}.jar"
+            path.write_bytes(jar)
+            spark.addArtifacts(str(path))
+        # Spark makes the relation when it is asked for the columns.
+        _ = spark.read.format(INSTALLER).load().schema
+    except PySparkException as error:
+        raise UnsupportedError(
+            f"push-down and tables by name are off: the server of Spark Connect cannot take the "
+            f"classes of this package ({_line(error)}); configure the server by "
+            "`python -m lance_spark conf`, or select columns by .schema(...) or the option columns"
+        ) from error
+
+
+def is_on_server(spark: Any) -> bool:
+    """Return whether the server of a client has the rules."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return bool(spark.read.format(PROBE).load().columns)
+    except PySparkException:
+        # The server did not find the class.
+        return False
+
+
+def _make_jar(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.record_batch([pa.array([installer_jar()], pa.binary())], [_COLUMN])
+
+
+def _line(error: Exception) -> str:
+    """Return the last line of Python's traceback in an error, or its first line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if line.startswith(("ModuleNotFoundError", "FileNotFound"))]
+    return (python or lines or [type(error).__name__])[0]

@@ -1,0 +1,284 @@
+package org.lancespark;
+
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The catalog of the session, with Lance tables among its tables: the class that
+ * spark.sql.catalog.spark_catalog names. The metastore has the name, the path and the columns of a
+ * Lance table; all else is at the path. Spark's own catalog has the tables of other formats.
+ */
+public class LanceSessionCatalog extends DelegatingCatalogExtension implements StagingTableCatalog {
+  /** Properties that the metastore gets. Others may be secrets, and are in the table. */
+  private static final String[] KEPT = {
+    TableCatalog.PROP_PROVIDER,
+    TableCatalog.PROP_LOCATION,
+    TableCatalog.PROP_EXTERNAL,
+    TableCatalog.PROP_IS_MANAGED_LOCATION,
+    TableCatalog.PROP_COMMENT,
+    TableCatalog.PROP_OWNER
+  };
+
+  private final LanceCatalog paths = new LanceCatalog();
+
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    paths.initialize(name, options);
+  }
+
+  // Tables
+
+  public Table loadTable(Identifier identifier) throws NoSuchTableException {
+    Table table = super.loadTable(identifier);
+    CatalogTable entry = Entries.of(table);
+    return Entries.isLance(entry)
+        ? paths.loadTable(path(identifier, entry))
+        : Entries.resolved(table, entry);
+  }
+
+  public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
+    Table table = super.loadTable(identifier);
+    CatalogTable entry = Entries.of(table);
+    return Entries.isLance(entry)
+        ? paths.loadTable(path(identifier, entry), privileges)
+        : Entries.resolved(table, entry);
+  }
+
+  public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
+    CatalogTable entry = Entries.of(super.loadTable(identifier));
+    return Entries.isLance(entry)
+        ? paths.loadTable(path(identifier, entry), version)
+        : super.loadTable(identifier, version);
+  }
+
+  public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
+    CatalogTable entry = Entries.of(super.loadTable(identifier));
+    return Entries.isLance(entry)
+        ? paths.loadTable(path(identifier, entry), timestamp)
+        : super.loadTable(identifier, timestamp);
+  }
+
+  public Table createTable(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    if (!isLance(properties) || (columns.length == 0 && hasOptions(properties))) {
+      return super.createTable(identifier, columns, partitions, properties);
+    }
+    TableName path = newPath(identifier, properties);
+    try {
+      if (columns.length == 0) {
+        return register(identifier, paths.loadTable(path).columns(), properties);
+      }
+    } catch (NoSuchTableException e) {
+      throw Errors.unchecked(
+          "table " + identifier + ": no Lance table was found at " + path.name()
+              + "; name the columns, or correct LOCATION");
+    }
+    if (paths.tableExists(path)) {
+      Errors.raisePathExists(path.name());
+    }
+    Table registered = register(identifier, columns, properties);
+    try {
+      paths.createTable(path, columns, partitions, properties);
+    } catch (Exception e) {
+      super.dropTable(identifier);
+      throw Errors.rethrow(e);
+    }
+    return registered;
+  }
+
+  public Table alterTable(Identifier identifier, TableChange[] changes)
+      throws NoSuchTableException {
+    CatalogTable entry = Entries.of(super.loadTable(identifier));
+    if (!Entries.isLance(entry)) {
+      return super.alterTable(identifier, changes);
+    }
+    Table altered = paths.alterTable(path(identifier, entry), changes);
+    List ofColumns = new ArrayList();
+    for (int i = 0; i < changes.length; i++) {
+      if (changes[i] instanceof TableChange.ColumnChange) {
+        ofColumns.add(changes[i]);
+      }
+    }
+    try {
+      if (!ofColumns.isEmpty()) {
+        TableChange[] same = new TableChange[ofColumns.size()];
+        super.alterTable(identifier, (TableChange[]) ofColumns.toArray(same));
+      }
+    } catch (Exception e) {
+      Log.once("The metastore keeps the former columns of " + identifier + ": " + e);
+    }
+    return altered;
+  }
+
+  // Tables that are created together with their rows
+
+  public StagedTable stageCreate(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    if (tableExists(identifier)) {
+      throw new TableAlreadyExistsException(identifier);
+    }
+    return stage(identifier, columns, partitions, properties, false);
+  }
+
+  public StagedTable stageReplace(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchNamespaceException, NoSuchTableException {
+    if (!tableExists(identifier)) {
+      throw new NoSuchTableException(identifier);
+    }
+    return stage(identifier, columns, partitions, properties, true);
+  }
+
+  public StagedTable stageCreateOrReplace(
+      Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+      throws NoSuchNamespaceException {
+    return stage(identifier, columns, partitions, properties, tableExists(identifier));
+  }
+
+  private StagedTable stage(
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map properties,
+      boolean replaces) {
+    try {
+      CatalogTable entry = replaces ? Entries.of(super.loadTable(identifier)) : null;
+      if (!isLance(properties)) {
+        return stageOther(identifier, columns, partitions, properties, entry);
+      }
+      if (replaces && !Entries.isLance(entry)) {
+        throw Errors.unchecked(
+            "table " + identifier + " is a table of another format: drop it before it becomes a"
+                + " Lance table");
+      }
+      TableName path = replaces ? path(identifier, entry) : newPath(identifier, properties);
+      if (!replaces) {
+        if (paths.tableExists(path)) {
+          Errors.raisePathExists(path.name());
+        }
+        register(identifier, columns, properties);
+      }
+      try {
+        StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
+        String mode = replaces ? "create_or_replace" : "create";
+        Map staged = paths.stageAt(mode, path, schema, partitions, properties);
+        return new NewSessionTable(
+            paths, path, schema, properties, staged, replaces ? null : this, identifier);
+      } catch (Exception e) {
+        if (!replaces) {
+          super.dropTable(identifier);
+        }
+        throw Errors.rethrow(e);
+      }
+    } catch (Exception e) {
+      throw Errors.rethrow(e);
+    }
+  }
+
+  /** Does at once what Spark does one after the other in a catalog that stages no tables. */
+  private StagedTable stageOther(
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map properties,
+      CatalogTable entry)
+      throws Exception {
+    if (entry != null) {
+      if (Entries.isLance(entry)) {
+        throw Errors.unchecked(
+            "table " + identifier + " is a Lance table: drop it before it becomes a table of"
+                + " another format");
+      }
+      super.dropTable(identifier);
+    }
+    super.createTable(identifier, columns, partitions, properties);
+    return new OtherNewTable(this, identifier, loadTable(identifier));
+  }
+
+  // Names and paths
+
+  private Table register(Identifier identifier, Column[] columns, Map properties)
+      throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map kept = new HashMap();
+    for (int i = 0; i < KEPT.length; i++) {
+      if (properties.containsKey(KEPT[i])) {
+        kept.put(KEPT[i], properties.get(KEPT[i]));
+      }
+    }
+    kept.put(TableCatalog.PROP_PROVIDER, PythonCall.FORMAT);
+    return super.createTable(identifier, columns, new Transform[0], kept);
+  }
+
+  private static boolean isLance(Map properties) {
+    Object provider = properties.get(TableCatalog.PROP_PROVIDER);
+    String format = provider == null ? SQLConf.get().defaultDataSourceName() : provider.toString();
+    return PythonCall.FORMAT.equalsIgnoreCase(format);
+  }
+
+  /** Returns whether a statement has OPTIONS, such as a version, beside the path. */
+  private static boolean hasOptions(Map properties) {
+    Object[] names = properties.keySet().toArray();
+    for (int i = 0; i < names.length; i++) {
+      String name = names[i].toString();
+      if (name.startsWith(TableCatalog.OPTION_PREFIX)
+          && !name.equalsIgnoreCase(TableCatalog.OPTION_PREFIX + "path")) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static TableName path(Identifier identifier, CatalogTable entry) {
+    return new PathName(CatalogUtils$.MODULE$.URIToString(entry.location()), identifier);
+  }
+
+  /** Returns the path of a new table: its LOCATION, or its folder in the warehouse. */
+  private static TableName newPath(Identifier identifier, Map properties) {
+    Object location = properties.get(TableCatalog.PROP_LOCATION);
+    if (location != null) {
+      return new PathName(location.toString(), identifier);
+    }
+    URI folder =
+        SparkSession.active().sessionState().catalog().defaultTablePath(Entries.name(identifier));
+    return new PathName(CatalogUtils$.MODULE$.URIToString(folder), identifier);
+  }
+
+  /** The path of a table as the name of a table, with the name that plans and errors show. */
+  static class PathName extends TableName {
+    private final Identifier shown;
+
+    PathName(String path, Identifier shown) {
+      super(new String[0], path);
+      this.shown = shown;
+    }
+
+    public String toString() {
+      return new TableName(shown.namespace(), shown.name()).toString();
+    }
+  }
+}

@@ -1,0 +1,155 @@
+"""Java classes that have logic of their own, called through py4j."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lance_spark
+from lance_spark.spark.jvm import classes
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def call(spark: Any) -> Call:
+    """Call a static method of a class that is not public, by the name of both."""
+    lance_spark.enable(spark)
+    loader = classes.loaded_extension(spark).getClassLoader()
+    gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
+
+    def static(name: str, method: str, *arguments: Any) -> Any:
+        methods = loader.loadClass(f"{classes.PACKAGE}.{name}").getDeclaredMethods()
+        (chosen,) = [
+            one
+            for one in methods
+            if one.getName() == method and len(one.getParameterTypes()) == len(arguments)
+        ]
+        chosen.setAccessible(True)
+        given = gateway.new_array(jvm.java.lang.Object, len(arguments))
+        for index, argument in enumerate(arguments):
+            given[index] = argument
+        return chosen.invoke(None, given)
+
+    return static
+
+
+@pytest.fixture(scope="module")
+def dtype(spark: Any) -> Callable[[str], Any]:
+    """Return Spark's type in Java by its name in SQL."""
+    return spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromDDL
+
+
+@pytest.fixture(scope="module")
+def parsed(spark: Any) -> Callable[[Any], Any]:
+    """Return a value as Java parses it from JSON."""
+    jvm = spark.sparkContext._jvm
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    anything = jvm.java.lang.Class.forName("java.lang.Object")
+    return lambda value: mapper.readValue(json.dumps(value), anything)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [
+        ("int", 7),
+        ("bigint", 2**40),
+        ("double", 0.5),
+        ("boolean", True),
+        ("string", "é'\\ 𝄞"),
+        ("timestamp", 1_700_000_000_000_001),
+        ("array<int>", [1, None, -3]),
+        ("array<array<string>>", [["a"], [], None]),
+        ("map<string,bigint>", {"b": 1, "a": None}),
+        ("array<string>", []),
+        ("string", None),
+    ],
+)
+def test_values_of_procedures_survive_both_ways(
+    call: Call,
+    dtype: Callable[[str], Any],
+    parsed: Callable[[Any], Any],
+    type_name: str,
+    value: Any,
+) -> None:
+    there = call("Values", "toSpark", parsed(value), dtype(type_name))
+    back = call("Values", "toJson", there, dtype(type_name))
+    assert json.loads(call("Forms", "json", back)) == value
+
+
+def test_rows_of_procedures(
+    call: Call, dtype: Callable[[str], Any], parsed: Callable[[Any], Any]
+) -> None:
+    columns = dtype(
+        "struct<n: bigint, at: timestamp, words: array<string>, f: double, nothing: int>"
+    )
+    row = call("Values", "toSpark", parsed([1, 2, ["x", None], 3, None]), columns)
+    # JSON has one type of numbers. Spark fails if the class of a value is not that of its type.
+    assert [row.getLong(0), row.getLong(1), row.getDouble(3)] == [1, 2, 3.0]
+    assert row.getArray(2).getUTF8String(0).toString() == "x"
+    assert row.getArray(2).isNullAt(1)
+    assert row.isNullAt(4)
+
+
+def test_literals_of_requests(call: Call, dtype: Callable[[str], Any]) -> None:
+    literal = call("Forms", "literal", bytearray(b"\x00\x7f\xff"), dtype("binary"))
+    assert dict(literal) == {"lit": "007fff", "type": "binary"}
+    literal = call("Forms", "literal", None, dtype("decimal(5,2)"))
+    assert dict(literal) == {"lit": None, "type": "decimal(5,2)"}
+    for name in "array<int>", "struct<a: int>", "string collate unicode_ci", "interval month":
+        assert call("Forms", "literal", None, dtype(name)) is None
+
+
+def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
+    gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
+
+    def operation(name: str, *forms: Any) -> Any:
+        given = gateway.new_array(jvm.java.lang.Object, len(forms))
+        for index, form in enumerate(forms):
+            given[index] = form
+        return call("Forms", "operation", name, given)
+
+    a, b, c = (call("Forms", "column", name) for name in "abc")
+    nested = operation("and", operation("and", a, b), operation("or", b, c))
+    assert json.loads(call("Forms", "json", nested)) == {
+        "op": "and",
+        "args": [
+            {"col": "a"},
+            {"col": "b"},
+            {"op": "or", "args": [{"col": "b"}, {"col": "c"}]},
+        ],
+    }
+    # A part that has no form takes the whole condition with it.
+    assert operation("and", a, None) is None
+
+    deep = a
+    for _ in range(100):
+        deep = operation("not", deep)
+    assert call("Forms", "isSent", deep)
+    assert not call("Forms", "isSent", operation("not", operation("not", deep)))
+    assert not call("Forms", "isSent", None)
+    assert call("Forms", "isSent", operation("in", *[a] * 10_000))
+    assert not call("Forms", "isSent", operation("in", *[a] * 10_001))
+
+
+def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
+    columns = dtype("struct<a: array<float>, b: array<string>, c: array<tinyint>, d: int>")
+    names = call("Packing", "columns", columns)
+    assert list(names) == ["a", "c"]
+    packed = call("Packing", "schema", columns, names)
+    assert packed.catalogString() == (
+        "struct<a:binary,b:array<string>,c:binary,d:int,"
+        "__lance_items_0:array<float>,__lance_items_1:array<tinyint>>"
+    )
+    # The schema that was given stays as it is.
+    assert columns.fields()[0].dataType().catalogString() == "array<float>"
+    taken = dtype("struct<a: array<float>, __lance_items_0: int>")
+    assert list(call("Packing", "columns", taken)) == []
+
+
+def test_the_narrowest_column_is_counted(call: Call, dtype: Callable[[str], Any]) -> None:
+    columns = dtype("struct<s: string, n: bigint, b: boolean, i: int>")
+    assert call("Forms", "narrowest", columns).catalogString() == "struct<b:boolean>"

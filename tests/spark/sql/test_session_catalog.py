@@ -1,0 +1,159 @@
+"""Lance tables among the tables of the session's own catalog, `spark_catalog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of the session's catalog, and its folder."""
+
+    spark: Any
+    folder: Path
+
+    def sql(self, statement: str) -> list[Any]:
+        """Run a statement, in which `DB` is the database, and return its rows."""
+        return [tuple(row) for row in self.spark.sql(statement.replace("DB.", "own.")).collect()]
+
+    def refusal(self, statement: str) -> str:
+        """Return the first line of the error of a statement that fails while it is analysed."""
+        from pyspark.errors import AnalysisException
+
+        with pytest.raises(AnalysisException) as raised:
+            self.sql(statement)
+        return str(raised.value).partition("\n")[0]
+
+    def pylance(self, table: str) -> Any:
+        """Open a managed table by pylance."""
+        dataset = lance.dataset(str(self.folder / table))
+        dataset.validate()
+        return dataset
+
+
+@pytest.fixture(scope="module")
+def db(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database. After the module, the session has Spark's own catalog again."""
+    folder = tmp_path_factory.mktemp("own")
+    spark.sql(f"CREATE DATABASE own LOCATION '{folder}'")
+    spark.sql("CREATE TABLE own.plain USING parquet AS SELECT 1 AS id")
+    lance_spark.enable(spark, session_catalog=True)
+    yield Database(spark, folder)
+    spark.sql("DROP DATABASE own CASCADE")
+    spark.conf.unset("spark.sql.catalog.spark_catalog")
+
+
+def test_rows_of_a_managed_table(db: Database) -> None:
+    db.sql("CREATE TABLE DB.t (id BIGINT COMMENT 'an id', w STRING DEFAULT 'd') USING lance")
+    db.sql("INSERT INTO DB.t (id, w) VALUES (1, 'a'), (2, DEFAULT), (3, 'c')")
+    db.sql("UPDATE DB.t SET w = 'u' WHERE id = 2")
+    db.sql("DELETE FROM DB.t WHERE id IN (SELECT id FROM DB.plain)")
+    db.sql(
+        "MERGE INTO DB.t AS t USING (SELECT id, 'm' AS w FROM range(3, 5)) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    rows = [(2, "u"), (3, "m"), (4, "m")]
+    assert db.sql("SELECT * FROM DB.t ORDER BY id") == rows
+    table = db.pylance("t").to_table()
+    assert sorted(zip(*table.to_pydict().values(), strict=True)) == rows
+    assert db.sql("SELECT count(*) FROM DB.t VERSION AS OF 2") == [(3,)]
+    assert db.sql("SELECT spark_catalog.own.t.id FROM DB.t ORDER BY id LIMIT 1") == [(2,)]
+    plan = db.spark.table("own.t").where("id > 2")._jdf.queryExecution().optimizedPlan().toString()
+    assert "LocalRelation" in plan or "spark_catalog.own.t" in plan
+
+
+def test_columns_names_and_files_of_a_managed_table(db: Database) -> None:
+    db.sql("CREATE TABLE DB.a USING lance AS SELECT id FROM range(3)")
+    db.sql("ALTER TABLE DB.a ADD COLUMNS (n INT DEFAULT 3)")
+    db.sql("ALTER TABLE DB.a RENAME COLUMN n TO m")
+    db.sql("ALTER TABLE DB.a RENAME TO DB.b")
+    assert db.sql("SELECT * FROM DB.b WHERE id = 1") == [(1, 3)]
+    assert db.pylance("b").schema.names == ["id", "m"]
+    # The metastore follows, for programs that list columns.
+    (entry,) = [row for row in db.spark.catalog.listTables("own") if row.name == "b"]
+    assert entry.tableType == "MANAGED"
+    described = {row[0]: row[1] for row in db.sql("DESCRIBE DB.b")}
+    assert described == {"id": "bigint", "m": "int"}
+    assert "USING lance" in db.sql("SHOW CREATE TABLE DB.b")[0][0]
+    db.sql("CREATE OR REPLACE TABLE DB.b USING lance AS SELECT id FROM DB.b WHERE id > 0")
+    assert db.sql("SELECT count(*) FROM DB.b") == [(2,)]
+    assert db.sql("SELECT count(*) FROM DB.b VERSION AS OF 1") == [(3,)]
+    db.sql("TRUNCATE TABLE DB.b")
+    assert db.pylance("b").count_rows() == 0
+    db.sql("DROP TABLE DB.b")
+    assert not (db.folder / "b").exists()
+
+
+def test_a_statement_that_fails_leaves_no_table(db: Database) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException, match="no rows"):
+        db.sql("CREATE TABLE DB.failed USING lance AS SELECT raise_error('no rows') AS id")
+    assert not db.spark.catalog.tableExists("own.failed")
+    assert not (db.folder / "failed").exists()
+    assert "partitions" in db.refusal(
+        "CREATE TABLE DB.failed (id INT) USING lance PARTITIONED BY (id)"
+    )
+    assert not db.spark.catalog.tableExists("own.failed")
+
+
+def test_tables_with_a_location(db: Database, tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    lance.write_dataset(pa.table({"id": [1, 2]}), str(path))
+    db.sql(f"CREATE TABLE DB.there USING lance LOCATION '{path}'")
+    db.sql("INSERT INTO DB.there VALUES (3)")
+    assert lance.dataset(str(path)).count_rows() == 3
+    text = db.refusal(f"CREATE TABLE DB.again (id INT) USING lance LOCATION '{path}'")
+    assert "[PATH_ALREADY_EXISTS]" in text
+    text = db.refusal(f"CREATE TABLE DB.no USING lance LOCATION '{tmp_path}/no.lance'")
+    assert "table own.no: no Lance table was found at" in text
+    db.sql("DROP TABLE DB.there")
+    assert lance.dataset(str(path)).count_rows() == 3
+    # Spark passes the options of such a table on, in a session without the extension too.
+    db.sql(f"CREATE TABLE DB.old USING lance OPTIONS (path '{path}', version '1')")
+    assert db.sql("SELECT count(*) FROM DB.old") == [(2,)]
+
+
+def test_save_as_table(db: Database) -> None:
+    frame = db.spark.range(3)
+    frame.write.format("lance").saveAsTable("own.saved")
+    frame.write.format("lance").mode("append").saveAsTable("own.saved")
+    frame.write.insertInto("own.saved")
+    assert db.pylance("saved").count_rows() == 9
+    frame.write.format("lance").mode("overwrite").saveAsTable("own.saved")
+    assert db.pylance("saved").count_rows() == 3
+    assert "[TABLE_OR_VIEW_ALREADY_EXISTS]" in db.refusal(
+        "CREATE TABLE DB.saved USING lance AS SELECT 1 AS id"
+    )
+
+
+def test_tables_of_other_formats(db: Database) -> None:
+    db.sql("INSERT INTO DB.plain VALUES (2)")
+    db.sql("CREATE TABLE DB.parts (id INT, g INT) USING parquet PARTITIONED BY (g)")
+    db.sql("INSERT INTO DB.parts VALUES (1, 2)")
+    db.sql("ALTER TABLE DB.parts ADD COLUMNS (z STRING)")
+    assert db.sql("SELECT * FROM DB.parts") == [(1, None, 2)]
+    db.spark.range(4).write.mode("overwrite").saveAsTable("own.plain")
+    assert db.sql("SELECT count(*) FROM DB.plain") == [(4,)]
+    db.sql("CREATE VIEW DB.v AS SELECT id FROM DB.plain WHERE id > 1")
+    assert db.sql("SELECT count(*) FROM DB.v") == [(2,)]
+    text = db.refusal("CREATE OR REPLACE TABLE DB.plain USING lance AS SELECT 1 AS id")
+    assert "own.plain is a table of another format" in text
+
+
+def test_another_extension_is_kept(spark: Any) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.spark_catalog", "io.delta.DeltaCatalog")
+    with pytest.raises(InvalidOptionError, match="only one class can extend"):
+        lance_spark.enable(session, session_catalog=True)
+    assert session.conf.get("spark.sql.catalog.spark_catalog") == "io.delta.DeltaCatalog"
