@@ -79,7 +79,8 @@ _VACUUM = {
 }
 _NAMES = {"names": "array<string>"}
 _COLUMNS = {"columns": "map<string, string>"}
-_FROM = {"source": "string", "key": "array<string>"}
+_FROM = {"source": "string"}
+_KEYED = {"key": "array<string>", "columns": "array<string>"}
 _REFERENCE = {"version": "long", "tag": "string"}
 
 PROCEDURES: Mapping[str, Procedure] = {
@@ -127,16 +128,14 @@ PROCEDURES: Mapping[str, Procedure] = {
     "add_columns_from": Procedure(
         _FROM,
         {
-            "columns": "array<string>",
+            **_KEYED,
             "missing": "string",
             "options": "map<string, string>",
             **_CHANGE,
         },
         has_jobs=True,
     ),
-    "update_columns_from": Procedure(
-        _FROM, {"columns": "array<string>", **_CHANGE}, _ROWS, has_jobs=True
-    ),
+    "update_columns_from": Procedure(_FROM, {**_KEYED, **_CHANGE}, _ROWS, has_jobs=True),
     "drop_columns": Procedure(_NAMES, _CHANGE),
     "rename_column": Procedure({"name": "string", "new_name": "string"}, _CHANGE),
     "alter_column": Procedure(
