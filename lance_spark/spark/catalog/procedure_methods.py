@@ -18,17 +18,13 @@ from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
+from lance_spark.spark.catalog.procedure_table import INDEX_COLUMNS
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
     from lance_spark.spark.table import ChangeResult, LanceTable
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-_INDEXES = (
-    "name string, fields array<string>, index_type string, num_indexed_fragments long, "
-    "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
-    "num_segments long"
-)
 
 
 def validate(table: LanceTable) -> tuple[int]:
@@ -160,7 +156,7 @@ def describe_indices(table: LanceTable) -> Any:
                 index.num_segments,
             )
         )
-    return table._data_frame(rows, _INDEXES)
+    return table._data_frame(rows, INDEX_COLUMNS)
 
 
 def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
