@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts surface docs clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts procedures surface docs clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -108,6 +108,10 @@ conflicts: java $(VENV)/.test
 # Builds the documentation site into build/site. A broken link is an error.
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# Writes docs/reference/procedures.md, which the tests hold to what is so.
+procedures: $(VENV)/.test
+	$(BIN)/python -m tests.support.procedures_page
 
 # Writes tests/public_surface.txt: the names, signatures and options of the public API.
 surface: $(VENV)/.test

@@ -55,6 +55,7 @@ FUNCTIONS = {
     "drop_namespace": "namespaces",
     "list_procedures": "procedures",
     "call_procedure": "procedures",
+    "rewrite_statement": "statements",
 }
 #: Kinds of errors that have an exception of their own in Spark.
 KINDS: Mapping[type[errors.LanceError], str] = {

@@ -7,7 +7,7 @@ name of a table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -16,18 +16,15 @@ from pyspark.errors import AnalysisException
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.namespace import TableEntry
+from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
+from lance_spark.spark.catalog.procedure_table import INDEX_COLUMNS
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
     from lance_spark.spark.table import ChangeResult, LanceTable
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-_INDEXES = (
-    "name string, fields array<string>, index_type string, num_indexed_fragments long, "
-    "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
-    "num_segments long"
-)
 
 
 def validate(table: LanceTable) -> tuple[int]:
@@ -36,16 +33,9 @@ def validate(table: LanceTable) -> tuple[int]:
     return (table.dataset().version,)
 
 
-def create_tag(
-    table: LanceTable,
-    name: str,
-    version: int | None = None,
-    tag: str | None = None,
-    if_not_exists: bool = False,
-) -> None:
+def create_tag(table: LanceTable, name: str, **options: Any) -> None:
     """Create a tag: a name for a version, which vacuum then does not remove."""
-    if not (if_not_exists and name in table.dataset().tags.list()):
-        table.createTag(name, _reference(version, tag))
+    _create(table.dataset().tags, table.createTag, name, **options)
 
 
 def update_tag(
@@ -57,26 +47,17 @@ def update_tag(
 
 def delete_tag(table: LanceTable, name: str, if_exists: bool = False) -> None:
     """Delete a tag."""
-    if not (if_exists and name not in table.dataset().tags.list()):
-        table.deleteTag(name)
+    _delete(table.dataset().tags, table.deleteTag, name, if_exists)
 
 
-def create_branch(
-    table: LanceTable,
-    name: str,
-    version: int | None = None,
-    tag: str | None = None,
-    if_not_exists: bool = False,
-) -> None:
+def create_branch(table: LanceTable, name: str, **options: Any) -> None:
     """Create a branch from a version."""
-    if not (if_not_exists and name in table.dataset().branches.list()):
-        table.createBranch(name, _reference(version, tag))
+    _create(table.dataset().branches, table.createBranch, name, **options)
 
 
 def delete_branch(table: LanceTable, name: str, if_exists: bool = False) -> None:
     """Delete a branch with all its versions."""
-    if not (if_exists and name not in table.dataset().branches.list()):
-        table.deleteBranch(name)
+    _delete(table.dataset().branches, table.deleteBranch, name, if_exists)
 
 
 def clone(
@@ -90,26 +71,16 @@ def clone(
     table.clone(target, is_shallow, _reference(version, tag))
 
 
-def add_columns_from(
-    table: LanceTable,
-    source: str,
-    key: Sequence[str],
-    columns: Sequence[str] | None = None,
-    **options: Any,
-) -> ChangeResult:
+def add_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:
     """Add the columns of a table or view, joined by a key."""
-    return table.addColumnsFrom(_frame(table, source, key, columns), key, **options)
+    names = {name: options.pop(name, None) for name in ("key", "columns")}
+    return table.addColumnsFrom(*_keyed_frame(table, source, **names), **options)
 
 
-def update_columns_from(
-    table: LanceTable,
-    source: str,
-    key: Sequence[str],
-    columns: Sequence[str] | None = None,
-    **options: Any,
-) -> ChangeResult:
+def update_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:
     """Update columns by the values that a table or view has for the same key."""
-    return table.updateColumnsFrom(_frame(table, source, key, columns), key, **options)
+    names = {name: options.pop(name, None) for name in ("key", "columns")}
+    return table.updateColumnsFrom(*_keyed_frame(table, source, **names), **options)
 
 
 def replace_where(table: LanceTable, source: str, condition: str, **options: Any) -> ChangeResult:
@@ -185,7 +156,7 @@ def describe_indices(table: LanceTable) -> Any:
                 index.num_segments,
             )
         )
-    return table._data_frame(rows, _INDEXES)
+    return table._data_frame(rows, INDEX_COLUMNS)
 
 
 def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
@@ -239,22 +210,76 @@ def _reference(version: int | None, tag: str | None) -> int | str | None:
     return tag if version is None else version
 
 
-def _frame(
-    table: LanceTable,
-    source: str,
-    key: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
-) -> Any:
-    """Return the rows of a table or view of the session, with the columns of the statement."""
+def _create(
+    references: Any,
+    create: Callable[[str, int | str | None], Any],
+    name: str,
+    version: int | None = None,
+    tag: str | None = None,
+    if_not_exists: bool = False,
+) -> None:
+    """Create a tag or a branch."""
+    if not (if_not_exists and name in references.list()):
+        create(name, _reference(version, tag))
+
+
+def _delete(references: Any, delete: Callable[[str], None], name: str, if_exists: bool) -> None:
+    """Delete a tag or a branch."""
+    if not (if_exists and name not in references.list()):
+        delete(name)
+
+
+def _frame(table: LanceTable, source: str, names: Mapping[str, str] | None = None) -> Any:
+    """Return the rows of a table or view of the session.
+
+    Parameters
+    ----------
+    names : mapping of str to str, optional
+        The columns, and the names that they get.
+    """
     try:
         frame = table.spark.table(source)
-        if columns is None:
+        if names is None:
             return frame
-        names = dict.fromkeys([*key, *columns])
-        return frame.select(*(frame["`" + name.replace("`", "``") + "`"] for name in names))
+        return frame.select(
+            *(frame["`" + old.replace("`", "``") + "`"].alias(new) for old, new in names.items())
+        )
     except AnalysisException as error:
         message = str(error).partition("\n")[0]
         raise InvalidInputError(f"source => {source!r}: {message}") from error
+
+
+def _keyed_frame(
+    table: LanceTable, source: str, key: Sequence[str] | None, columns: Sequence[str] | None
+) -> tuple[Any, list[str]]:
+    """Return the rows of a table or view, with the columns of the statement, and the key.
+
+    Without a key in the statement, the key is the row address if the source has it, and else the
+    primary key of the table.
+    """
+    is_case_sensitive = table.spark.conf.get("spark.sql.caseSensitive") == "true"
+
+    def spelled(name: str) -> str:
+        return name if is_case_sensitive else name.lower()
+
+    schema = table.dataset().schema
+    of_source = {spelled(name): name for name in _frame(table, source).columns}
+    if key is None:
+        primary = [field.name for field in schema if _is_key(field)]
+        key = [ROW_ADDRESS.name] if ROW_ADDRESS.name in of_source else primary
+        if not key or not all(spelled(name) in of_source for name in key):
+            raise InvalidInputError(
+                f"source => {source!r} has no key of table {table.path}: it needs the column "
+                f"{ROW_ADDRESS.name}, or all columns of the primary key "
+                f"({', '.join(primary) or 'the table has none'}); other keys are given by "
+                "key => array(...) of the procedure"
+            )
+    if columns is None:
+        given = {spelled(name) for name in (*key, FRAGMENT_ID.name)}
+        columns = [name for text, name in of_source.items() if text not in given]
+    of_table = {spelled(name): name for name in schema.names}
+    names = {name: of_table.get(spelled(name), name) for name in (*key, *columns)}
+    return _frame(table, source, names), [names[name] for name in key]
 
 
 def _is_key(field: pa.Field) -> bool:

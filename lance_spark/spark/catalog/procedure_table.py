@@ -9,6 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lance_spark.spark.table.base import COMPACTION_COLUMNS
+from lance_spark.spark.table.bases import BASE_COLUMNS, REPAIR_COLUMNS
+from lance_spark.spark.table.history import (
+    BRANCH_COLUMNS,
+    DETAIL_COLUMNS,
+    HISTORY_COLUMNS,
+    TAG_COLUMNS,
+)
+from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, VACUUM_COLUMNS
+
 #: A changed table: the number of the new version, or of the newest if nothing changed.
 VERSION = "version long"
 _ROWS = f"{VERSION}, num_inserted_rows long, num_updated_rows long, num_deleted_rows long"
@@ -19,6 +29,11 @@ _CHANGE = {**_COMMIT, "conflict_retries": "int"}
 _TABLE = {"table": "string"}
 _OPENING = {"branch": "string", "table_options": "map<string, string>"}
 _INDEX = {"name": "string"}
+INDEX_COLUMNS = (
+    "name string, fields array<string>, index_type string, num_indexed_fragments long, "
+    "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
+    "num_segments long"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +45,7 @@ class Procedure:
     required, optional : mapping of str to str
         Types of the parameters that a call must have, and of those that it may have.
     result : str
-        Columns, if the function does not return rows with columns of their own.
+        Columns of the result.
     has_jobs : bool
         Whether it runs Spark jobs, or reads views of the session.
     opens : bool
@@ -79,8 +94,33 @@ _VACUUM = {
 }
 _NAMES = {"names": "array<string>"}
 _COLUMNS = {"columns": "map<string, string>"}
-_FROM = {"source": "string", "key": "array<string>"}
+_FROM = {"source": "string"}
+_KEYED = {"key": "array<string>", "columns": "array<string>"}
 _REFERENCE = {"version": "long", "tag": "string"}
+
+#: Comments of parameters that mean the same in all procedures.
+COMMENTS: Mapping[str, str] = {
+    "table": "Name of a table in the catalog, or a path.",
+    "branch": "Branch of the table; by default the main branch.",
+    "table_options": "Options of the table's store, or a version.",
+    "source": "Name of a table or view of the session.",
+    "key": "Columns of both; `_rowaddr`, or the primary key, if it is left out.",
+    "missing": "`null`: rows whose key the source does not have get nulls. `error`: an error.",
+    "version": "Number of a version of the branch. Where it can be left out, the newest.",
+    "tag": "Name of a tag. It can stand for a version.",
+    "bases": "Paths by the names of base paths.",
+    "is_dataset_root": "Whether the folders have the layout of a table: files are in data/.",
+    "names": "Names of columns, or dotted paths of children of structs.",
+    "location": "Path of the table.",
+    "if_not_exists": "Whether it is no error if the name exists already.",
+    "if_exists": "Whether it is no error if the name does not exist.",
+    "commit_message": "Stored in the transaction.",
+    "transaction_properties": "Stored in the transaction.",
+    "conflict_retries": "Maximum number of times to start again after a conflict.",
+    "max_rows_per_group": "No effect.",
+    "batch_size": "No effect.",
+    "num_threads": "No effect.",
+}
 
 PROCEDURES: Mapping[str, Procedure] = {
     # Maintenance
@@ -93,24 +133,27 @@ PROCEDURES: Mapping[str, Procedure] = {
             **_COMPACTION,
             **_CHANGE,
         },
+        COMPACTION_COLUMNS,
         has_jobs=True,
     ),
-    "vacuum": Procedure({}, _VACUUM),
-    "cleanup": Procedure({}, {"older_than": "interval day to second", "dry_run": "boolean"}),
+    "vacuum": Procedure({}, _VACUUM, VACUUM_COLUMNS),
+    "cleanup": Procedure(
+        {}, {"older_than": "interval day to second", "dry_run": "boolean"}, CLEANUP_COLUMNS
+    ),
     "validate": Procedure(),
     # History
-    "history": Procedure({}, {"limit": "int"}),
-    "detail": Procedure(),
+    "history": Procedure({}, {"limit": "int"}, HISTORY_COLUMNS),
+    "detail": Procedure(result=DETAIL_COLUMNS),
     "restore_to_version": Procedure({"version": "long"}, _CHANGE),
-    "restore_to_timestamp": Procedure({"timestamp": "timestamp"}, _CHANGE),
+    "restore_to_timestamp": Procedure({"timestamp": "timestamp_ltz"}, _CHANGE),
     "restore_to_tag": Procedure({"tag": "string"}, _CHANGE),
-    "tags": Procedure(),
+    "tags": Procedure(result=TAG_COLUMNS),
     "create_tag": Procedure(
         {"name": "string"}, {**_REFERENCE, "if_not_exists": "boolean"}, result=_NAME
     ),
     "update_tag": Procedure({"name": "string"}, _REFERENCE, result=_NAME),
     "delete_tag": Procedure({"name": "string"}, {"if_exists": "boolean"}, result=_NAME),
-    "branches": Procedure(),
+    "branches": Procedure(result=BRANCH_COLUMNS),
     "create_branch": Procedure(
         {"name": "string"}, {**_REFERENCE, "if_not_exists": "boolean"}, result=_NAME
     ),
@@ -127,16 +170,14 @@ PROCEDURES: Mapping[str, Procedure] = {
     "add_columns_from": Procedure(
         _FROM,
         {
-            "columns": "array<string>",
+            **_KEYED,
             "missing": "string",
             "options": "map<string, string>",
             **_CHANGE,
         },
         has_jobs=True,
     ),
-    "update_columns_from": Procedure(
-        _FROM, {"columns": "array<string>", **_CHANGE}, _ROWS, has_jobs=True
-    ),
+    "update_columns_from": Procedure(_FROM, {**_KEYED, **_CHANGE}, _ROWS, has_jobs=True),
     "drop_columns": Procedure(_NAMES, _CHANGE),
     "rename_column": Procedure({"name": "string", "new_name": "string"}, _CHANGE),
     "alter_column": Procedure(
@@ -162,19 +203,20 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     "upsert": Procedure({"source": "string"}, _CHANGE, _ROWS, has_jobs=True),
     # Base paths
-    "bases": Procedure(),
+    "bases": Procedure(result=BASE_COLUMNS),
     "add_bases": Procedure(
         {"bases": "map<string, string>"}, {"is_dataset_root": "boolean", **_COMMIT}
     ),
     "repoint_base": Procedure({"base": "string", "path": "string"}, _COMMIT),
-    "repair_branches": Procedure(),
+    "repair_branches": Procedure(result=REPAIR_COLUMNS),
     "move_fragments": Procedure(
         {"base": "string"},
         {"where": "string", "fragment_ids": "array<long>", **_CHANGE},
+        COMPACTION_COLUMNS,
         has_jobs=True,
     ),
     # Indexes
-    "describe_indices": Procedure(),
+    "describe_indices": Procedure(result=INDEX_COLUMNS),
     "drop_index": Procedure(_INDEX, _COMMIT, "index_name string, status string"),
     "create_index": Procedure(
         {**_INDEX, "method": "string", "columns": "array<string>"},

@@ -13,18 +13,23 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.spark.catalog import procedure_methods
 from lance_spark.spark.catalog.driving import driving_session
 from lance_spark.spark.catalog.names import Catalog, options_of
-from lance_spark.spark.catalog.procedure_table import PROCEDURES, Procedure
+from lance_spark.spark.catalog.procedure_table import COMMENTS, PROCEDURES, Procedure
 from lance_spark.spark.table import ChangeResult, LanceTable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+#: The type of a column, in DDL.
+_TIMESTAMP = re.compile(r"\btimestamp\b(?=,|$)")
+#: The name of a method or a parameter in a comment.
+_CAMEL_CASE = re.compile(r"`[a-z]+(?:[A-Z][a-z]*)+`")
 #: A parameter in a numpydoc docstring, and its text.
-_DOCUMENTED = re.compile(r"^ {8}([\w, ]+) : [^\n]*\n((?: {12}[^\n]*\n?)+)", re.MULTILINE)
+_DOCUMENTED = re.compile(r"^([\w, ]+) : [^\n]*\n((?: {4}[^\n]*\n?)+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "procedures": [
             {
                 "name": name,
-                "comment": (inspect.getdoc(_function(name)) or name).split("\n\n")[0],
+                "comment": _in_sql((inspect.getdoc(_function(name)) or name).split("\n\n")[0]),
                 "has_jobs": procedure.has_jobs,
                 "parameters": [
                     {
@@ -88,7 +93,7 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     catalog = Catalog.of(arguments)
     table = {**arguments, **table_name(values.pop("table"), arguments)}
     if not procedure.opens:
-        result = _function(name)(catalog, table, **values)
+        result = Result([_function(name)(catalog, table, **values)], procedure.result)
     elif procedure.has_jobs:
         with driving_session(arguments["driver"]) as spark:
             try:
@@ -98,7 +103,8 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     else:
         result = _run(name, procedure, _opened(catalog, table, None, values), values)
     return {
-        "schema": result.schema,
+        # The setting spark.sql.timestampType must not change the type.
+        "schema": _TIMESTAMP.sub("timestamp_ltz", result.schema),
         "rows": [[_json_value(value) for value in row] for row in result.rows],
     }
 
@@ -171,31 +177,51 @@ def _method_name(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-@cache
 def _parameters(name: str) -> dict[str, str]:
-    """Return the parameters of a function by their names in snake case."""
-    names = inspect.signature(_function(name)).parameters
-    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower(): text for text in names}
+    """Return the parameters of the function of a procedure by their names in snake case."""
+    return _snake_names(_function(name))
+
+
+@cache
+def _snake_names(function: Any) -> dict[str, str]:
+    names = inspect.signature(function).parameters
+    return {_snake_case(text): text for text in names}
 
 
 @cache
 def _comments(name: str) -> dict[str, str]:
-    """Return the comments of parameters, from the docstring of the method."""
-    text = _function(name).__doc__ or ""
-    comments = {
+    """Return the comments of parameters: those of the docstrings, and of `COMMENTS`."""
+    owners = [getattr(ResultTable, _method_name(name), None), _function(name)]
+    if name == "optimize":
+        owners.append(CompactionOptions)
+    comments: dict[str, str] = {}
+    for owner in filter(None, owners):
+        documented = _documented(owner.__doc__ or "")
+        names = _snake_names(owner).items()
+        comments.update({snake: documented[given] for snake, given in names if given in documented})
+    return {parameter: _in_sql(text) for parameter, text in {**comments, **COMMENTS}.items()}
+
+
+def _in_sql(comment: str) -> str:
+    """Return a comment with the names of procedures and parameters for those of methods."""
+    return _CAMEL_CASE.sub(lambda match: _snake_case(match[0]), comment)
+
+
+def _documented(docstring: str) -> dict[str, str]:
+    """Return the comments of the parameters or attributes of a docstring."""
+    return {
         parameter: " ".join(comment.split())
-        for names, comment in _DOCUMENTED.findall(text)
+        for names, comment in _DOCUMENTED.findall(inspect.cleandoc(docstring))
         for parameter in names.split(", ")
     }
-    return {
-        snake: comments[parameter]
-        for snake, parameter in _parameters(name).items()
-        if parameter in comments
-    }
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _python_value(value: Any, type_text: str) -> Any:
-    if value is not None and type_text == "timestamp":
+    if value is not None and type_text == "timestamp_ltz":
         return _EPOCH + timedelta(microseconds=value)
     if value is not None and type_text.startswith("interval"):
         return timedelta(microseconds=value)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
 
 _Result = TypeVar("_Result")
-_COMPACTION_COLUMNS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
+_COMPACTION_VALUES = ("fragments_removed", "fragments_added", "files_removed", "files_added")
+COMPACTION_COLUMNS = ", ".join(f"{name} long" for name in _COMPACTION_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,8 @@ class TableBase:
 
     def _compaction_frame(self, metrics: CompactionMetrics) -> DataFrame:
         """Return the numbers of a compaction as a row."""
-        row = tuple(getattr(metrics, name) for name in _COMPACTION_COLUMNS)
-        return self._data_frame([row], ", ".join(f"{name} long" for name in _COMPACTION_COLUMNS))
+        row = tuple(getattr(metrics, name) for name in _COMPACTION_VALUES)
+        return self._data_frame([row], COMPACTION_COLUMNS)
 
 
 def option_text(value: Any) -> str:

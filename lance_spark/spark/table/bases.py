@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.manifest.manifest import Manifest
 
-_BASES = (
+BASE_COLUMNS = (
     "id long, name string, path string, is_dataset_root boolean, num_fragments long, "
     "num_data_files long, size_bytes long"
 )
 _BASE_VALUES = (
     *("id", "name", "path", "is_dataset_root", "num_fragments", "num_files", "num_bytes"),
 )
-_REPAIRS = "branch string, version long, bases array<long>, problem string"
+REPAIR_COLUMNS = "branch string, version long, bases array<long>, problem string"
 
 
 class BaseMethods(TableBase):
@@ -54,7 +54,7 @@ class BaseMethods(TableBase):
         from lance_spark.inspect.collect import base_facts
 
         rows = map(attrgetter(*_BASE_VALUES), base_facts(self.dataset()._table))
-        return self._data_frame(list(rows), _BASES)
+        return self._data_frame(list(rows), BASE_COLUMNS)
 
     def addBases(  # noqa: N802 - Spark's habit
         self,
@@ -158,7 +158,7 @@ class BaseMethods(TableBase):
             (repair.branch, repair.version, list(repair.bases), repair.problem or None)
             for repair in repair_branches(table.main)
         ]
-        return self._data_frame(rows, _REPAIRS)
+        return self._data_frame(rows, REPAIR_COLUMNS)
 
     def withTargetBases(  # noqa: N802 - Spark's habit
         self,

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
     from lance_spark.table.open import OpenTable
 
-_HISTORY = (
+HISTORY_COLUMNS = (
     "version long, timestamp timestamp, operation string, message string, "
     "properties map<string, string>, read_version long, num_fragments long, num_rows long, "
     "num_deleted_rows long, size_bytes long"
 )
-_DETAIL = (
+DETAIL_COLUMNS = (
     "format string, uri string, branch string, version long, created_at timestamp, "
     "last_modified timestamp, data_storage_version string, stable_row_ids boolean, num_rows long, "
     "num_deleted_rows long, num_fragments long, num_data_files long, size_bytes long, "
     "indexes array<string>, tags array<string>, config map<string, string>, "
     "metadata map<string, string>, reader_features array<string>, writer_features array<string>"
 )
-_TAGS = (
+TAG_COLUMNS = (
     "name string, branch string, version long, created_at timestamp, updated_at timestamp, "
     "manifest_size long, metadata map<string, string>"
 )
 _TAG_VALUES = ("branch", "version", "created_at", "updated_at", "manifest_size", "metadata")
-_BRANCHES = (
+BRANCH_COLUMNS = (
     "name string, parent_branch string, parent_version long, created_at timestamp, "
     "manifest_size long, metadata map<string, string>"
 )
@@ -92,7 +92,7 @@ class HistoryMethods(TableBase):
             )
             for facts in versions
         ]
-        return self._data_frame(rows, _HISTORY)
+        return self._data_frame(rows, HISTORY_COLUMNS)
 
     def detail(self) -> DataFrame:
         """Return one row with facts about the table.
@@ -137,7 +137,7 @@ class HistoryMethods(TableBase):
             feature_names(facts.reader_flags),
             feature_names(facts.writer_flags),
         )
-        return self._data_frame([row], _DETAIL)
+        return self._data_frame([row], DETAIL_COLUMNS)
 
     def restoreToVersion(  # noqa: N802 - as DeltaTable has it
         self,
@@ -219,7 +219,7 @@ class HistoryMethods(TableBase):
         """
         values = itemgetter(*_TAG_VALUES)
         rows = [(name, *values(tag)) for name, tag in sorted(self.dataset().tags.list().items())]
-        return self._data_frame(rows, _TAGS)
+        return self._data_frame(rows, TAG_COLUMNS)
 
     def createTag(self, name: str, version: int | str | None = None) -> None:  # noqa: N802
         """Create a tag: a name for a version, which `vacuum` then does not remove.
@@ -276,7 +276,7 @@ class HistoryMethods(TableBase):
             )
             for name, branch in sorted(self.dataset().branches.list().items())
         ]
-        return self._data_frame(rows, _BRANCHES)
+        return self._data_frame(rows, BRANCH_COLUMNS)
 
     def createBranch(self, name: str, version: int | str | None = None) -> Self:  # noqa: N802
         """Create a branch from a version, and return the table on the branch.

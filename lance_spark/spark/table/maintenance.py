@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from lance_spark.table.cleanup.run import CleanupStats
     from lance_spark.table.manifest.manifest import Manifest
 
+VACUUM_COLUMNS = "bytes_removed long, old_versions long"
+CLEANUP_COLUMNS = "bytes_removed long, files_removed long"
 #: Options of the Java connector that have no effect here.
 _IGNORED = frozenset({"max_rows_per_group", "batch_size", "num_threads"})
 #: Options that only `moveFragments` sets.
@@ -191,7 +193,7 @@ class MaintenanceMethods(TableBase):
             policy = replace(policy, before_ns=min(limits))
         stats = self._clean("vacuum", policy, dryRun)
         row = (stats.bytes_removed, stats.old_versions)
-        return self._data_frame([row], "bytes_removed long, old_versions long")
+        return self._data_frame([row], VACUUM_COLUMNS)
 
     def cleanup(
         self,
@@ -221,7 +223,7 @@ class MaintenanceMethods(TableBase):
 
         stats = self._clean("cleanup", policy_for_failed_jobs(olderThan), dryRun)
         row = (stats.bytes_removed, len(stats.files))
-        return self._data_frame([row], "bytes_removed long, files_removed long")
+        return self._data_frame([row], CLEANUP_COLUMNS)
 
     def validate(self) -> None:
         """Check the newest version, or the version that the options name; see `Dataset.validate`.

@@ -390,13 +390,18 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
 
   /** Returns the arguments of the call of a procedure, without the values of its parameters. */
   Map ofProcedure(String procedure) {
-    Map arguments = arguments();
-    arguments.put("procedure", procedure);
-    arguments.put("catalog_name", name);
     CatalogManager manager = SparkSession.active().sessionState().catalogManager();
     boolean isCurrent = name.equals(manager.currentCatalog().name());
-    String[] namespace = isCurrent ? manager.currentNamespace() : defaultNamespace;
-    arguments.put("current_namespace", Arrays.asList(namespace));
+    Map arguments = ofStatement(isCurrent ? manager.currentNamespace() : defaultNamespace);
+    arguments.put("procedure", procedure);
+    return arguments;
+  }
+
+  /** Returns the arguments of a call about names that a statement has. */
+  Map ofStatement(String[] currentNamespace) {
+    Map arguments = arguments();
+    arguments.put("catalog_name", name);
+    arguments.put("current_namespace", Arrays.asList(currentNamespace));
     return arguments;
   }
 }

@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.LocalScan;
 import org.apache.spark.sql.types.StructType;
 
 /** A procedure of a catalog. Python describes it and runs it. */
-public class LanceProcedure implements UnboundProcedure, BoundProcedure {
+public class LanceProcedure implements UnboundProcedure {
   private final LanceCatalog catalog;
   private final Map description;
 
@@ -31,14 +31,10 @@ public class LanceProcedure implements UnboundProcedure, BoundProcedure {
   }
 
   public BoundProcedure bind(StructType input) {
-    return this;
+    return new Bound(this);
   }
 
-  public boolean isDeterministic() {
-    return false;
-  }
-
-  public ProcedureParameter[] parameters() {
+  ProcedureParameter[] parameters() {
     List described = (List) description.get("parameters");
     ProcedureParameter[] parameters = new ProcedureParameter[described.size()];
     for (int i = 0; i < parameters.length; i++) {
@@ -48,7 +44,7 @@ public class LanceProcedure implements UnboundProcedure, BoundProcedure {
   }
 
   /** Runs the procedure. Null stands for an argument that the statement does not have. */
-  public Iterator call(InternalRow input) {
+  Iterator call(InternalRow input) {
     Map values = new LinkedHashMap();
     ProcedureParameter[] parameters = parameters();
     for (int i = 0; i < parameters.length; i++) {
@@ -71,6 +67,38 @@ public class LanceProcedure implements UnboundProcedure, BoundProcedure {
     List results = new ArrayList();
     results.add(new Result(schema, converted));
     return results.iterator();
+  }
+
+  /**
+   * The procedure after Spark has resolved all arguments of a call. Spark takes each procedure of
+   * this interface to be bound: the procedure itself must not have it.
+   */
+  public static class Bound implements BoundProcedure {
+    private final LanceProcedure procedure;
+
+    Bound(LanceProcedure procedure) {
+      this.procedure = procedure;
+    }
+
+    public String name() {
+      return procedure.name();
+    }
+
+    public String description() {
+      return procedure.description();
+    }
+
+    public boolean isDeterministic() {
+      return false;
+    }
+
+    public ProcedureParameter[] parameters() {
+      return procedure.parameters();
+    }
+
+    public Iterator call(InternalRow input) {
+      return procedure.call(input);
+    }
   }
 
   /** The rows that a procedure returns. */

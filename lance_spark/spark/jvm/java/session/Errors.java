@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.lang.reflect.Constructor;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.regex.Matcher;
@@ -12,6 +13,8 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.unsafe.Platform;
 import scala.Option;
@@ -97,6 +100,39 @@ final class Errors {
   }
 
   /**
+   * Raises Spark's error about the syntax of a statement.
+   *
+   * @param error "near" is the word at fault, "message" what was expected; "line" and "position"
+   */
+  static void raiseSyntax(String statement, Map error) {
+    scala.collection.immutable.Map parameters =
+        new scala.collection.immutable.Map.Map2(
+            "error", error.get("near"), "hint", error.get("message"));
+    Constructor ofOrigin = Origin.class.getConstructors()[0];
+    Object[] place = new Object[ofOrigin.getParameterTypes().length];
+    Arrays.fill(place, Option.empty());
+    place[0] = Option.apply(error.get("line"));
+    place[1] = Option.apply(error.get("position"));
+    Object origin = made(ofOrigin, place);
+    Constructor[] constructors = ParseException.class.getConstructors();
+    for (int i = 0; i < constructors.length; i++) {
+      Class[] types = constructors[i].getParameterTypes();
+      // (command, start, condition, parameters); 4.0 has the end, too.
+      if (types[0] == Option.class && types[types.length - 1] != QueryContext[].class) {
+        Object[] values = new Object[types.length];
+        values[0] = Option.apply(statement);
+        values[types.length - 2] = "PARSE_SYNTAX_ERROR";
+        values[types.length - 1] = parameters;
+        for (int n = 1; n < types.length - 2; n++) {
+          values[n] = origin;
+        }
+        Platform.throwException((Throwable) made(constructors[i], values));
+      }
+    }
+    throw unchecked("Syntax error at or near " + error.get("near") + error.get("message"));
+  }
+
+  /**
    * Raises an error of Spark. If Python raised an error of this package while it planned or
    * committed, its text is the message of that error alone.
    *
@@ -144,13 +180,17 @@ final class Errors {
                       ? new QueryContext[0]
                       : scala.collection.immutable.Map$.MODULE$.empty();
         }
-        try {
-          return (Throwable) constructors[i].newInstance(values);
-        } catch (ReflectiveOperationException e) {
-          break;
-        }
+        return (Throwable) made(constructors[i], values);
       }
     }
     return new IllegalArgumentException(message);
+  }
+
+  private static Object made(Constructor constructor, Object[] values) {
+    try {
+      return constructor.newInstance(values);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 }

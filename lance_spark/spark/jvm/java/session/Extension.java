@@ -6,6 +6,7 @@ import java.util.WeakHashMap;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractFunction2;
 import scala.runtime.BoxedUnit;
 
 /** The class that spark.sql.extensions names: it adds the rule, the strategies and the parser. */
@@ -26,6 +27,7 @@ public class Extension extends AbstractFunction1 {
       }
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
+      target.injectParser(new ParserOfSession());
     }
     return BoxedUnit.UNIT;
   }
@@ -35,10 +37,13 @@ public class Extension extends AbstractFunction1 {
     return SEEN.contains(extensions);
   }
 
-  /** Adds the rules that sessions take only when they start to a session that runs already. */
+  /** Adds what sessions take only when they start to a session that runs already. */
   public static Object addTo(Object session) {
-    if (Versions.isKnown() && Versions.leavesColumnsOut()) {
-      MissingColumnsRule.addTo((SparkSession) session);
+    if (Versions.isKnown()) {
+      StatementParser.addTo((SparkSession) session);
+      if (Versions.leavesColumnsOut()) {
+        MissingColumnsRule.addTo((SparkSession) session);
+      }
     }
     return null;
   }
@@ -72,6 +77,12 @@ public class Extension extends AbstractFunction1 {
   public static class PackedStrategyOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new PackedStrategy();
+    }
+  }
+
+  public static class ParserOfSession extends AbstractFunction2 {
+    public Object apply(Object session, Object parser) {
+      return StatementParser.before(session, parser);
     }
   }
 }

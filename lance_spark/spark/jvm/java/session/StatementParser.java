@@ -1,0 +1,130 @@
+package org.lancespark;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.internal.VariableSubstitution;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A parser before Spark's, for the statements that Spark does not know. Python turns their text
+ * into the text of a statement that Spark knows. It is a proxy, because the methods of
+ * ParserInterface differ between versions.
+ */
+public class StatementParser implements InvocationHandler {
+  private static final String SPACE = "(?:\\s|--[^\\r\\n]*+|/\\*(?:[^*]|\\*(?!/))*+\\*/)";
+
+  /** The first words of statements that Python is asked about; it decides. */
+  private static final Pattern FIRST =
+      Pattern.compile(
+          SPACE
+              + "*+(?:OPTIMIZE|VACUUM|RESTORE|REPLACE"
+              + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|INDEX|INDEXES)")
+              + ("|DESC(?:RIBE)?" + SPACE + "++(?:HISTORY|DETAIL)")
+              + ("|ALTER" + SPACE + "++TABLE(?=.*\\b(?:FROM|TAG|BRANCH|INDEX|UNENFORCED)\\b)")
+              + ")\\b.*",
+          Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
+
+  private static final Pattern CATALOG = Pattern.compile("spark\\.sql\\.catalog\\.([^.]+)");
+
+  private final SparkSession session;
+  private final Object next;
+
+  private StatementParser(SparkSession session, Object next) {
+    this.session = session;
+    this.next = next;
+  }
+
+  /** Returns a parser that asks another one for all other statements. */
+  static Object before(Object session, Object next) {
+    return Proxy.newProxyInstance(
+        StatementParser.class.getClassLoader(),
+        new Class[] {ParserInterface.class},
+        new StatementParser((SparkSession) session, next));
+  }
+
+  /** Puts the parser into a session that runs already, whose parser was made with the session. */
+  static void addTo(SparkSession session) {
+    Object current = session.sessionState().sqlParser();
+    if (Proxy.isProxyClass(current.getClass())
+        && Proxy.getInvocationHandler(current) instanceof StatementParser) {
+      return;
+    }
+    try {
+      Field field = session.sessionState().getClass().getDeclaredField("sqlParser");
+      field.setAccessible(true);
+      field.set(session.sessionState(), before(session, current));
+    } catch (ReflectiveOperationException e) {
+      Log.leftToSpark("statements of other connectors", e);
+    } catch (RuntimeException e) {
+      Log.leftToSpark("statements of other connectors", e);
+    }
+  }
+
+  public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    Object[] given = arguments;
+    if (method.getName().startsWith("parsePlan")) {
+      given = (Object[]) arguments.clone();
+      given[0] = rewritten((String) arguments[0]);
+    }
+    try {
+      return method.invoke(next, given);
+    } catch (InvocationTargetException e) {
+      throw e.getCause();
+    }
+  }
+
+  private String rewritten(String text) {
+    if (!FIRST.matcher(text).matches()) {
+      return text;
+    }
+    Map catalogs = catalogs();
+    if (!catalogs.containsValue(LanceCatalog.class.getName())) {
+      return text;
+    }
+    Map arguments = new LinkedHashMap();
+    arguments.put("statement", new VariableSubstitution().substitute(text));
+    arguments.put("catalogs", catalogs);
+    arguments.put("settings", Settings.ofSession());
+    CatalogManager manager = session.sessionState().catalogManager();
+    CatalogPlugin current = manager.currentCatalog();
+    if (current instanceof LanceCatalog) {
+      arguments.put("current", ((LanceCatalog) current).ofStatement(manager.currentNamespace()));
+    }
+    Map reply = PythonCall.reply("rewrite_statement", arguments);
+    if (reply.containsKey("error")) {
+      Map error = (Map) reply.get("error");
+      if ("syntax".equals(error.get("kind"))) {
+        Errors.raiseSyntax(text, error);
+      }
+      Errors.raise(error, null, null);
+    }
+    String statement = (String) reply.get("statement");
+    return statement == null ? text : statement;
+  }
+
+  /** Returns the classes of the catalogs that the session has, by their names. */
+  private Map catalogs() {
+    Map classes = new LinkedHashMap();
+    Map settings = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
+    for (Iterator i = settings.entrySet().iterator(); i.hasNext(); ) {
+      Map.Entry setting = (Map.Entry) i.next();
+      Matcher key = CATALOG.matcher((String) setting.getKey());
+      if (key.matches()) {
+        classes.put(key.group(1), setting.getValue());
+      }
+    }
+    return classes;
+  }
+}

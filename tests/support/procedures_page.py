@@ -1,0 +1,65 @@
+"""The page `docs/reference/procedures.md`: all procedures, as the catalog describes them to Spark.
+
+`python -m tests.support.procedures_page` writes the page. A test of the procedures holds it to
+their descriptions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lance_spark.spark.catalog.procedure_table import COMMENTS, PROCEDURES
+from lance_spark.spark.catalog.procedures import list_procedures
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "procedures.md"
+_INTRODUCTION = """# Procedures
+
+`CALL lance.system.NAME(...)` runs a procedure of the catalog `lance`. Arguments are given in the
+order of the parameters, or by name: `table => 'db.t'`. They are expressions without columns. A
+parameter in bold must be given; the others can be left out. [SQL](sql.md) has statements for some
+of the procedures. A procedure that runs Spark jobs runs them in the session of the statement: what
+cancels the statement cancels the jobs.
+
+| parameter of many procedures | |
+|---|---|
+"""
+#: Parameters that stand in the introduction, and have no rows of their own.
+_SHARED = (
+    *("table", "commit_message", "transaction_properties", "conflict_retries", "branch"),
+    "table_options",
+)
+
+
+def text() -> str:
+    """Return the text of the page."""
+    parts = [_INTRODUCTION, *(f"| `{name}` | {COMMENTS[name]} |\n" for name in _SHARED)]
+    parts.append("\nThis page is written by `make procedures`.\n")
+    for described in list_procedures({})["procedures"]:
+        parts.append(f"\n## {described['name']}\n\n{_markdown(described['comment'])}")
+        procedure = PROCEDURES[described["name"]]
+        if procedure.has_jobs:
+            parts.append(" Runs Spark jobs.")
+        parts.append("\n\n| parameter | type | |\n|---|---|---|\n")
+        rows = described["parameters"]
+        parts += (_row(row) for row in rows if row["name"] not in _SHARED[1:])
+        also = [f"`{row['name']}`" for row in rows if row["name"] in _SHARED[1:]]
+        if also:
+            parts.append(f"\nAlso: {', '.join(also)}.\n")
+        parts.append(f"\nResult: `{procedure.result}`.\n")
+    return "".join(parts)
+
+
+def _row(parameter: dict[str, Any]) -> str:
+    name = f"`{parameter['name']}`"
+    if parameter["required"]:
+        name = f"**{name}**"
+    return f"| {name} | `{parameter['type']}` | {_markdown(parameter['comment'] or '')} |\n"
+
+
+def _markdown(comment: str) -> str:
+    return " ".join(comment.split()).replace("``", "`").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")
