@@ -42,6 +42,8 @@ EXTENSION_METADATA = "ARROW:extension:metadata"
 BFLOAT16 = "lance.bfloat16"
 JSON = "lance.json"
 ARROW_JSON = "arrow.json"
+#: Key of the metadata of a field that has another type in Spark than its Arrow type says.
+SPARK_TYPE = "spark.sql.type"
 
 _MAX_NESTING = 32
 _COUNT = re.compile(r"[0-9]{1,10}")

@@ -19,6 +19,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.cast_bounds import bounded, order_of, ordinals
 from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
@@ -78,6 +79,22 @@ def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Co
     if result[-1].is_blob:
         raise InvalidInputError(f"filter: column {'.'.join(path)} is a blob")
     return Column(tuple(result))
+
+
+def check_compared_by_bytes(column: Column) -> None:
+    """Refuse a column whose strings Spark does not compare by their bytes.
+
+    Raises
+    ------
+    InvalidInputError
+        The strings have a collation, or the type char(n), whose values Spark pads.
+    """
+    dtype = column.field.metadata.get(SPARK_TYPE, b"").decode(errors="replace")
+    if dtype.startswith(("string collate", "char(")):
+        raise InvalidInputError(
+            f"filter: column {column} is {dtype}, which Spark does not compare by bytes; filter by "
+            "DataFrame.where or by SQL"
+        )
 
 
 def _named(name: str, fields: Sequence[Field], path: Sequence[str], exact: bool | None) -> Field:

@@ -35,6 +35,7 @@ from lance_spark.spark.types.arrow_buffers import (
     validity,
     vectors_to_list,
 )
+from lance_spark.spark.types.spatial import from_wkb, is_spatial, to_wkb
 
 Step = Callable[[Any], Any]
 
@@ -138,6 +139,10 @@ class _Planner:
             return self._map(source, target, column)
         if _is_list(source) and _is_list(target):
             return self._list(source, target, column)
+        if is_spatial(source) and _is_bytes(target):
+            return _then(to_wkb, self.type(pa.binary(), target, column))
+        if _is_bytes(source) and is_spatial(target):
+            return _then(self.type(source, pa.binary(), column), from_wkb(target))
         if _is_text(source) and _is_text(target):
             return self._variable(source, target, column)
         if _is_bytes(source) and _is_bytes(target):

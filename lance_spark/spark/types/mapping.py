@@ -7,7 +7,7 @@ dictionary-encoded and fixed-size types). The conversion of batches (`convert`) 
 values; this module refuses types without a counterpart, by the name of the column. Metadata of a
 field records what the Spark type cannot express (`arrow.fixed-size-list.size` and others, spelt as
 in the Java connector), so a DataFrame that is read and written again has the same columns: vectors
-stay vectors.
+stay vectors. `recorded` has the types of Spark that Arrow lacks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
 from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME, is_json
+from lance_spark.spark.types.recorded import (
+    TIME_TYPE,
+    record,
+    recorded_type,
+    stored_type,
+    with_char_varchar,
+    without_char_varchar,
+)
 
 VECTOR_SIZE = "arrow.fixed-size-list.size"
 FLOAT16 = "arrow.float16"
@@ -32,8 +40,6 @@ _MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WID
 _ENCODING_PREFIX = "lance-encoding:"
 _BLOB_PREFIX = b"lance-encoding:blob"
 
-#: The TIME type of Spark, new in 4.1; None before.
-TIME_TYPE: Any = getattr(spark, "TimeType", None)
 MAX_PRECISION = 38
 
 _FROM_ARROW: dict[pa.DataType, spark.DataType] = {
@@ -81,6 +87,17 @@ def to_spark_schema(schema: pa.Schema) -> spark.StructType:
     UnsupportedTypeError
         The type of a column has no counterpart in Spark.
     """
+    return spark.StructType([without_char_varchar(field) for field in to_declared_schema(schema)])
+
+
+def to_declared_schema(schema: pa.Schema) -> spark.StructType:
+    """Return the Spark schema of a table as statements declare it: with char(n) and varchar(n).
+
+    Raises
+    ------
+    UnsupportedTypeError
+        As `to_spark_schema`.
+    """
     return spark.StructType([_spark_field(field, field.name) for field in schema])
 
 
@@ -125,14 +142,14 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
         or pa.types.is_fixed_size_list(arrow)
     ):
         child = arrow.value_field
-        return spark.ArrayType(to_spark_type(child.type, f"{column}.{child.name}"), child.nullable)
+        return spark.ArrayType(_field_type(child, f"{column}.{child.name}"), child.nullable)
     if pa.types.is_struct(arrow):
         children = [arrow.field(i) for i in range(arrow.num_fields)]
         return spark.StructType([_spark_field(f, f"{column}.{f.name}") for f in children])
     if pa.types.is_map(arrow):
         return spark.MapType(
-            to_spark_type(arrow.key_type, f"{column}.key"),
-            to_spark_type(arrow.item_type, f"{column}.value"),
+            _field_type(arrow.key_field, f"{column}.key"),
+            _field_type(arrow.item_field, f"{column}.value"),
             arrow.item_field.nullable,
         )
     raise UnsupportedTypeError(
@@ -222,8 +239,12 @@ def check_names(names: list[str], where: str) -> None:
 
 def _spark_field(field: pa.Field, column: str) -> spark.StructField:
     return spark.StructField(
-        field.name, to_spark_type(field.type, column), field.nullable, _spark_metadata(field)
+        field.name, _field_type(field, column), field.nullable, _spark_metadata(field)
     )
+
+
+def _field_type(field: pa.Field, column: str) -> spark.DataType:
+    return recorded_type(field, to_spark_type(field.type, column))
 
 
 def _spark_metadata(field: pa.Field) -> dict[str, Any]:
@@ -298,11 +319,12 @@ def _arrow_field(
     }
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
-    arrow = _arrow_type(field.dataType, column, marks, large)
+    dtype = with_char_varchar(field)
+    arrow = _arrow_type(dtype, column, marks, large)
     # Metadata of a field can be outdated after a change of its type; options are deliberate.
     for key in _MARKERS & set(extra or ()):
         if str(marks[key]).lower() != "false" and arrow.equals(
-            _arrow_type(field.dataType, column, {**marks, key: None}, large)
+            _arrow_type(dtype, column, {**marks, key: None}, large)
         ):
             raise InvalidOptionError(
                 f"option {column}.{key} does not apply to the column, whose type is "
@@ -320,7 +342,11 @@ def _arrow_field(
                 f"option {column}.{JSON} does not apply to the column, whose type is "
                 f"{field.dataType.simpleString()}"
             )
-    return pa.field(field.name, arrow, field.nullable, metadata or None)
+    return pa.field(field.name, arrow, field.nullable, {**metadata, **record(dtype)} or None)
+
+
+def _child(name: str, dtype: spark.DataType, arrow: pa.DataType, nullable: bool) -> pa.Field:
+    return pa.field(name, arrow, nullable, record(dtype) or None)
 
 
 def _arrow_type(
@@ -330,7 +356,7 @@ def _arrow_type(
         return _arrow_type(data_type.sqlType(), column, marks, large)
     if isinstance(data_type, spark.FloatType) and _is_set(marks, FLOAT16):
         return pa.float16()
-    if isinstance(data_type, spark.StringType):
+    if isinstance(data_type, (spark.StringType, spark.CharType, spark.VarcharType)):
         return pa.large_string() if _is_set(marks, LARGE_STRING) else pa.string()
     if isinstance(data_type, spark.BinaryType):
         width = _size(marks, BYTE_WIDTH, column)
@@ -342,7 +368,7 @@ def _arrow_type(
     if isinstance(data_type, spark.ArrayType):
         inner = {key: marks[key] for key in (FLOAT16, LARGE_STRING, LARGE_BINARY) if key in marks}
         element = _arrow_type(data_type.elementType, f"{column}.element", inner, large)
-        item = pa.field("item", element, data_type.containsNull)
+        item = _child("item", data_type.elementType, element, data_type.containsNull)
         size = _size(marks, VECTOR_SIZE, column)
         return pa.list_(item) if size is None else pa.list_(item, size)
     if isinstance(data_type, spark.StructType):
@@ -361,17 +387,24 @@ def _arrow_type(
             inner_value = {}
         value = _arrow_type(data_type.valueType, f"{column}.value", {**inner, **inner_value}, large)
         return pa.map_(
-            pa.field("key", key_type, False), pa.field("value", value, data_type.valueContainsNull)
+            _child("key", data_type.keyType, key_type, False),
+            _child("value", data_type.valueType, value, data_type.valueContainsNull),
         )
     if TIME_TYPE is not None and isinstance(data_type, TIME_TYPE):
         return pa.time64("ns")
-    arrow = _TO_ARROW.get(type(data_type))
-    if arrow is None:
+    arrow = _TO_ARROW.get(type(data_type)) or stored_type(data_type, column)
+    if arrow is not None:
+        return arrow
+    if isinstance(data_type, spark.YearMonthIntervalType):
         raise UnsupportedTypeError(
-            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; "
-            "cast or drop the column"
+            f"column {column}: {data_type.simpleString()} cannot be stored, because Spark 4.0 to "
+            "4.3 do not pass intervals of months to Python data sources; store the number of "
+            "months: EXTRACT(YEARS FROM i) * 12 + EXTRACT(MONTHS FROM i)"
         )
-    return arrow
+    raise UnsupportedTypeError(
+        f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; "
+        "cast or drop the column"
+    )
 
 
 def _refuse_foreign(data_type: spark.DataType, column: str) -> None:

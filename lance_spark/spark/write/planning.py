@@ -13,6 +13,7 @@ from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import check_conversion
 from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.spark.types.recorded import check_records
 from lance_spark.spark.write.new_table import write_arguments
 from lance_spark.spark.write.writer import LanceWriter
 
@@ -263,3 +264,5 @@ def check_types(
 def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
     source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
     check_conversion(source, with_blobs_as_in(target, source), reading=False)
+    for field in source:
+        check_records(field, target.field(field.name), field.name)

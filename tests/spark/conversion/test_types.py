@@ -129,7 +129,6 @@ def test_types_without_spark_counterpart_are_refused_by_column_name(arrow: pa.Da
     [
         spark.YearMonthIntervalType(),
         spark.CalendarIntervalType(),
-        spark.VariantType(),
         spark.ArrayType(spark.CalendarIntervalType()),
     ],
     ids=str,

@@ -144,7 +144,9 @@ class _Binder:
 
     def _column(self, node: Name) -> Column:
         try:
-            return coercion.column(self._schema, node.parts, self._settings.case_sensitive)
+            column = coercion.column(self._schema, node.parts, self._settings.case_sensitive)
+            coercion.check_compared_by_bytes(column)
+            return column
         except InvalidInputError as reason:
             if len(node.parts) == 1 and node.parts[0].upper() in CURRENT:
                 raise self._error(

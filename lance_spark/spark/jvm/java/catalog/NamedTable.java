@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -45,6 +46,7 @@ public class NamedTable
   final String version;
   private final Identifier identifier;
   private final String name;
+  private final StructType declared;
   private final StructType schema;
   private final Map properties;
   private final Map options;
@@ -60,7 +62,9 @@ public class NamedTable
     this.catalog = catalog;
     this.identifier = identifier;
     this.name = catalog.display(identifier);
-    this.schema = (StructType) DataType.fromJson((String) reply.get("schema"));
+    this.declared = (StructType) DataType.fromJson((String) reply.get("schema"));
+    // Scans and writes have strings for char(n) and varchar(n), as all of Spark's plans.
+    this.schema = CharVarcharUtils.replaceCharVarcharWithStringInSchema(declared);
     this.properties = (Map) reply.get("properties");
     this.options = (Map) reply.get("options");
     this.version = String.valueOf(reply.get("version"));
@@ -72,6 +76,7 @@ public class NamedTable
     this.catalog = other.catalog;
     this.identifier = other.identifier;
     this.name = other.name;
+    this.declared = other.declared;
     this.schema = other.schema;
     this.properties = other.properties;
     this.options = other.options;
@@ -84,7 +89,7 @@ public class NamedTable
   }
 
   public StructType schema() {
-    return schema;
+    return declared;
   }
 
   public Map properties() {

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -39,12 +40,13 @@ final class Clustering {
     List hashed = new ArrayList();
     for (int i = 0; i < ordinals.size(); i++) {
       Attribute attribute = (Attribute) output.get(((Integer) ordinals.get(i)).intValue());
-      if (attribute.dataType() instanceof AtomicType) {
+      // Spark does not hash a VARIANT.
+      if (attribute.dataType() instanceof AtomicType && hash(Collections.singletonList(attribute)).resolved()) {
         hashed.add(attribute);
       }
     }
     if (!hashed.isEmpty()) {
-      choices.add(new XxHash64(AssignedColumns.seq(hashed), SEED));
+      choices.add(hash(hashed));
     }
     output.add(
         new Alias(
@@ -55,5 +57,9 @@ final class Clustering {
             Option.empty(),
             (Seq) Nil$.MODULE$));
     return new Project(AssignedColumns.seq(output), query);
+  }
+
+  private static Expression hash(List columns) {
+    return new XxHash64(AssignedColumns.seq(columns), SEED);
   }
 }

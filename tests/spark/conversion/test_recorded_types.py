@@ -1,0 +1,146 @@
+"""Types of Spark that Arrow lacks: what they are stored as, and what gives them back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.ml.linalg import MatrixUDT, VectorUDT
+from pyspark.sql import types as spark
+
+from lance_spark.errors import SchemaMismatchError, UnsupportedTypeError
+from lance_spark.spark.types import mapping
+from lance_spark.spark.types.recorded import CHAR_VARCHAR, check_records
+from tests.support.spark.versions import HAS_TIME, demanded_schema
+
+VARIANT = pa.struct([pa.field(n, pa.binary(), False) for n in ("metadata", "value")])
+#: Spark's type and what it is stored as.
+TYPES: list[tuple[spark.DataType, pa.DataType | None]] = [
+    (spark.CharType(4), pa.string()),
+    (spark.VarcharType(4), pa.string()),
+    (spark.StringType("UTF8_LCASE"), pa.string()),
+    (spark.StringType("de_CI"), pa.string()),
+    (spark.DayTimeIntervalType(0, 0), pa.duration("us")),
+    (spark.DayTimeIntervalType(1, 2), pa.duration("us")),
+    (spark.VariantType(), VARIANT),
+    (VectorUDT(), None),
+    (MatrixUDT(), None),
+]
+if HAS_TIME:
+    TYPES += [
+        (spark.TimeType(0), pa.time64("ns")),
+        (spark.GeometryType(4326), pa.binary()),
+        (spark.GeographyType(4326), pa.binary()),
+    ]
+UDT = {"type": "udt", "pyClass": "pyspark.ml.linalg.VectorUDT"}
+
+
+def declared(schema: pa.Schema) -> spark.DataType:
+    return mapping.to_declared_schema(schema).fields[0].dataType
+
+
+@pytest.mark.parametrize(("dtype", "stored"), TYPES, ids=str)
+@pytest.mark.parametrize("place", ["column", "struct", "array", "map"])
+def test_a_type_is_stored_as_another_and_given_back(
+    dtype: spark.DataType, stored: pa.DataType | None, place: str
+) -> None:
+    nested = {
+        "column": dtype,
+        "struct": spark.StructType().add("f", dtype, False),
+        "array": spark.ArrayType(dtype, False),
+        "map": spark.MapType(spark.StringType(), spark.ArrayType(dtype)),
+    }[place]
+    arrow = mapping.to_arrow_schema(spark.StructType().add("c", nested))
+    assert declared(arrow) == nested
+    if stored is not None and place == "column":
+        assert arrow.field("c").type == stored
+    # Plans of Spark have strings for char(n) and varchar(n), and their type in the metadata.
+    planned = mapping.to_spark_schema(arrow)
+    assert mapping.to_arrow_schema(planned).equals(arrow, check_metadata=True)
+    assert mapping.batch_schema(planned).equals(demanded_schema(planned))
+
+
+def test_types_that_arrow_has_are_not_recorded() -> None:
+    types = [spark.StringType(), spark.DayTimeIntervalType(), spark.BinaryType()]
+    schema = spark.StructType([spark.StructField(str(t), t) for t in types])
+    assert [field.metadata for field in mapping.to_arrow_schema(schema)] == [None] * len(types)
+
+
+@pytest.mark.parametrize(
+    ("arrow", "text"),
+    [
+        (pa.int32(), "char(4)"),
+        (pa.string(), "interval day"),
+        (pa.string(), "char(x)"),
+        (pa.duration("us"), "interval week"),
+        (pa.string(), "no type"),
+        (pa.string(), json.dumps(UDT)),
+        (pa.string(), json.dumps({**UDT, "pyClass": "missing.module.VectorUDT"})),
+        (pa.string(), json.dumps({**UDT, "pyClass": "os.path"})),
+        (pa.string(), json.dumps({**UDT, "pyClass": "os;system"})),
+        (pa.string(), "{}"),
+        (pa.string(), "{"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_ignored(arrow: pa.DataType, text: str) -> None:
+    plain = mapping.to_spark_schema(pa.schema([("c", arrow)]))
+    marked = pa.field("c", arrow, metadata={"spark.sql.type": text})
+    assert mapping.to_spark_schema(pa.schema([marked])) == plain
+
+
+def test_classes_are_named_and_not_stored() -> None:
+    arrow = mapping.to_arrow_schema(spark.StructType().add("v", VectorUDT()))
+    record = json.loads((arrow.field("v").metadata or {})[b"spark.sql.type"])
+    assert record["pyClass"] == "pyspark.ml.linalg.VectorUDT"
+    assert "serializedClass" not in record
+
+
+def test_a_variant_in_shreds_is_a_struct() -> None:
+    parts = [*VARIANT, pa.field("typed_value", pa.int64())]
+    field = pa.field(
+        "c", pa.struct(parts), metadata={"ARROW:extension:name": "arrow.parquet.variant"}
+    )
+    assert isinstance(declared(pa.schema([field])), spark.StructType)
+
+
+def test_columns_of_plans_have_char_and_varchar_in_their_metadata() -> None:
+    nested = spark.StructType().add("a", spark.ArrayType(spark.StringType())).add("b", "integer")
+    metadata = {CHAR_VARCHAR: "struct<a:array<varchar(3)>,b:int>"}
+    schema = spark.StructType().add("c", nested, True, metadata)
+    arrow = mapping.to_arrow_schema(schema)
+    assert declared(arrow).simpleString() == metadata[CHAR_VARCHAR]
+    # The metadata outlived a change of the type.
+    changed = spark.StructType().add("c", "integer", True, {CHAR_VARCHAR: "char(4)"})
+    assert mapping.to_arrow_schema(changed) == pa.schema([pa.field("c", pa.int32())])
+
+
+@pytest.mark.skipif(not HAS_TIME, reason="Spark 4.0 has no geometries")
+def test_geometries_of_several_reference_systems_are_refused() -> None:
+    for dtype in (spark.GeometryType("ANY"), spark.GeographyType("ANY")):
+        with pytest.raises(UnsupportedTypeError, match=r"column s\.g: .* several reference"):
+            mapping.to_arrow_schema(spark.StructType().add("s", spark.StructType().add("g", dtype)))
+
+
+def test_intervals_of_months_are_refused_with_the_way_out() -> None:
+    schema = spark.StructType().add("i", spark.YearMonthIntervalType())
+    with pytest.raises(UnsupportedTypeError, match=r"column i: .* do not pass intervals of months"):
+        mapping.to_arrow_schema(schema)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("place", ["column", "struct", "array"])
+def test_bytes_do_not_become_variants_nor_the_reverse(place: str, reverse: bool) -> None:
+    plain = spark.StructType().add("metadata", "binary", False).add("value", "binary", False)
+    fields: list[Any] = []
+    for dtype in (plain, spark.VariantType()):
+        nested = {
+            "column": dtype,
+            "struct": spark.StructType().add("f", dtype),
+            "array": spark.ArrayType(dtype),
+        }[place]
+        fields.append(mapping.to_arrow_schema(spark.StructType().add("c", nested)).field("c"))
+        check_records(fields[-1], fields[-1], "c")
+    with pytest.raises(SchemaMismatchError, match=r"column c.* variant"):
+        check_records(*(fields[::-1] if reverse else fields), "c")
