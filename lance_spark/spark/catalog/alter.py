@@ -158,6 +158,7 @@ class _Statement:
             return None
         element = StructField("item", _spark_type(change["type"]))
         item = to_arrow_schema(StructType([element])).field(0).type
+        self._check_wider(".".join(names), old.value_type, item)
         return pa.list_(old.value_field.with_type(item), old.list_size)
 
     def _new_type(self, path: str, text: str) -> pa.DataType:
@@ -177,7 +178,16 @@ class _Statement:
                 f" to {field.dataType.simpleString()}, because the new values depend on a time "
                 "zone; add a column, and set its values by UPDATE"
             )
+        self._check_wider(path, old.type, new)
         return new
+
+    def _check_wider(self, path: str, old: pa.DataType, new: pa.DataType) -> None:
+        """Refuse a type for fewer values: Spark 4.1 asks for it if a MERGE has such values."""
+        if 0 < _digits(new) < _digits(old):
+            raise UnsupportedError(
+                f"table {self._name}: {path} cannot be changed from {old} to {new}, which holds "
+                f"fewer values; cast the values of the statement to {old}"
+            )
 
     # Properties
 
@@ -316,6 +326,15 @@ class _Statement:
             )
 
         return move
+
+
+def _digits(dtype: pa.DataType) -> int:
+    """Return a number that is less for types of the same kind that hold fewer values."""
+    if pa.types.is_decimal(dtype):
+        return int(dtype.precision)
+    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
+        return int(dtype.bit_width)
+    return 0
 
 
 def path_of(schema: Schema, names: Sequence[str]) -> str:

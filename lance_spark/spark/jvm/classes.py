@@ -32,6 +32,7 @@ source/
 catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
+    EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
@@ -62,6 +63,11 @@ from weakref import WeakKeyDictionary
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = ("Conditions.java", "Expressions.java", "Forms.java", "Log.java")
+
+#: The sources that need a class which not all versions of Spark have, and that class.
+_NEEDS = {
+    "EvolvingTable.java": "org.apache.spark.sql.connector.catalog.SupportsSchemaEvolution",
+}
 
 #: The class Extension by the gateway of its JVM.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -103,7 +109,12 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     java.util.Map
         From names of class files (`org/lancespark/Extension.class`) to their bytes.
     """
-    paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
+    lacking = {name for name, needed in _NEEDS.items() if not _has_class(loader, needed)}
+    paths = sorted(
+        path
+        for path in _FOLDER.rglob("*.java")
+        if path.name not in lacking and (not files or path.name in files)
+    )
     resource = jvm.org.codehaus.commons.compiler.util.resource
     base = jvm.java.lang.Class.forName(
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader
@@ -118,6 +129,14 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     compiler.setClassFileCreator(resource.MapResourceCreator(classes))
     compiler.compile(sources)
     return classes
+
+
+def _has_class(loader: Any, name: str) -> bool:
+    try:
+        loader.loadClass(name)
+    except java_error():
+        return False
+    return True
 
 
 def write_jar(path: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import lance
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.functions import col, expr, lit
 
 import lance_spark
+from lance_spark import LanceTable
 from lance_spark.spark.catalog.row_changes import abort_row_changes
 from lance_spark.table.fragments.writer import TAG_BYTES
 
@@ -136,6 +138,46 @@ def test_blobs_go_from_file_to_file(spark: Any, root: Path) -> None:
     }
 
 
+def test_clauses_of_a_merge(spark: Any, root: Path) -> None:
+    table = create(
+        spark,
+        "clauses",
+        "id BIGINT, st STRUCT<a: INT, b: STRING>, s STRING",
+        "SELECT id, struct(cast(id AS INT), 'x'), 'old' FROM range(6)",
+    )
+    # Names of parameters, common table expressions, stars, fields of structs, several clauses.
+    spark.sql(
+        f"WITH src AS (SELECT id, named_struct('a', 9, 'b', 'y') AS st, 'new' AS s FROM range(7)"
+        f" WHERE id > :first) MERGE INTO {table} t USING src ON t.id = src.id "
+        "WHEN MATCHED AND t.id = :star THEN UPDATE SET * "
+        "WHEN MATCHED AND t.id = 3 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET st.b = :text, t.s = concat(t.s, src.s) "
+        "WHEN NOT MATCHED THEN INSERT * "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN UPDATE SET st.a = -1 "
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+        args={"first": 1, "star": 2, "text": "z"},
+    )
+    assert [tuple(row.values()) for row in read(root, "clauses")] == [
+        (0, {"a": -1, "b": "x"}, "old"),
+        (2, {"a": 9, "b": "y"}, "new"),
+        (4, {"a": 4, "b": "z"}, "oldnew"),
+        (5, {"a": 5, "b": "z"}, "oldnew"),
+        (6, {"a": 9, "b": "y"}, "new"),
+    ]
+    assert lance.dataset(str(root / "clauses.lance")).version == 3
+
+
+def test_merge_into_of_dataframes(spark: Any, root: Path) -> None:
+    table = create(spark, "frames", "id BIGINT, v INT", "SELECT id, 0 FROM range(4)")
+    source = spark.sql("SELECT id, 1 AS v FROM range(2, 6)").alias("s")
+    merge = source.mergeInto(table, expr(f"{table}.id = s.id"))
+    merge = merge.whenMatched(expr("s.id = 2")).delete().whenMatched().update({"v": col("s.v")})
+    merge = merge.whenNotMatched(expr("s.id = 4")).insert({"id": col("s.id"), "v": lit(7)})
+    merge = merge.whenNotMatchedBySource(expr(f"{table}.id = 0")).update({"v": lit(-1)})
+    merge.whenNotMatchedBySource().delete().merge()
+    assert [tuple(row.values()) for row in read(root, "frames")] == [(0, -1), (3, 1), (4, 7)]
+
+
 def test_several_source_rows_for_one_row_are_an_error(spark: Any, root: Path) -> None:
     table = create(spark, "cardinality", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(4)")
     before = files(root, "cardinality")
@@ -176,17 +218,37 @@ def test_small_deletes_need_no_job(spark: Any, root: Path) -> None:
     assert dataset.checkout_version(3).count_rows() == 5
 
 
-def test_caches_are_refreshed(spark: Any, root: Path) -> None:
+def test_caches_and_views_show_later_statements(spark: Any, root: Path) -> None:
     table = create(spark, "cached", "id BIGINT, v BIGINT", "SELECT id, 1 FROM range(4)")
     spark.sql(f"CACHE TABLE {table}")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_cached AS SELECT sum(v) AS v FROM {table}")
+    path = str(root / "cached.lance")
+    changes = [
+        (f"UPDATE {table} SET v = 10 WHERE id IN (SELECT id FROM range(2))", 22),
+        (f"DELETE FROM {table} WHERE id = 0", 12),
+        (f"INSERT INTO {table} VALUES (5, 100)", 112),
+        (
+            f"MERGE INTO {table} t USING (SELECT 5L AS id) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET v = 200",
+            212,
+        ),
+        # Spark does not notice changes of other clients, and neither those of methods.
+        (lambda: LanceTable.forPath(spark, path).delete("id = 5"), 212),
+        (f"REFRESH TABLE {table}", 12),
+        (f"CALL {NAME}.system.restore_to_version(table => 'cached', version => 2)", 4),
+    ]
     try:
-        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 4
-        spark.sql(f"UPDATE {table} SET v = 10 WHERE id IN (SELECT id FROM range(2))")
-        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 22
-        spark.sql(f"DELETE FROM {table} WHERE id = 0")
-        assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == 12
+        for change, total in changes:
+            before = spark.table(table)
+            assert "InMemoryRelation" in before._jdf.queryExecution().withCachedData().toString()
+            spark.sql(change) if isinstance(change, str) else change()
+            assert spark.sql(f"SELECT sum(v) FROM {table}").first()[0] == total, change
+            assert spark.table("of_cached").first()[0] == total, change
+        spark.sql(f"ALTER TABLE {table} ADD COLUMN w INT")
+        assert spark.table(table).columns == ["id", "v", "w"]
+        assert [row["w"] for row in spark.table(table).collect()] == [None] * 4
     finally:
-        spark.sql(f"UNCACHE TABLE {table}")
+        spark.sql(f"UNCACHE TABLE IF EXISTS {table}")
 
 
 def test_keys_of_new_rows_are_recorded(spark: Any, root: Path) -> None:

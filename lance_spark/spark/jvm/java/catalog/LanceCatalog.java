@@ -220,7 +220,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     Map arguments = ofTable(identifier);
     arguments.putAll(given);
     Map reply = call("load_table", arguments, identifier);
-    return new NamedTable(this, identifier, reply);
+    return Versions.namedTable(this, identifier, reply);
   }
 
   public Table createTable(
@@ -235,7 +235,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     Map arguments = ofNewTable(identifier, schema, partitions, properties);
     Map reply = call("create_table", arguments, identifier);
-    return new NamedTable(this, identifier, reply);
+    return Versions.namedTable(this, identifier, reply);
   }
 
   private Map ofNewTable(
@@ -257,7 +257,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     Map arguments = ofTable(identifier);
     arguments.put("changes", TableChanges.write(changes));
     Map reply = call("alter_table", arguments, identifier);
-    return new NamedTable(this, identifier, reply);
+    return Versions.namedTable(this, identifier, reply);
   }
 
   /** Deletes a table with its files. */

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -16,6 +17,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Function1;
 import scala.Option;
+import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -116,14 +118,32 @@ public class MissingColumnsRule extends Rule {
     return false;
   }
 
+  /** Refuses new columns by a MERGE, which Spark 4.0 ignores. */
+  static void check(MergeIntoTable merge) {
+    for (Iterator i = merge.targetTable().collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      if (merge.withSchemaEvolution()
+          && leaf instanceof DataSourceV2Relation
+          && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
+        throw Errors.unchecked(
+            ((DataSourceV2Relation) leaf).table().name()
+                + ": MERGE WITH SCHEMA EVOLUTION needs Spark 4.1; add columns by ALTER TABLE");
+      }
+    }
+  }
+
   static class Replacement extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return node instanceof InsertIntoStatement;
+      return node instanceof InsertIntoStatement || node instanceof MergeIntoTable;
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) {
         return otherwise.apply(node);
+      }
+      if (node instanceof MergeIntoTable) {
+        check((MergeIntoTable) node);
+        return node;
       }
       try {
         return complete((InsertIntoStatement) node);

@@ -101,17 +101,20 @@ public class NamedTable
   }
 
   public Set capabilities() {
-    return new HashSet(
-        Arrays.asList(
-            new Object[] {
-              TableCapability.BATCH_READ,
-              TableCapability.BATCH_WRITE,
-              TableCapability.TRUNCATE,
-              TableCapability.OVERWRITE_BY_FILTER,
-              TableCapability.OVERWRITE_DYNAMIC,
-              TableCapability.MICRO_BATCH_READ,
-              TableCapability.STREAMING_WRITE
-            }));
+    Set capabilities =
+        new HashSet(
+            Arrays.asList(
+                new Object[] {
+                  TableCapability.BATCH_READ,
+                  TableCapability.BATCH_WRITE,
+                  TableCapability.TRUNCATE,
+                  TableCapability.OVERWRITE_BY_FILTER,
+                  TableCapability.OVERWRITE_DYNAMIC,
+                  TableCapability.MICRO_BATCH_READ,
+                  TableCapability.STREAMING_WRITE
+                }));
+    Versions.addSchemaEvolution(capabilities);
+    return capabilities;
   }
 
   public MetadataColumn[] metadataColumns() {

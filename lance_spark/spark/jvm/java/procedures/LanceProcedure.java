@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
@@ -58,6 +59,7 @@ public class LanceProcedure implements UnboundProcedure {
         hasJobs
             ? DrivingCall.result("call_procedure", arguments)
             : PythonCall.result("call_procedure", arguments);
+    refresh((String) values.get("table"));
     StructType schema = StructType.fromDDL((String) reply.get("schema"));
     List rows = (List) reply.get("rows");
     InternalRow[] converted = new InternalRow[rows.size()];
@@ -98,6 +100,15 @@ public class LanceProcedure implements UnboundProcedure {
 
     public Iterator call(InternalRow input) {
       return procedure.call(input);
+    }
+  }
+
+  /** Refreshes a cached table, which the procedure may have changed. */
+  private void refresh(String table) {
+    SparkSession session = SparkSession.active();
+    if (table != null && !session.sharedState().cacheManager().isEmpty()) {
+      String name = table.indexOf('/') < 0 ? table : "`" + table.replace("`", "``") + "`";
+      session.catalog().refreshTable(catalog.name() + "." + name);
     }
   }
 

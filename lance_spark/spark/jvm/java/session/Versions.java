@@ -1,6 +1,8 @@
 package org.lancespark;
 
 import java.lang.reflect.Method;
+import java.util.Map;
+import java.util.Set;
 import org.apache.spark.JobArtifactSet$;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkBuildInfo;
@@ -8,8 +10,10 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -52,6 +56,29 @@ final class Versions {
   /** Returns false for Spark 4.0, which takes a batch without columns to have no rows. */
   static boolean takesBatchesWithoutColumns() {
     return !isFirst();
+  }
+
+  /** Adds the capability of tables to get new columns by a statement, which Spark 4.0 lacks. */
+  static void addSchemaEvolution(Set capabilities) {
+    if (!isFirst()) {
+      capabilities.add(TableCapability.valueOf("AUTOMATIC_SCHEMA_EVOLUTION"));
+    }
+  }
+
+  /** Returns a table of a catalog. Spark 4.2 and later ask it for the changes that it supports. */
+  static NamedTable namedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
+    try {
+      Class type = Class.forName("org.lancespark.EvolvingTable");
+      return (NamedTable)
+          type.getConstructors()[0].newInstance(new Object[] {catalog, identifier, reply});
+    } catch (ClassNotFoundException e) {
+      // The sources were compiled by a version without the interface.
+    } catch (LinkageError e) {
+      // The jar is from a later version than this one.
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+    return new NamedTable(catalog, identifier, reply);
   }
 
   /** Returns the relation over another table. */
