@@ -106,6 +106,8 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # The setting spark.sql.timestampType must not change the type.
         "schema": _TIMESTAMP.sub("timestamp_ltz", result.schema),
         "rows": [[_json_value(value) for value in row] for row in result.rows],
+        # What the session may have cached.
+        "table": [*table["namespace"], table["name"]] if procedure.opens else None,
     }
 
 

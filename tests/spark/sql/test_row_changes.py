@@ -235,7 +235,11 @@ def test_caches_and_views_show_later_statements(spark: Any, root: Path) -> None:
         # Spark does not notice changes of other clients, and neither those of methods.
         (lambda: LanceTable.forPath(spark, path).delete("id = 5"), 212),
         (f"REFRESH TABLE {table}", 12),
-        (f"CALL {NAME}.system.restore_to_version(table => 'cached', version => 2)", 4),
+        (f"CALL {NAME}.system.restore_to_version(table => '{table}', version => 2)", 4),
+        (f"CALL {NAME}.system.delete('{path}', 'id = 3')", 4),
+        (f"REFRESH TABLE {table}", 3),
+        (f"CALL {NAME}.system.restore_to_version('{path}', 2)", 3),
+        (f"CALL {NAME}.system.validate('cached')", 4),
     ]
     try:
         for change, total in changes:

@@ -59,7 +59,7 @@ public class LanceProcedure implements UnboundProcedure {
         hasJobs
             ? DrivingCall.result("call_procedure", arguments)
             : PythonCall.result("call_procedure", arguments);
-    refresh((String) values.get("table"));
+    refresh((List) reply.get("table"));
     StructType schema = StructType.fromDDL((String) reply.get("schema"));
     List rows = (List) reply.get("rows");
     InternalRow[] converted = new InternalRow[rows.size()];
@@ -103,12 +103,15 @@ public class LanceProcedure implements UnboundProcedure {
     }
   }
 
-  /** Refreshes a cached table, which the procedure may have changed. */
-  private void refresh(String table) {
+  /** Refreshes a table in the cache, which the procedure may have changed. */
+  private void refresh(List table) {
     SparkSession session = SparkSession.active();
     if (table != null && !session.sharedState().cacheManager().isEmpty()) {
-      String name = table.indexOf('/') < 0 ? table : "`" + table.replace("`", "``") + "`";
-      session.catalog().refreshTable(catalog.name() + "." + name);
+      StringBuilder name = new StringBuilder("`" + catalog.name() + "`");
+      for (int i = 0; i < table.size(); i++) {
+        name.append(".`").append(((String) table.get(i)).replace("`", "``")).append('`');
+      }
+      session.catalog().refreshTable(name.toString());
     }
   }
 
