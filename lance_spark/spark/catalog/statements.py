@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lance_spark.errors import InvalidInputError, TableNotFoundError
+from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.scan.predicates.sql import SqlSettings
 from lance_spark.scan.predicates.sql.tokens import Token, TokenCursor
 from lance_spark.spark.catalog.names import Catalog
@@ -104,6 +104,9 @@ class _Arguments:
     def add_names(self, name: str, names: Sequence[str]) -> None:
         """Add an argument that is an array of names."""
         self.add(name, f"array({', '.join(map(_literal, names))})")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
 
     def __str__(self) -> str:
         return ", ".join(f"{name} => {value}" for name, value in self._values.items())
@@ -276,7 +279,7 @@ class _StatementParser(TokenCursor):
             self._expect_word("USING")
             arguments.add("method", _literal(self._identifier("the type of an index")))
             arguments.add_names("columns", self._names())
-        if first != "DROP" and (options := self._named_values()):
+        if first != "DROP" and (options := self._named_values(arguments)):
             pairs = [
                 f"{_literal(name)}, CAST({value} AS STRING)" for name, value in options.items()
             ]
@@ -313,7 +316,7 @@ class _StatementParser(TokenCursor):
         table = {"namespace": arguments["current_namespace"], "name": name}
         try:
             Catalog.of(arguments).describe(table)
-        except TableNotFoundError:
+        except LanceError:
             return False
         return True
 
@@ -339,19 +342,23 @@ class _StatementParser(TokenCursor):
         return names
 
     def _options(self, arguments: _Arguments) -> None:
-        for name, value in self._named_values().items():
+        for name, value in self._named_values(arguments).items():
             arguments.add(name, value)
 
-    def _named_values(self) -> dict[str, str]:
+    def _named_values(self, arguments: _Arguments) -> dict[str, str]:
+        """Read options, which must not be among the arguments already."""
         values: dict[str, str] = {}
         if self._accept_word("WITH"):
             self._expect("(")
             while not self._accept(")"):
                 if values:
                     self._expect(",")
-                name = self._identifier("the name of an option").lower()
-                if name in values:
-                    raise self._error(f"option {name} stands twice")
+                name = self._current.value.lower()
+                if self._current.category != "word":
+                    raise self._error("expected the name of an option")
+                if name in values or name in arguments:
+                    raise self._error(f"option {name} is given already")
+                self._next()
                 self._expect("=")
                 values[name] = self._value()
         return values
@@ -368,9 +375,10 @@ class _StatementParser(TokenCursor):
             return token.value
         if not sign and token.is_sign("?"):
             return "?"
-        if not sign and token.is_sign(":") and self._current.category in ("word", "name"):
+        if not sign and token.is_sign(":") and self._current.category == "word":
             return f":{self._next().value}"
-        self._index -= token.category != "end"
+        if token.category != "end":
+            self._index -= 1
         raise self._error("expected a number, a string, TRUE, FALSE or a parameter")
 
     def _rest(self) -> str:
