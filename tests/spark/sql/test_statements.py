@@ -177,6 +177,19 @@ def test_names_without_a_catalog(tmp_path: Path) -> None:
     assert rewritten("OPTIMIZE spark_catalog.db.t", **current) is None
 
 
+def test_names_keep_their_characters_under_all_settings() -> None:
+    quoted = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+    statement = 'DESC DETAIL cat."a ""b"""'
+    assert rewritten(statement, settings=quoted) == (
+        """CALL `cat`.system.detail(table => '`cat`.`a "b"`')"""
+    )
+    assert rewritten(statement)["message"] == ": expected the name of a table"
+    for name in ("it's", r"\a", "${x}"):
+        literal = f"CAST(X'{f'`cat`.`{name}`'.encode().hex()}' AS STRING)"
+        call = rewritten(f"DESC DETAIL cat.`{name}`")
+        assert call == f"CALL `cat`.system.detail(table => {literal})"
+
+
 @pytest.mark.parametrize(
     ("statement", "near", "message", "place"),
     [
@@ -295,5 +308,7 @@ def test_variables_and_new_sessions(catalog: TestCatalog) -> None:
     catalog.sql("SET chosen = CAT.variables")
     assert len(catalog.sql("DESCRIBE HISTORY ${chosen}")) == 1
     catalog.sql("RESET chosen")
+    catalog.sql("CREATE TABLE CAT.`it's` (id INT)")
+    assert catalog.sql("ALTER TABLE CAT.`it's` CREATE TAG a") == [("a",)]
     other = catalog.spark.newSession()
     assert other.sql(f"SHOW TAGS IN {catalog.name}.variables").collect() == []
