@@ -119,6 +119,15 @@ for name, value, text in (
     spark.conf.unset(name)
     found["settings"].append([changed, refusal(ask)])
 
+spark.conf.set("spark.sql.catalog.cat", "org.lancespark.LanceCatalog")
+spark.conf.set("spark.sql.catalog.cat.root", folder + "/lake")
+spark.sql("CREATE TABLE cat.t AS SELECT id FROM range(0, 4, 1, 2)").collect()
+found["statements"] = [
+    spark.sql("OPTIMIZE cat.t").collect()[0].fragments_removed,
+    spark.sql("DESCRIBE HISTORY cat.t LIMIT 1").collect()[0].num_rows,
+    refusal(lambda: spark.sql("OPTIMIZE cat.t FULL").collect()),
+]
+
 spark.conf.set("spark.lance.pushdown.enabled", "false")
 found["off"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
 found["count when off"] = refusal(lambda: hollow.count())
@@ -393,6 +402,12 @@ def test_conditions_use_the_settings_of_the_client(found: dict[str, Any]) -> Non
     assert "column G not found" in case[0]
     assert case[1] == "[2, 4]"
     assert zone[0] == "[1]"
+
+
+def test_statements_of_other_connectors(found: dict[str, Any]) -> None:
+    removed, rows, refused = found["statements"]
+    assert (removed, rows) == (2, 4)
+    assert "near 'FULL': expected the end of the statement" in refused
 
 
 def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:

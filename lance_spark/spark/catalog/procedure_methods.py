@@ -1,8 +1,8 @@
-"""Procedures that differ from the methods of `LanceTable`, or are none.
+"""The functions of procedures that no method of `LanceTable` can be for.
 
-The first argument is the table, whose session is None if the procedure runs no jobs. Parameters
-have the names of the procedure. `register_table` and `deregister_table` get the catalog, and the
-name of a table.
+A function has the parameters of its procedure. Its first argument is the table, which has a session
+if the procedure runs Spark jobs. `register_table` and `deregister_table` get the catalog, and the
+namespace and name of a table, because the table may not exist.
 """
 
 from __future__ import annotations

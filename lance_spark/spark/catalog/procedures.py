@@ -18,6 +18,7 @@ from lance_spark.spark.catalog import procedure_methods
 from lance_spark.spark.catalog.driving import driving_session
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedure_table import COMMENTS, PROCEDURES, Procedure
+from lance_spark.spark.jvm.classes import java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,6 +27,8 @@ _PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 #: The type of a column, in DDL.
 _TIMESTAMP = re.compile(r"\btimestamp\b(?=,|$)")
+#: The class and the message of an error in a stack trace of Java.
+_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)", re.MULTILINE)
 #: The name of a method or a parameter in a comment.
 _CAMEL_CASE = re.compile(r"`[a-z]+(?:[A-Z][a-z]*)+`")
 #: A parameter in a numpydoc docstring, and its text.
@@ -100,6 +103,8 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 result = _run(name, procedure, _opened(catalog, table, spark, values), values)
             except PySparkException as error:
                 raise LanceError(f"procedure {name}: {_first_line(error)}") from error
+            except java_error() as error:
+                raise LanceError(f"procedure {name}: {_first_cause(error)}") from error
     else:
         result = _run(name, procedure, _opened(catalog, table, None, values), values)
     return {
@@ -239,6 +244,12 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_json_value(item) for item in value]
     return value
+
+
+def _first_cause(error: Exception) -> str:
+    """Return the message of the last cause in the stack trace of Java: a job was cancelled."""
+    causes = _CAUSE.findall(str(error))
+    return str(causes[-1]) if causes else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

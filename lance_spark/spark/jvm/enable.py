@@ -83,7 +83,8 @@ def enable(
 
     With push-down, ``format("lance")`` reads only the columns, rows and counts of a query. The
     catalog has tables by name, for SQL and for `spark.table`: ``lance.t``, ``lance.db.t``, and
-    ``lance.`/path/of/t.lance` ``.
+    ``lance.`/path/of/t.lance` ``. Statements that Spark does not know, such as ``OPTIMIZE``, work
+    on these tables.
 
     Applies to all queries that the session, or a session made from it, plans from now on, including
     those over existing frames, views and caches. Plans also stop to show secrets among options. The

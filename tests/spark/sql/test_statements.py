@@ -177,12 +177,27 @@ def test_names_without_a_catalog(tmp_path: Path) -> None:
     assert rewritten("OPTIMIZE spark_catalog.db.t", **current) is None
 
 
+def test_names_keep_their_characters_under_all_settings() -> None:
+    quoted = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+    statement = 'DESC DETAIL cat."a ""b"""'
+    assert rewritten(statement, settings=quoted) == (
+        """CALL `cat`.system.detail(table => '`cat`.`a "b"`')"""
+    )
+    assert rewritten(statement)["message"] == ": expected the name of a table"
+    for name in ("it's", r"\a", "${x}"):
+        literal = f"CAST(X'{f'`cat`.`{name}`'.encode().hex()}' AS STRING)"
+        call = rewritten(f"DESC DETAIL cat.`{name}`")
+        assert call == f"CALL `cat`.system.detail(table => {literal})"
+
+
 @pytest.mark.parametrize(
     ("statement", "near", "message", "place"),
     [
         ("OPTIMIZE cat.t FOO", "'FOO'", "expected the end of the statement", (1, 15)),
         ("OPTIMIZE cat.t\nWITH (a 1);", "'1'", "expected =", (2, 8)),
-        ("OPTIMIZE cat.t WITH (a = 1, a = 2)", "'='", "option a stands twice", (1, 30)),
+        ("OPTIMIZE cat.t WITH (a = 1, a = 2)", "'a'", "option a is given already", (1, 28)),
+        ("VACUUM cat.t WITH (TABLE = 'b')", "'TABLE'", "option table is given", (1, 19)),
+        ("VACUUM cat.t WITH (`a b` = 1)", "'`a'", "expected the name of an option", (1, 19)),
         ("OPTIMIZE cat.t WHERE a = :b", "':'", "the condition must not have parameters", (1, 25)),
         ("VACUUM cat.t RETAIN x HOURS", "'x'", "expected a number, a string", (1, 20)),
         ("VACUUM cat.t WITH (a = -", "end of input", "expected a number", (1, 24)),
@@ -293,5 +308,7 @@ def test_variables_and_new_sessions(catalog: TestCatalog) -> None:
     catalog.sql("SET chosen = CAT.variables")
     assert len(catalog.sql("DESCRIBE HISTORY ${chosen}")) == 1
     catalog.sql("RESET chosen")
+    catalog.sql("CREATE TABLE CAT.`it's` (id INT)")
+    assert catalog.sql("ALTER TABLE CAT.`it's` CREATE TAG a") == [("a",)]
     other = catalog.spark.newSession()
     assert other.sql(f"SHOW TAGS IN {catalog.name}.variables").collect() == []

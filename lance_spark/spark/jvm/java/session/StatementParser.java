@@ -29,13 +29,16 @@ public class StatementParser implements InvocationHandler {
   private static final Pattern FIRST =
       Pattern.compile(
           SPACE
-              + "*+(?:OPTIMIZE|VACUUM|RESTORE|REPLACE"
+              + "*+(?:OPTIMIZE|VACUUM|RESTORE"
+              + ("|REPLACE(?!" + SPACE + "++TABLE\\b)")
               + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|INDEX|INDEXES)")
               + ("|DESC(?:RIBE)?" + SPACE + "++(?:HISTORY|DETAIL)")
               + ("|ALTER" + SPACE + "++TABLE(?=.*\\b(?:FROM|TAG|BRANCH|INDEX|UNENFORCED)\\b)")
               + ")\\b.*",
           Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
 
+  private static final String FAILED =
+      "statements such as OPTIMIZE do not work in this session, only CALL: ";
   private static final Pattern CATALOG = Pattern.compile("spark\\.sql\\.catalog\\.([^.]+)");
 
   private final SparkSession session;
@@ -66,9 +69,9 @@ public class StatementParser implements InvocationHandler {
       field.setAccessible(true);
       field.set(session.sessionState(), before(session, current));
     } catch (ReflectiveOperationException e) {
-      Log.leftToSpark("statements of other connectors", e);
+      Log.once(FAILED + e);
     } catch (RuntimeException e) {
-      Log.leftToSpark("statements of other connectors", e);
+      Log.once(FAILED + e);
     }
   }
 
