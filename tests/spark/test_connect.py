@@ -418,10 +418,11 @@ def test_a_server_that_refuses_classes_is_reported() -> None:
     from pyspark.errors import PySparkException
 
     class Refusing:
-        def range(self, *_: int) -> None:
+        @property
+        def read(self) -> None:
             raise PySparkException("ModuleNotFoundError: No module named 'lance_spark'\nmore")
 
     with pytest.raises(UnsupportedError, match="cannot take the classes") as raised:
-        connect.install(Refusing())
+        connect.enable_rules(Refusing())
     assert "(ModuleNotFoundError: No module named 'lance_spark')" in str(raised.value)
     assert "\n" not in str(raised.value)
