@@ -214,6 +214,13 @@ spark.conf.set("spark.lance.pushdown.local", "false")
 found["plans"] = [*before, plan(load().select("id")), lance_spark.is_enabled(spark)]
 found["other catalog"] = refusal(lambda: lance_spark.enable(spark, "other", root=folder + "/other"))
 spark.sql("CREATE TABLE other.t AS SELECT 1 AS id").collect()
+lance_spark.enable(spark, session_catalog=True)
+for statement in (
+    f"CREATE TABLE own USING lance LOCATION '{{folder}}/own.lance' AS SELECT 1 AS id",
+    "UPDATE own SET id = 2",
+    "DROP TABLE own",
+):
+    spark.sql(statement).collect()
 """
 
 
@@ -427,16 +434,18 @@ def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:
     assert "lance pushdown columns=[id:bigint]" in after
     assert result["other catalog"] == "None"
     assert lance.dataset(str(folder / "other" / "t.lance")).count_rows() == 1
+    assert lance.dataset(str(folder / "own.lance")).to_table()["id"].to_pylist() == [2]
 
 
 def test_a_server_that_refuses_classes_is_reported() -> None:
     from pyspark.errors import PySparkException
 
     class Refusing:
-        def range(self, *_: int) -> None:
+        @property
+        def read(self) -> None:
             raise PySparkException("ModuleNotFoundError: No module named 'lance_spark'\nmore")
 
     with pytest.raises(UnsupportedError, match="cannot take the classes") as raised:
-        connect.install(Refusing())
+        connect.enable_rules(Refusing())
     assert "(ModuleNotFoundError: No module named 'lance_spark')" in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -21,31 +21,8 @@ if TYPE_CHECKING:
 _COLUMN = "jar"
 
 
-def loads_catalog(spark: Any, catalog: str) -> bool:
-    """Return whether the server has the class of a catalog, after Spark has loaded the catalog.
-
-    Raises
-    ------
-    UnsupportedError
-        The catalog cannot call Python.
-    """
-    from pyspark.errors import PySparkException
-
-    try:
-        # No table is at the root of a file system. The catalog looks, and needs Python for it.
-        spark.catalog.tableExists(f"`{catalog}`.`/`")
-    except PySparkException as error:
-        text = str(error)
-        if "PLUGIN_CLASS_NOT_FOUND" in text or "Cannot find catalog plugin class" in text:
-            return False
-        raise UnsupportedError(
-            f"the catalog {catalog} does not work on the server of Spark Connect: {_line(error)}"
-        ) from error
-    return True
-
-
-def install(spark: Any) -> None:
-    """Compile the classes on the server, and add them to it.
+def enable_rules(spark: Any) -> None:
+    """Add the rules to the sessions of the server, and the classes if the server lacks them.
 
     Raises
     ------
@@ -55,14 +32,9 @@ def install(spark: Any) -> None:
     from pyspark.errors import PySparkException
 
     try:
-        (row,) = spark.range(0, 1, 1, 1).mapInArrow(_make_jar, f"{_COLUMN} binary").collect()
-        jar = bytes(row[0])
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"lance-spark-{zlib.crc32(jar):08x}.jar"
-            path.write_bytes(jar)
-            spark.addArtifacts(str(path))
-        # Spark makes the relation when it is asked for the columns.
-        _ = spark.read.format(INSTALLER).load().schema
+        if not _asks(spark, enable="true"):
+            _install(spark)
+            _asks(spark, enable="true")
     except PySparkException as error:
         raise UnsupportedError(
             f"push-down and tables by name are off: the server of Spark Connect cannot take the "
@@ -76,10 +48,34 @@ def is_on_server(spark: Any) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        return bool(spark.read.format(PROBE).load().columns)
+        return _asks(spark)
     except PySparkException:
-        # The server did not find the class.
+        # The jar on the server is of another release.
         return False
+
+
+def _asks(spark: Any, **options: str) -> bool:
+    """Return whether the server has the rules; False if it does not have the class that knows."""
+    from pyspark.errors import PySparkException
+
+    try:
+        # Spark makes the relation when it is asked for the columns.
+        return bool(spark.read.format(PROBE).options(**options).load().columns)
+    except PySparkException as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            return False
+        raise
+
+
+def _install(spark: Any) -> None:
+    """Compile the classes on the server, and add them to it."""
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(_make_jar, f"{_COLUMN} binary").collect()
+    jar = bytes(row[0])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"lance-spark-{zlib.crc32(jar):08x}.jar"
+        path.write_bytes(jar)
+        spark.addArtifacts(str(path))
+    _ = spark.read.format(INSTALLER).load().columns
 
 
 def _make_jar(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

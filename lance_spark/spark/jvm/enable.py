@@ -129,10 +129,8 @@ def enable(
     if session_catalog:
         _check_session_catalog(spark)
     if is_connect(spark):
+        connect.enable_rules(spark)
         _set_catalog(spark, catalog, options)
-        if not connect.loads_catalog(spark, catalog):
-            connect.install(spark)
-            connect.loads_catalog(spark, catalog)
         if session_catalog:
             _set_session_catalog(spark, options)
         redact(spark)

@@ -75,6 +75,8 @@ def test_names_that_begin_with_the_name_of_the_format(spark: Any, settings: Any,
         f"DELETE FROM {name} WHERE id = 1",
         f"UPDATE {name} SET id = 1",
         f"INSERT INTO {name} VALUES (1)",
+        f"MERGE INTO {name} AS t USING (SELECT 1 AS id) AS s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT *",
         f"DESCRIBE {name}",
         "USE lance",
         f"SELECT * FROM {name}",

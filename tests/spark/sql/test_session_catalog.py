@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,14 @@ def test_tables_with_a_location(db: Database, tmp_path: Path) -> None:
     # Spark passes the options of such a table on, in a session without the extension too.
     db.sql(f"CREATE TABLE DB.old USING lance OPTIONS (path '{path}', version '1')")
     assert db.sql("SELECT count(*) FROM DB.old") == [(2,)]
+
+
+def test_a_table_without_its_files_can_be_dropped(db: Database, tmp_path: Path) -> None:
+    db.sql(f"CREATE TABLE DB.lost USING lance LOCATION '{tmp_path}/t.lance' AS SELECT 1 AS id")
+    shutil.rmtree(tmp_path / "t.lance")
+    assert "table own.lost: no Lance table was found at" in db.refusal("SELECT * FROM DB.lost")
+    db.sql("DROP TABLE DB.lost")
+    assert not db.spark.catalog.tableExists("own.lost")
 
 
 def test_save_as_table(db: Database) -> None:

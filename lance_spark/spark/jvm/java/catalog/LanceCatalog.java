@@ -150,11 +150,12 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     try {
       return loadForWrite(identifier);
     } catch (Exception e) {
-      // INSERT and saveAsTable ask for no change of rows, and look for no files.
-      boolean changes =
-          !privileges.contains(TableWritePrivilege.INSERT)
-              || privileges.contains(TableWritePrivilege.UPDATE);
-      throw changes ? notFound(identifier, e) : Errors.rethrow(e);
+      // saveAsTable creates the table then. It asks for no change of rows, and is not SQL.
+      boolean creates =
+          privileges.contains(TableWritePrivilege.INSERT)
+              && !privileges.contains(TableWritePrivilege.UPDATE)
+              && CurrentOrigin$.MODULE$.get().sqlText().isEmpty();
+      throw creates ? Errors.rethrow(e) : notFound(identifier, e);
     }
   }
 

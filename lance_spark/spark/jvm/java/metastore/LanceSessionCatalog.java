@@ -55,7 +55,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     Table table = super.loadTable(identifier);
     CatalogTable entry = Entries.of(table);
     return Entries.isLance(entry)
-        ? paths.loadTable(path(identifier, entry))
+        ? atPath(identifier, entry, null, null)
         : Entries.resolved(table, entry);
   }
 
@@ -63,22 +63,39 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     Table table = super.loadTable(identifier);
     CatalogTable entry = Entries.of(table);
     return Entries.isLance(entry)
-        ? paths.loadTable(path(identifier, entry), privileges)
+        ? atPath(identifier, entry, null, privileges)
         : Entries.resolved(table, entry);
   }
 
   public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
     CatalogTable entry = Entries.of(super.loadTable(identifier));
     return Entries.isLance(entry)
-        ? paths.loadTable(path(identifier, entry), version)
+        ? atPath(identifier, entry, version, null)
         : super.loadTable(identifier, version);
   }
 
   public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
     CatalogTable entry = Entries.of(super.loadTable(identifier));
     return Entries.isLance(entry)
-        ? paths.loadTable(path(identifier, entry), timestamp)
+        ? atPath(identifier, entry, Long.valueOf(timestamp), null)
         : super.loadTable(identifier, timestamp);
+  }
+
+  private Table atPath(Identifier identifier, CatalogTable entry, Object version, Set privileges) {
+    TableName path = path(identifier, entry);
+    try {
+      if (privileges != null) {
+        return paths.loadTable(path, privileges);
+      }
+      if (version instanceof Long) {
+        return paths.loadTable(path, ((Long) version).longValue());
+      }
+      return version == null ? paths.loadTable(path) : paths.loadTable(path, (String) version);
+    } catch (NoSuchTableException e) {
+      throw Errors.unchecked(
+          "table " + identifier + ": no Lance table was found at " + path.name()
+              + "; drop the table, or restore its files");
+    }
   }
 
   public Table createTable(
