@@ -117,7 +117,7 @@ def test_the_cluster_configuration_has_the_same_pattern() -> None:
         (line,) = [line for line in lines if line.startswith(name)]
         assert line.split(None, 1)[1] == pattern
         assert "\\" not in line
-    assert enable.REDACTION_FOR_CLUSTERS == f"(?i)url|{enable.REDACTION_PATTERN}"
+    assert f"(?i)url|{enable.REDACTION_PATTERN}" == enable.REDACTION_FOR_CLUSTERS
 
 
 def test_spark_redacts_the_same_options() -> None:

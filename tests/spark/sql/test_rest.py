@@ -31,7 +31,7 @@ def namespace(options: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             requests.append(self.headers)
             *_, name, action = unquote(self.path.partition("?")[0]).split("/")
-            status, answer = 200, {}
+            status, answer = 200, dict[str, Any]()
             if action == "declare":
                 declared.add(name)
             if action == "list":
