@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
+    LanceError,
     NamespaceExistsError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
-    StorageError,
     TableExistsError,
     TableNotFoundError,
     UnsupportedError,
@@ -40,7 +40,9 @@ from lance_spark.namespace.catalog_table import NAME, CatalogTable
 from lance_spark.namespace.identifiers import DELIMITER, Identifier, child_name, display, text_of
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, join
-from lance_spark.table.manifest import versions
+from lance_spark.table.refs.branch_store import read_branches
+from lance_spark.table.refs.names import branch_store
+from lance_spark.table.removal import delete_files
 
 _SUFFIX = ".lance"
 _DEREGISTERED = ".lance-deregistered"
@@ -146,11 +148,14 @@ class DirectoryNamespace(Namespace):
         """Return where a new table is to be written; see `Namespace`."""
         text = text_of(identifier)
         rows = self._catalog.rows()
-        self._check_new(rows, identifier)
         if len(identifier) > 1:
+            self._check_new(rows, identifier)
             return self._entry(f"{secrets.token_hex(4)}_{text}")
         folder = text + _SUFFIX
+        self._check_new(rows, identifier, folder)
         if self._has_files(folder):
+            if self._is_registered(folder):
+                raise self._exists(identifier)
             # Other clients list no table by a name whose folder was deregistered.
             raise TableExistsError(
                 f"{self._store.display}: {folder} has the files of a table that was deregistered; "
@@ -250,10 +255,7 @@ class DirectoryNamespace(Namespace):
         if _row(rows, text) is not None or (
             not is_own and self._find(rows, identifier) is not None
         ):
-            raise TableExistsError(
-                f"{self._store.display}: {display(identifier)} exists already; append to it, "
-                "overwrite it, or choose another name"
-            )
+            raise self._exists(identifier)
 
     def _check_namespace(self, rows: pa.Table, identifier: Identifier) -> None:
         if identifier and _row(rows, text_of(identifier), _NAMESPACE) is None:
@@ -304,22 +306,24 @@ class DirectoryNamespace(Namespace):
 
     def _delete(self, folder: str) -> None:
         """Delete a table: its versions first, so that no version lacks files."""
-        below = self._store.below(folder)
-        below.delete([location.path for location in versions.list_manifests(below)])
-        paths = sorted(file.path for file in self._store.list_tree(folder))
-        self._store.delete(paths)
-        folders = {path.rpartition("/")[0] for path in paths}
-        for path in tuple(folders):
-            while path := path.rpartition("/")[0]:
-                folders.add(path)
-        with suppress(StorageError):
-            for path in sorted({*folders, folder, join(folder, "_versions")}, reverse=True):
-                self._store.remove_folder(path)
+        table = self._store.below(folder)
+        roots = [table]
+        if table.manifest_store is not None:
+            with suppress(LanceError):
+                roots += [branch_store(table, name) for name in read_branches(table)]
+        paths = [file.path for file in self._store.list_tree(folder)]
+        delete_files(self._store, folder, paths, roots, manifests_first=True)
 
     def _no_namespace(self, identifier: Identifier) -> NamespaceNotFoundError:
         return NamespaceNotFoundError(
             f"{self._store.display}: namespace {display(identifier)} was not found; create it, or "
             "correct the name"
+        )
+
+    def _exists(self, identifier: Identifier) -> TableExistsError:
+        return TableExistsError(
+            f"{self._store.display}: {display(identifier)} exists already; append to it, "
+            "overwrite it, or choose another name"
         )
 
     def _no_table(self, identifier: Identifier) -> TableNotFoundError:

@@ -31,7 +31,9 @@ from lance_spark.namespace.base import TableEntry
 from lance_spark.namespace.catalog_table import SCHEMA, CatalogTable
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.identifiers import Identifier
+from lance_spark.storage.store import ObjectStore
 from tests.support.stores.aws import BUCKET, Aws, serving
+from tests.table.manifest.test_external import InSqlite
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -422,3 +424,50 @@ def test_metadata_is_json_with_all_characters(both: Both) -> None:
     both.ours.create_namespace(("db",), {"k": "\u2028\n\U0001f600"})
     text = lance.dataset(both.root / "__manifest").to_table()["metadata"][0].as_py()
     assert json.loads(text) == {"k": "\u2028\n\U0001f600"}
+
+
+class Forgetting(InSqlite):
+    """A manifest store that deletes entries, too."""
+
+    def forget(self, root: str) -> None:
+        with self._database() as database:
+            database.execute("delete from manifests where root = ?", (root,))
+
+    def roots(self) -> set[str]:
+        with self._database() as database:
+            return {root for (root,) in database.execute("select root from manifests")}
+
+
+def test_a_dropped_table_is_forgotten_by_its_manifest_store(tmp_path: Path) -> None:
+    store = Forgetting(str(tmp_path / "manifests.db"))
+    ours = DirectoryNamespace(str(tmp_path / "root"), {"manifest_store": store})
+    ours.create_namespace(("db",))
+    kept = store.roots()
+    for rows in (ROWS, ROWS.slice(0, 1)):
+        entry = ours.new_table(("db", "t"))
+        table = lance_spark.write_dataset(
+            rows, entry.location, storage_options=entry.storage_options
+        )
+        table.create_branch("b")
+        ours.register_table(("db", "t"), entry)
+        assert len(store.roots()) == len(kept) + 2
+        ours.drop_table(("db", "t"))
+        assert store.roots() == kept
+        assert not Path(entry.location).exists()
+
+
+def test_a_name_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = DirectoryNamespace(str(tmp_path))
+    listed = []
+    list_names = ObjectStore.list_names
+
+    def counting(store: ObjectStore, folder: str) -> list[str]:
+        listed.append(folder)
+        return list_names(store, folder)
+
+    monkeypatch.setattr(ObjectStore, "list_names", counting)
+    entry = ours.new_table(("t",))
+    assert listed.count("t.lance") == 1
+    lance_spark.write_dataset(ROWS, entry.location)
+    with pytest.raises(TableExistsError, match="exists already"):
+        ours.new_table(("t",))

@@ -110,13 +110,14 @@ def test_a_store_of_a_user(spark: Any, tmp_path: Path) -> None:
 def test_the_cluster_configuration_has_the_same_pattern() -> None:
     """As Java reads them: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
-    (line,) = [line for line in lines if line.startswith(enable.REDACTION_CONF)]
-    assert (
-        line.split(None, 1)[1]
-        == f"(?i)url|{enable.REDACTION_PATTERN}"
-        == enable.REDACTION_FOR_CLUSTERS
-    )
-    assert "\\" not in line
+    for name, pattern in (
+        (enable.REDACTION_CONF, enable.REDACTION_FOR_CLUSTERS),
+        (enable.JOB_REDACTION_CONF, enable.JOB_REDACTION_FOR_CLUSTERS),
+    ):
+        (line,) = [line for line in lines if line.startswith(name)]
+        assert line.split(None, 1)[1] == pattern
+        assert "\\" not in line
+    assert f"(?i)url|{enable.REDACTION_PATTERN}" == enable.REDACTION_FOR_CLUSTERS
 
 
 def test_spark_redacts_the_same_options() -> None:
@@ -128,6 +129,12 @@ def test_spark_redacts_the_same_options() -> None:
         assert patterns.search(name), name
     for name in ("passphrase", "auth", "private", "sas", "pass", "connection", "x-api-key"):
         assert patterns.search(f"storage.{name}"), name
+    catalog = "spark.sql.catalog.my-cat"
+    for name in ("headers.x-api", "storage.sas", "storage.x-api-key", "x-token"):
+        assert patterns.search(f"{catalog}.{name}"), name
+        assert re.search(enable.JOB_REDACTION_FOR_CLUSTERS, f"{catalog}.{name}"), name
+    for shown in (f"{catalog}.root", "spark.sql.catalog.my-auth"):
+        assert not patterns.search(shown), shown
     for shown in ("storage.region", "storage.endpoint", "/data/storage.auth/t", "s3://bucket/key"):
         assert not patterns.search(shown), shown
     assert patterns.search("sftp://me:p@hunter2@host/t")

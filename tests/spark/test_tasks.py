@@ -19,6 +19,7 @@ from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitE
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
+from lance_spark.table.fragments.fragment import Fragment
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]
@@ -118,10 +119,11 @@ class Job:
 def test_files_are_deleted_only_if_no_manifest_can_refer_to_them(error: Any, removed: bool) -> None:
     job = Job(error)
     writer = LanceWriter(job, ["id"])  # type: ignore[arg-type]
-    messages: list[Any] = [LanceCommitMessage(["fragment"])]  # type: ignore[list-item]
+    fragment = Fragment(0, (), 1)
+    messages: list[Any] = [LanceCommitMessage([fragment])]
     with pytest.raises(type(error)):
         writer.commit(messages)
-    assert job.aborted == ([["fragment"]] if removed else [])
+    assert job.aborted == ([[fragment]] if removed else [])
     # Spark calls abort after a commit that failed; by then it is another process's word.
     writer.abort(messages)
     assert len(job.aborted) == int(removed)

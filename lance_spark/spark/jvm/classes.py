@@ -24,8 +24,10 @@ scan/
     PackedStrategy, PackedScan, Packing     read arrays of numbers as bytes
     Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
-    Metrics, Fragments*     counters of the web interface
     Forms                   the JSON of requests
+metrics/
+    Metrics                 counters of the web interface: a class for each, public
+    WriteCounts             what the tasks of a write have written
 source/
     LanceSource             format("lance"), with all save modes
     PathTable, PathWriteBuilder             its tables, and writes to them

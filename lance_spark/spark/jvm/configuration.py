@@ -24,6 +24,7 @@ spark.driver.extraClassPath      {jar}
 
 # Plans, the event log and the web interface show the options of a table, but not its secrets.
 {redaction} {pattern}
+{job_redaction} {job_pattern}
 """
 
 _NEXT = """\
@@ -82,6 +83,8 @@ def write_conf(
             settings=settings,
             redaction=enable.REDACTION_CONF,
             pattern=enable.REDACTION_FOR_CLUSTERS,
+            job_redaction=enable.JOB_REDACTION_CONF,
+            job_pattern=enable.JOB_REDACTION_FOR_CLUSTERS,
         )
     )
     return _NEXT.format(jar=jar, fragment=fragment, extension=EXTENSION, catalog=catalog)

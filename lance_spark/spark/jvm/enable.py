@@ -13,7 +13,8 @@ Spark hides options whose names or values match `spark.redaction.regex` ("secret
 web interface. Many storage options match neither: `azure_storage_account_key`,
 `google_service_account_key`, `key`. `REDACTION_PATTERN` is therefore added to the second setting:
 by `enable` for a session, by `spark-conf/spark-defaults.conf` and `python -m lance_spark conf` for
-a cluster.
+a cluster. The log of events has the settings of a session in the properties of each job, where
+Spark applies the first setting alone: it gets a pattern for settings of catalogs.
 """
 
 from __future__ import annotations
@@ -62,6 +63,15 @@ _SECONDS = 30
 _checked: WeakSet[Any] = WeakSet()
 REDACTION_CONF = "spark.sql.redaction.options.regex"
 _DEFAULT_REDACTION = "(?i)url"
+#: Settings of catalogs that may hold secrets: headers of a server, and options.
+_OF_CATALOGS = (
+    "(?i:^spark[.]sql[.]catalog[.][^/]*[.](?:headers[.].*|[a-z0-9_.-]*(?:account|auth|connection"
+    "|credential|key|pass|private|sas|secret|signature|token)[a-z0-9_.-]*)$)"
+)
+#: The setting for properties of jobs, which have the settings of the session, and its default.
+JOB_REDACTION_CONF = "spark.redaction.regex"
+_DEFAULT_JOB_REDACTION = "(?i)secret|password|token|access[.]?key|credential"
+JOB_REDACTION_FOR_CLUSTERS = f"{_DEFAULT_JOB_REDACTION}|{_OF_CATALOGS}"
 #: Names of options that may hold secrets, and URIs with a password, as a Java regular expression.
 #: It matches whole names: Spark compares values too, and a path that contains such a word is to be
 #: shown. It has no backslash, because properties files would remove it.
@@ -70,6 +80,7 @@ REDACTION_PATTERN = (
     "|service_account|storage_options|base_store_params|sas_|bearer|signature)[a-z0-9_.]*$)"
     "|(?i:^storage[.][a-z0-9_.-]*(?:account|auth|connection|credential|key|pass|private|sas"
     "|secret|signature|token)[a-z0-9_.-]*$)"
+    f"|{_OF_CATALOGS}"
     "|://[^/@]*:[^/]*@"
 )
 #: The value of the setting for a cluster that has no pattern of its own.
@@ -287,3 +298,9 @@ def redact(spark: SparkSession) -> None:
         spark.conf.set(
             REDACTION_CONF, f"{current}|{REDACTION_PATTERN}" if current else REDACTION_PATTERN
         )
+    if not is_connect(spark):
+        # Spark's log of events reads the setting of the application for each job.
+        conf = spark.sparkContext._jsc.sc().conf()
+        current = str(conf.get(JOB_REDACTION_CONF, _DEFAULT_JOB_REDACTION))
+        if _OF_CATALOGS not in current:
+            conf.set(JOB_REDACTION_CONF, f"{current}|{_OF_CATALOGS}")

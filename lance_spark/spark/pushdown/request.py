@@ -21,13 +21,14 @@ Spark does not check filters and aggregates again. The reader answers a request 
 it: an unknown part is an error, never a wrong result.
 
 The reply takes the place of the first partition. Its pickle holds the text
-`lance-plan rows=R bytes=B at=V fragments=F/T;`:
+`lance-plan rows=R bytes=B at=V fragments=F/T table=P;`:
 
 | part | value |
 | --- | --- |
 | `rows`, `bytes` | maximum numbers; -1 if unknown |
 | `at` | the version, such as `7`; for a tag, which may be moved meanwhile, `BRANCH@7` |
 | `fragments` | number of fragments that are read, and number of fragments of the table |
+| `table` | where the table is, for EXPLAIN, as a part of a URL |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 """

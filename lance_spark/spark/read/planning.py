@@ -16,6 +16,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -93,6 +94,8 @@ class PlanReply(InputPartition):
         Version that other scans of the same query are to read.
     fragments : tuple of int
         Number of fragments that the partitions read, and number of fragments of the table.
+    table : str
+        Where the table is, as EXPLAIN shows it.
     stream : bytes or None
         All rows as an Arrow stream, if they were read on the driver.
     """
@@ -103,11 +106,12 @@ class PlanReply(InputPartition):
         size: int | None,
         version: Version,
         fragments: tuple[int, int],
+        table: str,
         stream: bytes | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
-        text += " fragments={}/{}".format(*fragments)
+        text += " fragments={}/{}".format(*fragments) + f" table={quote(table)}"
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream

@@ -106,7 +106,8 @@ class LanceReader(DataSourceReader):
         stream = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
         fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
-        return [PlanReply(rows, size, version, fragments, stream), *partitions]
+        table = display(self.options.path)
+        return [PlanReply(rows, size, version, fragments, table, stream), *partitions]
 
     def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:
         """Return the plan of a read, and the text of a predicate that tasks check."""

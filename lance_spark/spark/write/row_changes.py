@@ -34,6 +34,7 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.write.writer import counts_text
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -138,6 +139,14 @@ class RowChangeMessage(WriterCommitMessage):
     def __init__(self, changed: ChangedRows, deletions: Sequence[FragmentDeletion]) -> None:
         self.changed = changed
         self.deletions = tuple(deletions)
+        rewritten = changed.rewritten
+        self.counts = counts_text(
+            [*rewritten.fragments, *rewritten.inserted],
+            inserted=rewritten.num_inserted,
+            updated=rewritten.num_rows,
+            deleted=changed.num_deleted,
+            deletion_files=sum(deletion.file is not None for deletion in self.deletions),
+        )
 
 
 class RowChangeWriter(DataSourceArrowWriter):

@@ -38,6 +38,23 @@ class LanceCommitMessage(WriterCommitMessage):
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self.fragments = tuple(fragments)
+        rows = sum(fragment.physical_rows for fragment in self.fragments)
+        self.counts = counts_text(self.fragments, inserted=rows)
+
+
+def counts_text(
+    fragments: Sequence[Fragment],
+    *,
+    inserted: int,
+    updated: int = 0,
+    deleted: int = 0,
+    deletion_files: int = 0,
+) -> str:
+    """Return what a task has written, as `WriteCounts.java` finds it in the pickle of a message."""
+    files = [file for fragment in fragments for file in fragment.files]
+    size = sum(file.file_size_bytes for file in files)
+    numbers = (inserted, updated, deleted, len(fragments), len(files) + deletion_files, size)
+    return f"lance-written {' '.join(map(str, numbers))};"
 
 
 class LanceWriter(DataSourceArrowWriter):

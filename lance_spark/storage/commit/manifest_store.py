@@ -87,7 +87,7 @@ class ManifestStore(ABC):
         return [entry for entry in entries if entry is not None]
 
     def forget(self, root: str) -> None:  # noqa: B027 - stores can do without
-        """Remove all entries of a deleted branch, so that its name can be used again."""
+        """Remove all entries of a deleted table or branch, so that its place can be used again."""
 
 
 def load(named: object, options: Mapping[str, Any]) -> ManifestStore:

@@ -41,7 +41,6 @@ from lance_spark.errors import (
     UncertainCommitError,
     VersionNotFoundError,
 )
-from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
@@ -54,6 +53,7 @@ from lance_spark.table.refs.clones import find_clone, shallow_clone
 from lance_spark.table.refs.names import branch_root, branch_store
 from lance_spark.table.refs.removal_guard import check_named, undo_on_error
 from lance_spark.table.refs.tag_store import manifest_size, read_tags
+from lance_spark.table.removal import delete_files
 
 _MAX_TRIES = 5
 
@@ -196,7 +196,9 @@ def _delete_versions(
     current = BRANCHES.find(main, name)
     if current is not None:
         return branch is None or not current.is_same(branch)
-    _delete_files(main, name, paths)
+    # Without manifests, the rest could not be recognised as a branch.
+    delete_files(main, branch_root(name), paths, [branch_store(main, name)], manifests_first=False)
+    _remove_folders_above(main, name)
     if branch is not None:
         # A concurrent change of the metadata may have written the branch file again.
         _remove_same(main, name, branch)
@@ -314,24 +316,10 @@ def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> lis
     return [path for path in _table_paths(main, root) if not path.startswith(inner or "\0")]
 
 
-def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
-    root = branch_root(name)
-    # Manifests go last, the newest last of all: without them the rest could not be recognised as a
-    # branch.
-    manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
-    main.delete(sorted(set(paths).difference(manifests)))
-    store = branch_store(main, name)
-    if store.manifest_store is not None:
-        with translated(store.display, store.options):
-            store.manifest_store.forget(store.object_uri)
-    main.delete(sorted(manifests, reverse=True))
-    # The folder of the transaction files may be missing in `paths`, if an earlier deletion emptied
-    # it.
-    folders = {root, f"{root}/{TRANSACTIONS}"}
-    for path in paths:
-        parts = path.split("/")
-        folders.update("/".join(parts[:depth]) for depth in range(2, len(parts)))
-    for folder in sorted(folders, key=len, reverse=True):
+def _remove_folders_above(main: ObjectStore, name: str) -> None:
+    """Remove the empty folders above a branch whose name has several parts."""
+    folder = branch_root(name)
+    while (folder := folder.rpartition("/")[0]).count("/"):
         main.remove_folder(folder)
 
 

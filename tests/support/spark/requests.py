@@ -62,7 +62,7 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     first, *partitions = reader.partitions()
     # As the rule looks for it.
     text = pickle.dumps(first).decode("latin-1")
-    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+)(?: stream=(\d+))?;"
+    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: stream=(\d+))?;"
     found = re.search(pattern, text)
     assert found is not None
     batches = [

@@ -167,7 +167,7 @@ public class NamedTable
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     for (int i = 0; i < rowColumns.length; i++) {
       if (rowColumns[i].name().equals(RowChange.ADDRESS)) {
-        return new RowChange(this, info.command(), 0);
+        return new RowChange(this, info.command(), 0, new WriteCounts());
       }
     }
     throw new UnsupportedOperationException(

@@ -9,7 +9,6 @@ import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
@@ -66,7 +65,7 @@ public class NewTable implements StagedTable, SupportsWrite {
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);
-    return ((SupportsTruncate) python.newWriteBuilder(complete)).truncate();
+    return new PathWriteBuilder(python.newWriteBuilder(complete)).truncate();
   }
 
   public void commitStagedChanges() {

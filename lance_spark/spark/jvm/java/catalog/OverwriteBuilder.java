@@ -6,7 +6,6 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
-import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
@@ -57,12 +56,12 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
 
   public Write build() {
     if (added.isEmpty()) {
-      return python.newWriteBuilder(info).build();
+      return new PathWriteBuilder(python.newWriteBuilder(info)).build();
     }
     Map options = new HashMap(info.options().asCaseSensitiveMap());
     options.putAll(added);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
-    return ((SupportsTruncate) python.newWriteBuilder(complete)).truncate().build();
+    return new PathWriteBuilder(python.newWriteBuilder(complete)).truncate().build();
   }
 }

@@ -24,7 +24,8 @@ final class Replanning {
     if (!newest.schema().equals(change.table.schema())) {
       return false;
     }
-    RowChange next = new RowChange(newest, change.command(), change.attempt + 1);
+    RowChange next =
+        new RowChange(newest, change.command(), change.attempt + 1, change.counts);
     String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
     QueryExecution execution = SQLExecution.getQueryExecution(Long.parseLong(id));
     LogicalPlan plan = (LogicalPlan) execution.analyzed().transform(new Replacement(change, next));

@@ -26,10 +26,14 @@ public class RowChange implements SupportsDelta, RowLevelOperationBuilder {
   /** How often the statement was planned before. */
   final int attempt;
 
-  RowChange(NamedTable table, Command command, int attempt) {
+  /** What the last attempt has written. */
+  final WriteCounts counts;
+
+  RowChange(NamedTable table, Command command, int attempt, WriteCounts counts) {
     this.table = table;
     this.command = command;
     this.attempt = attempt;
+    this.counts = counts;
   }
 
   public RowLevelOperation build() {

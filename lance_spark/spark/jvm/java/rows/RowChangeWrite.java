@@ -18,6 +18,7 @@ import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -64,11 +65,11 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public CustomMetric[] supportedCustomMetrics() {
-    return python.supportedCustomMetrics();
+    return WriteCounts.with(python.supportedCustomMetrics());
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
-    return new CustomTaskMetric[0];
+    return change.counts.values();
   }
 
   public BatchWrite toBatch() {
@@ -86,6 +87,8 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
 
   public void commit(WriterCommitMessage[] messages) {
     commitAttempted = true;
+    // A statement that is planned again counts what its last attempt has written.
+    change.counts.count(messages);
     Map reply = PythonCall.reply("commit_row_changes", arguments(messages));
     if (!reply.containsKey("error")) {
       return;
@@ -103,7 +106,11 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public String toString() {
-    return change.description() + " of version " + change.table.version;
+    String text = change.description() + " of version " + change.table.version;
+    List given = (List) write.get("given");
+    return change.command() == RowLevelOperation.Command.DELETE
+        ? text
+        : text + ", columns " + (given.isEmpty() ? write.get("columns") : given);
   }
 
   private Map arguments(WriterCommitMessage[] messages) {

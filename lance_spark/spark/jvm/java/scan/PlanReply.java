@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -39,7 +40,7 @@ final class PlanReply {
   private static final Pattern TEXT =
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
-              + "(?: stream=(\\d+))?;");
+              + "(?: table=([^ ;]+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -55,7 +56,10 @@ final class PlanReply {
   /** Number of fragments of the table. */
   final long fragments;
 
-  private final String version;
+  final String version;
+
+  /** Where the table is, without secrets. */
+  final String location;
 
   private PlanReply(
       InputPartition[] partitions,
@@ -65,6 +69,7 @@ final class PlanReply {
       String version,
       long scannedFragments,
       long fragments,
+      String location,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -73,6 +78,7 @@ final class PlanReply {
     this.version = version;
     this.scannedFragments = scannedFragments;
     this.fragments = fragments;
+    this.location = location;
     this.driverRows = driverRows;
   }
 
@@ -164,7 +170,10 @@ final class PlanReply {
         Long.parseLong(text.group(4)),
         Long.parseLong(text.group(5)),
         text.group(6) == null
+            ? ""
+            : URLDecoder.decode(text.group(6), StandardCharsets.UTF_8),
+        text.group(7) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(6)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(7)), output));
   }
 }

@@ -49,7 +49,7 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     return output;
   }
 
-  /** Returns the text of EXPLAIN, with the number of partitions once the scan is planned. */
+  /** Returns the text of EXPLAIN, with what the scan reads once it is planned. */
   public String description() {
     StringBuilder text = new StringBuilder("lance pushdown");
     if (request.containsKey("aggregates")) {
@@ -70,12 +70,16 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     PlanReply planned = reply;
     if (planned != null) {
       text.append(" partitions=").append(planned.partitions.length);
+      text.append(" fragments=").append(planned.scannedFragments);
+      text.append(" skipped=").append(planned.fragments - planned.scannedFragments);
+      text.append(" version=").append(planned.version);
+      text.append(" table=").append(planned.location);
     }
     return text.toString();
   }
 
   public CustomMetric[] supportedCustomMetrics() {
-    return Metrics.with(table.source.source().createPythonMetrics());
+    return Metrics.ofScan(table.source.source().createPythonMetrics());
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -10,7 +11,10 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 
-/** Spark's own Python write, whose errors of planning and commit have no traceback. */
+/**
+ * Spark's own Python write, whose errors of planning and commit have no traceback, and which counts
+ * what it has written.
+ */
 public class PathWriteBuilder implements SupportsTruncate {
   private WriteBuilder python;
 
@@ -29,6 +33,7 @@ public class PathWriteBuilder implements SupportsTruncate {
 
   public static class PathWrite implements Write {
     private final Write python;
+    private final WriteCounts counts = new WriteCounts();
 
     PathWrite(Write python) {
       this.python = python;
@@ -39,7 +44,7 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public BatchWrite toBatch() {
-      return new PathBatch(python.toBatch());
+      return new PathBatch(python.toBatch(), counts);
     }
 
     public StreamingWrite toStreaming() {
@@ -47,7 +52,11 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public CustomMetric[] supportedCustomMetrics() {
-      return python.supportedCustomMetrics();
+      return WriteCounts.with(python.supportedCustomMetrics());
+    }
+
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return counts.values();
     }
 
     public String toString() {
@@ -57,9 +66,11 @@ public class PathWriteBuilder implements SupportsTruncate {
 
   public static class PathBatch implements BatchWrite {
     private final BatchWrite python;
+    private final WriteCounts counts;
 
-    PathBatch(BatchWrite python) {
+    PathBatch(BatchWrite python, WriteCounts counts) {
       this.python = python;
+      this.counts = counts;
     }
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
@@ -81,6 +92,7 @@ public class PathWriteBuilder implements SupportsTruncate {
     public void commit(WriterCommitMessage[] messages) {
       try {
         python.commit(messages);
+        counts.count(messages);
       } catch (Exception e) {
         throw Errors.raiseFromPython(e);
       }

@@ -4,23 +4,27 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.util.Utils;
 
-/** Counters of a scan that the web interface shows besides Spark's own. */
+/** Counters that the web interface shows besides Spark's own. */
 final class Metrics {
   private Metrics() {}
 
+  /** Returns Spark's counters of a scan, and those of this package. */
+  static CustomMetric[] ofScan(CustomMetric[] others) {
+    return with(others, new CustomMetric[] {new FragmentsScanned(), new FragmentsSkipped()});
+  }
+
   /**
-   * Returns Spark's counters and those of this package.
+   * Returns others and the own counters.
    *
    * <p>Without the latter if Spark does not find their classes, which were compiled in the session.
    */
-  static CustomMetric[] with(CustomMetric[] others) {
+  static CustomMetric[] with(CustomMetric[] others, CustomMetric[] counters) {
     if (!areOnClassPath()) {
       return others;
     }
-    CustomMetric[] all = new CustomMetric[others.length + 2];
+    CustomMetric[] all = new CustomMetric[others.length + counters.length];
     System.arraycopy(others, 0, all, 0, others.length);
-    all[others.length] = new FragmentsScanned();
-    all[others.length + 1] = new FragmentsSkipped();
+    System.arraycopy(counters, 0, all, others.length, counters.length);
     return all;
   }
 
@@ -35,7 +39,7 @@ final class Metrics {
     };
   }
 
-  private static boolean areOnClassPath() {
+  static boolean areOnClassPath() {
     try {
       ClassLoader loader = Utils.getContextOrSparkClassLoader();
       Class named = Class.forName(FragmentsScanned.class.getName(), false, loader);

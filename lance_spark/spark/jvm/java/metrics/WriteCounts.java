@@ -1,0 +1,59 @@
+package org.lancespark;
+
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
+
+/**
+ * What the tasks of a write have written. The pickle of each message holds the text "lance-written
+ * NUMBERS;", with a number for each counter.
+ */
+final class WriteCounts {
+  private static final Pattern TEXT = Pattern.compile("lance-written ([0-9 ]+);");
+  private static final CustomMetric[] COUNTERS = {
+    new RowsInserted(),
+    new RowsUpdated(),
+    new RowsDeleted(),
+    new FragmentsWritten(),
+    new FilesWritten(),
+    new BytesWritten()
+  };
+
+  private volatile long[] sums = new long[COUNTERS.length];
+
+  /** Returns Spark's counters of a write, and those of this package. */
+  static CustomMetric[] with(CustomMetric[] others) {
+    return Metrics.with(others, COUNTERS);
+  }
+
+  /** Counts the messages of all tasks, instead of those before. */
+  void count(WriterCommitMessage[] messages) {
+    long[] counted = new long[COUNTERS.length];
+    for (int i = 0; i < messages.length; i++) {
+      if (messages[i] instanceof PythonWriterCommitMessage) {
+        byte[] pickle = ((PythonWriterCommitMessage) messages[i]).pickledMessage();
+        Matcher text = TEXT.matcher(new String(pickle, StandardCharsets.ISO_8859_1));
+        String[] numbers = text.find() ? text.group(1).split(" ") : new String[0];
+        for (int n = 0; n < numbers.length && n < counted.length; n++) {
+          counted[n] += Long.parseLong(numbers[n]);
+        }
+      }
+    }
+    sums = counted;
+  }
+
+  CustomTaskMetric[] values() {
+    if (!Metrics.areOnClassPath()) {
+      return new CustomTaskMetric[0];
+    }
+    CustomTaskMetric[] values = new CustomTaskMetric[COUNTERS.length];
+    for (int i = 0; i < values.length; i++) {
+      values[i] = new Metrics.Value(COUNTERS[i].name(), sums[i]);
+    }
+    return values;
+  }
+}

@@ -1,0 +1,98 @@
+"""A REST namespace as a catalog: its secrets are not shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tests.support.stores.aws import BUCKET, Aws, serving
+
+ROOT = Path(__file__).parents[3]
+MARK = "hunter2"
+
+
+@contextmanager
+def namespace(options: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
+    """Serve a namespace with tables in a bucket; yield its URI, and the headers of requests."""
+    declared: set[str] = set()
+    requests: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            requests.append(self.headers)
+            *_, name, action = unquote(self.path.partition("?")[0]).split("/")
+            status, answer = 200, dict[str, Any]()
+            if action == "declare":
+                declared.add(name)
+            if action == "list":
+                answer = {"tables": sorted(declared), "namespaces": []}
+            elif name in declared:
+                location = f"s3://{BUCKET}/rest/{name}.lance"
+                answer = {"location": location, "storage_options": dict(options)}
+            else:
+                status, answer = 404, {"code": 4, "error": f"no table {name}"}
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = _answer
+
+        def log_message(self, *_args: object) -> None:
+            """Do nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", requests
+        finally:
+            server.shutdown()
+
+
+def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
+    secret = {
+        name: f"{MARK}-{name}"
+        for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    }
+    with serving() as aws, namespace(_store(aws, secret)) as (uri, requests):
+        options = {"impl": "rest", "uri": uri, "headers.x-api": f"{MARK}-header"}
+        options["storage.azure_storage_account_key"] = f"{MARK}-storage"
+        ran = subprocess.run(
+            [
+                sys.executable,
+                str(Path(__file__).parent / "rest_app.py"),
+                str(tmp_path),
+                json.dumps(options),
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+    assert ran.stdout.count("rows [(1, 1, None), (2, 0, None), (3, 0, None)]") == 2, (
+        ran.stdout[-3000:] + ran.stderr[-3000:]
+    )
+    assert {request["x-api"] for request in requests} == {f"{MARK}-header"}
+    assert "lance UPDATE of version" in ran.stdout
+    assert ran.stdout.count("error") >= 4
+    log = "".join(path.read_text() for path in tmp_path.rglob("events*"))
+    assert "lance UPDATE of version" in log
+    for text in (ran.stdout, ran.stderr, log):
+        position = text.find(MARK)
+        assert position < 0, text[max(0, position - 300) : position + 100]
+
+
+def _store(aws: Aws, secret: Mapping[str, str]) -> dict[str, str]:
+    return {"region": "us-east-1", "endpoint": aws.endpoint, **secret}
