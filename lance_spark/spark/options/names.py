@@ -44,8 +44,8 @@ BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
 #: Options that the classes in the JVM set, and no user: the settings of the session that
 #: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
-#: "where", "partitions"), and its condition as forms; the table that a statement creates
-#: (`new_table.NewTable`); whether a save mode refuses a table that exists.
+#: "where", "partitions"), and its condition as forms; the properties of the table that a statement
+#: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",

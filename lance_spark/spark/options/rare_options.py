@@ -220,7 +220,7 @@ class OverwriteOptions:
         partition_by = column_names("partitionBy", given.get("partition_by")) or ()
         replaces = given.get("replaces")
         dynamic = overwrite and (mode == "dynamic" or replaces == "partitions")
-        merge = flag("merge_schema", given)
+        merge, must_create = flag("merge_schema", given), flag("must_create", given)
         if where is not None and not overwrite:
             raise InvalidOptionError(
                 'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
@@ -251,17 +251,17 @@ class OverwriteOptions:
             settings=_settings(given),
             replaces_rows=replaces == "all" and where is None and not dynamic,
             where_forms=tuple(parsed_json(given.get("replace_where_forms", "[]"))),
-            new_table=_new_table(given.get("new_table")),
-            must_create=flag("must_create", given),
+            new_table=_new_table(given.get("new_table"), must_create),
+            must_create=must_create,
         )
 
 
-def _new_table(text: str | None) -> NewTable | None:
+def _new_table(text: str | None, must_create: bool) -> NewTable | None:
     if text is None:
         return None
     from lance_spark.spark.write.new_table import NewTable
 
-    return NewTable.parse(text)
+    return NewTable.parse(text, must_create)
 
 
 def _settings(given: Mapping[str, str]) -> SqlSettings | None:

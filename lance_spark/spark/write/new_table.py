@@ -14,7 +14,7 @@ from lance_spark.spark.options.options import WriteOptions
 if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import Mode, TableSettings, WriteJob
 
-#: The option by which a statement of the catalog describes the table that it creates.
+#: The option by which a statement of the catalog gives the properties of the table that it creates.
 OPTION = "new_table"
 
 
@@ -35,18 +35,16 @@ class NewTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def options(self) -> dict[str, str]:
-        """Return the option of a write that `parse` reads."""
+        """Return the options of a write that `parse` reads."""
         return {
-            OPTION: json.dumps(
-                {"must_create": self.must_create, "properties": dict(self.properties)}
-            )
+            OPTION: json.dumps(dict(self.properties)),
+            "must_create": str(self.must_create).lower(),
         }
 
     @classmethod
-    def parse(cls, text: str) -> NewTable:
-        """Parse the option."""
-        parts = json.loads(text)
-        return cls(parts["must_create"], parts["properties"])
+    def parse(cls, properties: str, must_create: bool) -> NewTable:
+        """Parse the options."""
+        return cls(must_create, json.loads(properties))
 
     def settings(self, options: WriteOptions) -> TableSettings:
         """Return the settings of the table."""
