@@ -21,6 +21,7 @@ public class Extension extends AbstractFunction1 {
       SparkSessionExtensions target = (SparkSessionExtensions) extensions;
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
+      target.injectTableFunction(ChangesFunction.description());
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
       }
@@ -44,8 +45,11 @@ public class Extension extends AbstractFunction1 {
 
   /** Adds the rules that sessions take only when they start to a session that runs already. */
   public static Object addTo(Object session) {
-    if (Versions.isKnown() && Versions.leavesColumnsOut()) {
-      MissingColumnsRule.addTo((SparkSession) session);
+    if (Versions.isKnown()) {
+      ChangesFunction.addTo((SparkSession) session);
+      if (Versions.leavesColumnsOut()) {
+        MissingColumnsRule.addTo((SparkSession) session);
+      }
     }
     return null;
   }
