@@ -26,6 +26,7 @@ from pyspark.sql.types import StructField, StructType
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import add_columns
 from lance_spark.mutations.columns.alter import alter_columns, drop_columns, reorder_columns
@@ -38,6 +39,7 @@ from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.pushdown.filter_trees import literal
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_arrow_schema, to_spark_schema
+from lance_spark.spark.types.recorded import CHAR_VARCHAR
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -140,14 +142,17 @@ class _Statement:
             elif change["op"] == _NULLABILITY:
                 alteration["nullable"] = change["nullable"]
             else:
-                alteration["data_type"] = vector or self._new_type(path, change["type"])
+                dtype = vector or self._changed_field(path, change["type"]).type
+                if dtype != self._table.schema.field(path).to_arrow().type:
+                    alteration["data_type"] = dtype
         for column, options in self._column_options().items():
             dtype = self._type_with(column, options)
             if dtype is not None:
                 by_path[column] = {"path": column, "data_type": dtype}
-        if not by_path:
+        alterations = [alteration for alteration in by_path.values() if len(alteration) > 1]
+        if not alterations:
             return None
-        return lambda: alter_columns(self._table, list(by_path.values()), self._options)
+        return lambda: alter_columns(self._table, alterations, self._options)
 
     def _vector_type(self, names: Sequence[str], change: Change) -> pa.DataType | None:
         """Return the new type of a column of vectors whose elements get another type."""
@@ -161,7 +166,8 @@ class _Statement:
         self._check_wider(".".join(names), old.value_type, item)
         return pa.list_(old.value_field.with_type(item), old.list_size)
 
-    def _new_type(self, path: str, text: str) -> pa.DataType:
+    def _changed_field(self, path: str, text: str) -> pa.Field:
+        """Return a column or field with another type."""
         nodes = self._table.schema.path(path)
         if any(node.logical_type == "map" for node in nodes[:-1]):
             raise UnsupportedError(
@@ -170,9 +176,11 @@ class _Statement:
             )
         old = nodes[-1].to_arrow()
         (known,) = to_spark_schema(pa.schema([old]))
-        field = StructField(old.name, _spark_type(text), old.nullable, known.metadata)
-        new: pa.DataType = to_arrow_schema(StructType([field])).field(0).type
-        if _depends_on_zone(old.type) != _depends_on_zone(new):
+        # The metadata has char(n) and varchar(n) of the type before.
+        metadata = {key: value for key, value in known.metadata.items() if key != CHAR_VARCHAR}
+        field = StructField(old.name, _spark_type(text), old.nullable, metadata)
+        new: pa.Field = to_arrow_schema(StructType([field])).field(0)
+        if _depends_on_zone(old.type) != _depends_on_zone(new.type):
             raise UnsupportedError(
                 f"table {self._name}: {path} cannot be changed from {known.dataType.simpleString()}"
                 f" to {field.dataType.simpleString()}, because the new values depend on a time "
@@ -235,6 +243,14 @@ class _Statement:
             else:
                 key, value = DEFAULT, change["default"] or None
             fields.setdefault(path, {})[key.decode()] = value
+        for change in self._of(_TYPE):
+            if self._vector_type(change["column"], change) is None:
+                path = path_of(self._table.schema, change["column"])
+                new = self._changed_field(path, change["type"]).metadata or {}
+                record = new.get(SPARK_TYPE.encode())
+                if record != self._table.schema.field(path).metadata.get(SPARK_TYPE):
+                    text = None if record is None else record.decode()
+                    fields.setdefault(path, {})[SPARK_TYPE] = text
         if not (config or metadata or fields):
             return None
         return lambda: update_config(

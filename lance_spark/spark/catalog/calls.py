@@ -33,7 +33,9 @@ KEY = "call"
 #: The module of each function, in this package.
 FUNCTIONS = {
     "list_tables": "tables",
-    "load_table": "tables",
+    "load_table": "query_options",
+    "check_query_options": "query_options",
+    "load_changes": "changes",
     "drop_table": "tables",
     "rename_table": "tables",
     "can_delete": "row_changes",

@@ -45,20 +45,27 @@ metastore/
     LanceSessionCatalog     the class that spark.sql.catalog.spark_catalog names
     Entries                 entries of the metastore
     NewSessionTable, OtherNewTable          tables that a statement creates or replaces
+changes/
+    ChangesFunction         the table function lance_changes
+    ChangesTable            what it returns
+    Changes                 the same for Spark's clause CHANGES, from 4.2 on
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
     DrivingCall             calls of Python functions that run Spark jobs
 
-The compiler is Janino, which has no lambdas and no type arguments.
+The compiler is Janino, which has no lambdas and no type arguments. Code between `/* since 4.2` and
+`since 4.2 */` is a comment for earlier versions of Spark, which lack its classes.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakKeyDictionary
@@ -90,6 +97,8 @@ PROBE = f"{PACKAGE}.Probe"
 INSTALLER = f"{PACKAGE}.Installer"
 _INSTALLER_FILES = f"{INSTALLER.replace('.', '/')}"
 _INSTALLED_JAR = "lance-spark-classes.jar"
+#: Code for a version of Spark and later ones.
+_BLOCK = re.compile(r"/\* since (\d+\.\d+)\n(.*?)since \1 \*/", re.DOTALL)
 
 _FOLDER = Path(__file__).parent / "java"
 #: The earliest time that a zip file can hold: equal sources make equal jars.
@@ -122,9 +131,11 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader
     )
     sources = jvm.java.lang.reflect.Array.newInstance(base, len(paths))
+    version = str(jvm.org.apache.spark.SparkBuildInfo.spark_version())
     for index, path in enumerate(paths):
         name = f"{PACKAGE.replace('.', '/')}/{path.name}"
-        sources[index] = resource.StringResource(name, path.read_text(encoding="utf-8"))
+        text = _BLOCK.sub(partial(_block, version), path.read_text(encoding="utf-8"))
+        sources[index] = resource.StringResource(name, text)
     classes = jvm.java.util.HashMap()
     compiler = jvm.org.codehaus.janino.Compiler()
     compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
@@ -139,6 +150,12 @@ def _has_class(loader: Any, name: str) -> bool:
     except java_error():
         return False
     return True
+
+
+def _block(version: str, match: re.Match[str]) -> str:
+    """Return the code of a block, or the comment that it is for an earlier version of Spark."""
+    release, since = (tuple(map(int, text.split(".")[:2])) for text in (version, match[1]))
+    return match[2] if release >= since else match[0]
 
 
 def write_jar(path: Path) -> None:

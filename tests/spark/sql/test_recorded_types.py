@@ -90,6 +90,20 @@ def test_rows_are_changed(catalog: TestCatalog) -> None:
     assert len(catalog.rows("changed")) == 3
 
 
+def test_alter_column_changes_the_record(spark: Any, catalog: TestCatalog) -> None:
+    catalog.run(
+        [
+            "CREATE TABLE CAT.altered (a VARCHAR(2), b CHAR(2))",
+            "ALTER TABLE CAT.altered ALTER COLUMN a TYPE VARCHAR(3)",
+            "ALTER TABLE CAT.altered ALTER COLUMN b TYPE STRING",
+            "ALTER TABLE CAT.altered ADD COLUMN x VARIANT",
+            "INSERT INTO CAT.altered VALUES ('abc', 'abcdef', NULL)",
+        ]
+    )
+    types = [row.data_type for row in catalog.sql("DESCRIBE CAT.altered")]
+    assert types == ["varchar(3)", "string", "variant"]
+
+
 def test_user_defined_types(
     spark: Any, catalog: TestCatalog, tmp_path: Path, read: Callable[..., Any]
 ) -> None:

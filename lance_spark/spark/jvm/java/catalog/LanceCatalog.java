@@ -81,7 +81,7 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     return arguments;
   }
 
-  private Map ofTable(Identifier identifier) {
+  Map ofTable(Identifier identifier) {
     Map arguments = arguments();
     arguments.put("namespace", Arrays.asList(identifier.namespace()));
     arguments.put("name", identifier.name());
@@ -223,6 +223,46 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     Map reply = call("load_table", arguments, identifier);
     return Versions.namedTable(this, identifier, reply);
   }
+
+  /* since 4.2
+  public org.apache.spark.sql.connector.catalog.Changelog loadChangelog(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.ChangelogContext context,
+      CaseInsensitiveStringMap query) throws NoSuchTableException {
+    Map arguments = ofTable(identifier);
+    Changes.addBounds(context.range(), arguments);
+    arguments.put("deduplication", context.deduplicationMode().name());
+    Map reply = call("load_changes", arguments, identifier);
+    return new Changes(new ChangesTable(display(identifier), reply));
+  }
+  since 4.2 */
+
+  /* since 4.3
+  public Set tableStateOptionKeys() {
+    return NamedTable.STATE_OPTIONS;
+  }
+
+  public Table loadTable(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.TableContext context,
+      CaseInsensitiveStringMap query) throws NoSuchTableException {
+    Map given = new LinkedHashMap();
+    given.put("query", NamedTable.unanswered(query.asCaseSensitiveMap()));
+    Object travel = context.timeTravel().isPresent() ? context.timeTravel().get() : null;
+    if (travel instanceof org.apache.spark.sql.connector.catalog.TimeTravel.AsOfVersion) {
+      given.put(
+          "version",
+          ((org.apache.spark.sql.connector.catalog.TimeTravel.AsOfVersion) travel).version());
+    } else if (travel != null) {
+      long micros =
+          ((org.apache.spark.sql.connector.catalog.TimeTravel.AsOfTimestamp) travel).micros();
+      given.put("timestamp", Long.valueOf(micros));
+    } else if (!context.writePrivileges().isEmpty()) {
+      given.put("for_write", Boolean.TRUE);
+    }
+    return load(identifier, given);
+  }
+  since 4.3 */
 
   public Table createTable(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)

@@ -42,6 +42,16 @@ public class NamedTable
   /** Options of a query that Spark has answered by the choice of the table. */
   private static final String[] ANSWERED = {"versionAsOf", "timestampAsOf"};
 
+  /** Options of a query that choose the version or the columns of a table. */
+  static final Set STATE_OPTIONS =
+      new HashSet(
+          Arrays.asList(
+              new Object[] {
+                "version", "timestamp", "branch", "tag", "columns", "blob_handling", "with_row_id",
+                "with_row_address", "readchangefeed", "read_change_feed", "endingversion",
+                "ending_version", "endingtimestamp", "ending_timestamp"
+              }));
+
   final LanceCatalog catalog;
   final String version;
   private final Identifier identifier;
@@ -124,16 +134,31 @@ public class NamedTable
   /** Returns the options of the table and those of a query. */
   CaseInsensitiveStringMap with(Map others) {
     Map all = new HashMap(options);
-    all.putAll(others);
+    all.putAll(unanswered(others));
+    return new CaseInsensitiveStringMap(all);
+  }
+
+  /** Returns the options of a query without those that the choice of the table has answered. */
+  static Map unanswered(Map others) {
+    Map all = new HashMap(others);
     for (int i = 0; i < ANSWERED.length; i++) {
       all.remove(ANSWERED[i]);
       all.remove(ANSWERED[i].toLowerCase(java.util.Locale.ROOT));
     }
-    return new CaseInsensitiveStringMap(all);
+    return all;
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
-    return scan(with(query.asCaseSensitiveMap()));
+    Map given = unanswered(query.asCaseSensitiveMap());
+    if (!given.isEmpty()) {
+      Map arguments = new LinkedHashMap();
+      arguments.put("options", options);
+      arguments.put("query", given);
+      arguments.put("schema", declared.json());
+      arguments.put("name", name);
+      PythonCall.result("check_query_options", arguments);
+    }
+    return scan(with(given));
   }
 
   ScanBuilder scan(CaseInsensitiveStringMap all) {

@@ -22,6 +22,7 @@ public class Extension extends AbstractFunction1 {
       SparkSessionExtensions target = (SparkSessionExtensions) extensions;
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
+      target.injectTableFunction(ChangesFunction.description());
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
       }
@@ -41,6 +42,7 @@ public class Extension extends AbstractFunction1 {
   public static Object addTo(Object session) {
     if (Versions.isKnown()) {
       StatementParser.addTo((SparkSession) session);
+      ChangesFunction.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }

@@ -1,0 +1,88 @@
+"""Changes of a table by name: of the function `lance_changes`, and of Spark's clause CHANGES."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lance_spark.errors import InvalidInputError, UnsupportedError
+from lance_spark.namespace import TableEntry
+from lance_spark.spark.catalog.names import Catalog, is_path, options_of
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.streaming.change_feed import feed_schema
+from lance_spark.spark.types.mapping import to_spark_schema
+
+FUNCTION = "lance_changes"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_USAGE = f"{FUNCTION}('table', start[, end]), where start and end are versions or timestamps"
+
+
+def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns and options of the change feed of a table.
+
+    Parameters
+    ----------
+    arguments : mapping
+        Beside the name: ``bounds``, one or two numbers of versions or texts of timestamps, both
+        inclusive; or ``starting`` and ``ending``, which have ``version`` or ``timestamp``
+        (microseconds), and ``inclusive``; ``deduplication`` is Spark's name of what it asks for.
+
+    Raises
+    ------
+    TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError
+    UnsupportedError
+        The net changes are asked for.
+    """
+    if arguments.get("deduplication") == "NET_CHANGES":
+        raise UnsupportedError(
+            f"table {arguments['name']}: the change feed has the changes of each version, and does "
+            "not join those of one row; leave out deduplicationMode, and aggregate the changes"
+        )
+    if "catalog" in arguments:
+        entry = Catalog.of(arguments).describe(arguments)
+    elif is_path(arguments):
+        entry = TableEntry(arguments["name"], {}, {})
+    else:
+        raise InvalidInputError(
+            f"{FUNCTION}: {arguments['name']} is not a table of a catalog of Lance tables; write "
+            "its name with its catalog, such as 'lance.db.t', or its path"
+        )
+    options = {**options_of(entry), "readChangeFeed": "true", **_span(arguments)}
+    parsed = ReadOptions.parse(options)
+    schema = to_spark_schema(feed_schema(parsed, FeedOptions.parse(parsed).of_batch(parsed)))
+    return {"schema": schema.json(), "options": options}
+
+
+def _span(arguments: Mapping[str, Any]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    bounds = arguments.get("bounds")
+    if bounds is not None:
+        if len(bounds) not in (1, 2):
+            raise InvalidInputError(f"{FUNCTION} has another number of arguments: {_USAGE}")
+        for end, value in zip(("starting", "ending"), bounds, strict=False):
+            if value is None:
+                raise InvalidInputError(f"{FUNCTION}: a bound is null: {_USAGE}")
+            is_version = isinstance(value, int) or value.strip().isdecimal()
+            options[f"{end}{'Version' if is_version else 'Timestamp'}"] = str(value)
+        return options
+    for end, step in (("starting", 1), ("ending", -1)):
+        bound = arguments.get(end)
+        if bound is None:
+            continue
+        moved = 0 if bound["inclusive"] else step
+        if bound.get("version") is not None:
+            options[f"{end}Version"] = str(_number(bound["version"]) + moved)
+        else:
+            moment = _EPOCH + timedelta(microseconds=bound["timestamp"] + moved)
+            options[f"{end}Timestamp"] = moment.isoformat()
+    return options
+
+
+def _number(version: str) -> int:
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidInputError(
+            f"{version!r} is not a version: changes are between versions by number, or timestamps"
+        )
+    return int(version)

@@ -1,0 +1,97 @@
+"""Options of a query of a table by name: `spark.read.option(...).table(...)`, and SQL's `WITH`.
+
+Spark 4.3 passes them when it loads the table. Earlier versions pass them when the columns are
+resolved already, so that an option which changes the columns is refused there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from lance_spark.errors import UnsupportedError
+from lance_spark.spark.catalog import tables
+from lance_spark.spark.catalog.column_fields import catalog_schema
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.types.mapping import to_declared_schema
+
+
+def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns, options and properties of a table.
+
+    Parameters
+    ----------
+    arguments : mapping
+        As of `tables.load_table`, and ``query``: options of the query.
+
+    Raises
+    ------
+    TableNotFoundError, VersionNotFoundError, InvalidOptionError
+    """
+    result = tables.load_table(arguments)
+    query = arguments.get("query")
+    if not query or arguments.get("for_write"):
+        return result
+    from lance_spark.spark.read.reader import open_table
+
+    options = {**result["options"], **query}
+    parsed = ReadOptions.parse(options)
+    schema = _schema(parsed)
+    return {
+        **result,
+        "schema": schema.json(),
+        "options": options,
+        "version": open_table(parsed).version,
+        "row_columns": [
+            column for column in result["row_columns"] if column["name"] not in schema.names
+        ],
+    }
+
+
+def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse options that change the columns of a table that is loaded already.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``name``, ``options`` and ``schema`` of the table, and ``query``, the options of the query.
+
+    Raises
+    ------
+    UnsupportedError
+    InvalidOptionError
+        An option is not known, or has an invalid value.
+    """
+    options = {**arguments["options"], **arguments["query"]}
+    parsed = ReadOptions.parse(options)
+    known = StructType.fromJson(json.loads(arguments["schema"]))
+    if _shown(_schema(parsed)) != _shown(known):
+        raise UnsupportedError(
+            f"{arguments['name']}: the options {', '.join(sorted(arguments['query']))} change the "
+            "columns of the table, and Spark passes them after it has resolved the columns; use "
+            "Spark 4.3, or read the table by its path: "
+            f"spark.read.format('lance').options(...).load({parsed.path!r})"
+        )
+    return {}
+
+
+def _schema(options: ReadOptions) -> StructType:
+    from lance_spark.spark.read.reader import open_table, visible_schema
+
+    if options.feed:
+        from lance_spark.spark.options.rare_options import FeedOptions
+
+        feed = FeedOptions.parse(options)
+        if feed.change_feed:
+            from lance_spark.spark.streaming.change_feed import feed_schema
+
+            return to_declared_schema(feed_schema(options, feed))
+    dataset = open_table(options)
+    return catalog_schema(visible_schema(dataset, options), dataset.schema)
+
+
+def _shown(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]

@@ -1,0 +1,94 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.Option;
+import scala.Tuple3;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
+
+/** The table function lance_changes: inserted, updated and deleted rows of a table. */
+public class ChangesFunction extends AbstractFunction1 {
+  private static final String NAME = "lance_changes";
+
+  /** Returns the function as extensions of sessions register it. */
+  static Tuple3 description() {
+    ExpressionInfo info = new ExpressionInfo(ChangesFunction.class.getName(), NAME);
+    return new Tuple3(new FunctionIdentifier(NAME), info, new ChangesFunction());
+  }
+
+  /** Adds the function, and others of the session's extensions, to a session that runs already. */
+  static void addTo(SparkSession session) {
+    session.extensions().registerTableFunctions(session.sessionState().tableFunctionRegistry());
+  }
+
+  /** Returns the relation of a call. */
+  public Object apply(Object expressions) {
+    List values = new ArrayList();
+    List given = new ArrayList(CollectionConverters.asJava((Seq) expressions));
+    for (int i = 0; i < given.size(); i++) {
+      Object value = ((Expression) given.get(i)).eval(InternalRow.empty());
+      values.add(value == null || value instanceof Number ? value : String.valueOf(value));
+    }
+    String text = values.isEmpty() ? "" : String.valueOf(values.get(0));
+    Map arguments = ofTable(text);
+    arguments.put("bounds", values.subList(Math.min(1, values.size()), values.size()));
+    Map reply = PythonCall.reply("load_changes", arguments);
+    if (reply.containsKey("error")) {
+      // Spark adds the position of the call to an AnalysisException, which pyspark cannot show
+      // without an error class.
+      throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
+    }
+    ChangesTable table = new ChangesTable(NAME + "(" + text + ")", reply);
+    return DataSourceV2Relation.create(table, Option.empty(), Option.empty());
+  }
+
+  private static Map ofTable(String text) {
+    SparkSession session = SparkSession.active();
+    CatalogManager manager = session.sessionState().catalogManager();
+    Map arguments = new LinkedHashMap();
+    List parts = new ArrayList();
+    if (text.indexOf('/') >= 0 && text.indexOf('`') < 0) {
+      parts.add(text);
+    } else {
+      try {
+        ParserInterface parser = session.sessionState().sqlParser();
+        parts.addAll(CollectionConverters.asJava(parser.parseMultipartIdentifier(text)));
+      } catch (ParseException e) {
+        // Python refuses a text that is not a name.
+        parts.add(text);
+      }
+    }
+    String name = (String) parts.remove(parts.size() - 1);
+    CatalogPlugin catalog = null;
+    if (!parts.isEmpty() && manager.isCatalogRegistered((String) parts.get(0))) {
+      catalog = manager.catalog((String) parts.remove(0));
+    } else if (name.indexOf('/') < 0) {
+      catalog = manager.currentCatalog();
+      if (parts.isEmpty()) {
+        parts.addAll(Arrays.asList(manager.currentNamespace()));
+      }
+    }
+    if (catalog instanceof LanceCatalog) {
+      return ((LanceCatalog) catalog)
+          .ofTable(new TableName((String[]) parts.toArray(new String[0]), name));
+    }
+    arguments.put("namespace", parts);
+    arguments.put("name", name);
+    return arguments;
+  }
+}

@@ -1,0 +1,119 @@
+"""Options of reads by name, the function lance_changes, and Spark's clause CHANGES."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+
+from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.versions import SPARK
+
+PASSES_OPTIONS = SPARK >= (4, 3)
+HAS_CHANGES = SPARK >= (4, 2)
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
+    """A table whose versions 2 to 5 insert, insert, update and delete."""
+    made = TestCatalog.of(spark, "queried", tmp_path_factory.mktemp("queried"))
+    made.run(
+        [
+            "CREATE TABLE CAT.t (id INT, b BINARY) TBLPROPERTIES "
+            "('enable_stable_row_ids' = 'true', 'b.lance.encoding' = 'blob')",
+            "INSERT INTO CAT.t VALUES (1, X'01')",
+            "INSERT INTO CAT.t VALUES (2, X'02'), (3, NULL)",
+            "UPDATE CAT.t SET id = 20 WHERE id = 2",
+            "DELETE FROM CAT.t WHERE id = 3",
+        ]
+    )
+    return made
+
+
+def test_versions_by_option(spark: Any, catalog: TestCatalog) -> None:
+    assert spark.read.option("version", 2).table("queried.t").count() == 1
+    assert catalog.sql("SELECT count(*) FROM CAT.t WITH ('version' = '3')") == [(3,)]
+    with pytest.raises(Exception, match="99"):
+        spark.read.option("version", 99).table("queried.t").collect()
+    with pytest.raises(Exception, match="vers1on"):
+        spark.read.option("vers1on", 2).table("queried.t").collect()
+
+
+def test_options_that_change_the_columns(spark: Any, catalog: TestCatalog) -> None:
+    queries: dict[str, Callable[[], Any]] = {
+        "blobs": lambda: spark.read.option("blob_handling", "all_binary").table("queried.t"),
+        "with": lambda: spark.sql(
+            "SELECT * FROM queried.t WITH ('blob_handling' = 'all_binary') WHERE id < 99"
+        ),
+    }
+    for query in queries.values():
+        if PASSES_OPTIONS:
+            assert sorted(query().collect()) == [(1, b"\x01"), (20, b"\x02")]
+        else:
+            with pytest.raises(Exception, match="blob_handling change the columns"):
+                query().collect()
+    assert dict(spark.table("queried.t").dtypes)["b"].startswith("struct")
+    assert spark.table("queried.t").columns == ["id", "b"]
+    options = {"readChangeFeed": "true", "startingVersion": "4"}
+    if PASSES_OPTIONS:
+        assert spark.read.options(**options).table("queried.t").count() == 3
+        assert spark.read.option("columns", "id").table("queried.t").columns == ["id"]
+
+
+def test_the_function_returns_the_change_feed(
+    spark: Any, catalog: TestCatalog, read: Callable[..., Any]
+) -> None:
+    path = str(catalog.root / "t.lance")
+    options = {"readChangeFeed": True, "startingVersion": 2, "endingVersion": 4}
+    expected = sorted(
+        read(path, **options).select("id", "_change_type", "_commit_version").collect()
+    )
+    assert len(expected) == 5
+    for table in ("queried.t", f"queried.`{path}`", path):
+        query = f"SELECT id, _change_type, _commit_version FROM lance_changes('{table}', 2, 4)"
+        assert sorted(spark.sql(query).collect()) == expected
+    (row,) = catalog.sql(
+        "SELECT * FROM lance_changes('queried.t', 5) WHERE _change_type = 'delete'"
+    )
+    assert (row.id, row._commit_version) == (3, 5)
+    since = row._commit_timestamp.isoformat(sep=" ")
+    assert catalog.sql(f"SELECT count(*) FROM lance_changes('queried.t', '{since}')") == [(1,)]
+    spark.sql("USE queried")
+    try:
+        assert catalog.sql("SELECT count(*) FROM lance_changes('t', 2, 2)") == [(1,)]
+    finally:
+        spark.sql("USE spark_catalog")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("lance_changes('queried.t')", "another number of arguments"),
+        ("lance_changes('queried.t', 1, 2, 3)", "another number of arguments"),
+        ("lance_changes('queried.t', NULL)", "a bound is null"),
+        ("lance_changes('queried.t', 2, 77)", "77"),
+        ("lance_changes('queried.missing', 2)", "missing"),
+        ("lance_changes('spark_catalog.default.t', 2)", "not a table of a catalog of Lance tables"),
+    ],
+)
+def test_calls_that_are_refused(catalog: TestCatalog, call: str, message: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=re.escape(message)) as error:
+        catalog.sql(f"SELECT * FROM {call}")
+    assert "Traceback" not in str(error.value)
+
+
+@pytest.mark.skipif(not HAS_CHANGES, reason="the clause is new in Spark 4.2")
+def test_the_clause_of_spark(spark: Any, catalog: TestCatalog) -> None:
+    def rows(query: str) -> list[Any]:
+        return sorted(catalog.sql(f"SELECT id, _change_type, _commit_version FROM {query}"))
+
+    clause = "CAT.t CHANGES FROM VERSION 2 TO VERSION 4"
+    assert rows(clause) == rows("lance_changes('queried.t', 2, 4)")
+    assert rows("CAT.t CHANGES FROM VERSION 2 EXCLUSIVE TO VERSION 4") == rows(
+        "lance_changes('queried.t', 3, 4)"
+    )
+    net = "SELECT * FROM CAT.t CHANGES FROM VERSION 2 WITH (deduplicationMode = 'netChanges')"
+    assert "the change feed has the changes of each version" in catalog.refusal(net)
