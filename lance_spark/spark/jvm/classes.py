@@ -73,11 +73,6 @@ from weakref import WeakKeyDictionary
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = ("Conditions.java", "Expressions.java", "Forms.java", "Log.java")
 
-#: The sources that need a class which not all versions of Spark have, and that class.
-_NEEDS = {
-    "EvolvingTable.java": "org.apache.spark.sql.connector.catalog.SupportsSchemaEvolution",
-}
-
 #: The class Extension by the gateway of its JVM.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 #: The class Conditions by the gateway of its JVM; None if it is not available.
@@ -120,12 +115,7 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     java.util.Map
         From names of class files (`org/lancespark/Extension.class`) to their bytes.
     """
-    lacking = {name for name, needed in _NEEDS.items() if not _has_class(loader, needed)}
-    paths = sorted(
-        path
-        for path in _FOLDER.rglob("*.java")
-        if path.name not in lacking and (not files or path.name in files)
-    )
+    paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
     resource = jvm.org.codehaus.commons.compiler.util.resource
     base = jvm.java.lang.Class.forName(
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader
@@ -142,14 +132,6 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
     compiler.setClassFileCreator(resource.MapResourceCreator(classes))
     compiler.compile(sources)
     return classes
-
-
-def _has_class(loader: Any, name: str) -> bool:
-    try:
-        loader.loadClass(name)
-    except java_error():
-        return False
-    return True
 
 
 def _block(version: str, match: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
 package org.lancespark;
 
+/* since 4.2
 import java.util.Arrays;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -13,19 +14,15 @@ import org.apache.spark.sql.types.StructField;
 import scala.Option;
 import scala.Tuple2;
 
-/**
- * A table of the catalog in Spark 4.2 and later, which ask which differences between the query of a
- * statement WITH SCHEMA EVOLUTION and the table become changes of the table.
- */
+// A table of the catalog in Spark 4.2 and later, which ask which differences between the query of a
+// statement WITH SCHEMA EVOLUTION and the table become changes of the table.
 public class EvolvingTable extends NamedTable implements SupportsSchemaEvolution {
   public EvolvingTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     super(catalog, identifier, reply);
   }
 
-  /**
-   * Returns false for types that do not hold all values of the column. Spark then casts the values
-   * of the query. Python refuses what else it cannot change.
-   */
+  // Returns false for types that do not hold all values of the column. Spark then casts the values
+  // of the query. Python refuses what else it cannot change.
   public boolean supportsColumnChange(TableChange.ColumnChange change) {
     if (!(change instanceof TableChange.UpdateColumnType)) {
       return true;
@@ -44,3 +41,4 @@ public class EvolvingTable extends NamedTable implements SupportsSchemaEvolution
     return Cast.canUpCast(old, ((TableChange.UpdateColumnType) change).newDataType());
   }
 }
+since 4.2 */
