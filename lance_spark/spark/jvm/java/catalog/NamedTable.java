@@ -221,12 +221,20 @@ public class NamedTable
     return PythonCall.result(function, arguments);
   }
 
-  /** Spark 4.0 finds cached plans by equal tables. */
+  /**
+   * Spark 4.0 finds the cached plans of a table that a statement has changed by equal tables.
+   * Statements read blobs as binary. Plans of other types have other columns, and are not equal.
+   */
   public boolean equals(Object other) {
     return other instanceof NamedTable
         && ((NamedTable) other).name.equals(name)
-        && ((NamedTable) other).options.equals(options)
-        && ((NamedTable) other).schema.equals(schema);
+        && withoutBlobs(((NamedTable) other).options).equals(withoutBlobs(options));
+  }
+
+  private static Map withoutBlobs(Map options) {
+    Map others = new HashMap(options);
+    others.remove("blob_handling");
+    return others;
   }
 
   public int hashCode() {
