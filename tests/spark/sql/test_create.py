@@ -20,7 +20,7 @@ def test_a_table_is_created_as_it_is_shown(catalog: TestCatalog) -> None:
         [
             "CREATE NAMESPACE CAT.db".replace("CAT.db", "created.db"),
             "CREATE TABLE CAT.db.t (id INT NOT NULL COMMENT 'an id', v STRING DEFAULT 'x', e ARRAY<FLOAT>) "
-            "COMMENT 'it''s a table' TBLPROPERTIES ('k' = 'v', 'enable_stable_row_ids' = 'true', "
+            "COMMENT 'it\\'s a table' TBLPROPERTIES ('k' = 'v', 'enable_stable_row_ids' = 'true', "
             "'e.arrow.fixed-size-list.size' = '2', 'lance.auto_cleanup.interval' = '20')",
         ]
     )

@@ -12,7 +12,7 @@ import lance
 import pytest
 
 from tests.spark.sql.catalogs import TestCatalog
-from tests.support.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME, SPARK
 
 COLUMNS = (
     "id INT, x VARIANT, c CHAR(4), w VARCHAR(4), l STRING COLLATE UTF8_LCASE, d INTERVAL DAY, "
@@ -40,11 +40,16 @@ QUERIES = [
 TOO_LONG = ["'abcde', 'a'", "'a', 'abcde'"]
 
 
+#: Spark 4.0 cannot plan an INSERT of a UNION into columns of char(n): docs/reference/types.md.
+needs_unions = pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 fails to plan the INSERT")
+
+
 @pytest.fixture(scope="module")
 def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
     return TestCatalog.of(spark, "recorded", tmp_path_factory.mktemp("recorded"))
 
 
+@needs_unions
 def test_rows_are_those_of_parquet(spark: Any, catalog: TestCatalog) -> None:
     spark.sql("DROP TABLE IF EXISTS recorded_oracle")
     spark.sql(f"CREATE TABLE recorded_oracle ({COLUMNS}) USING parquet")
@@ -69,6 +74,7 @@ def test_rows_are_those_of_parquet(spark: Any, catalog: TestCatalog) -> None:
     spark.sql("DROP TABLE recorded_oracle")
 
 
+@needs_unions
 def test_rows_are_changed(catalog: TestCatalog) -> None:
     catalog.sql(f"CREATE TABLE CAT.changed ({COLUMNS})")
     catalog.run(
@@ -130,6 +136,7 @@ def test_user_defined_types(
     assert values[0]["values"] == [1.0, 2.0]
 
 
+@needs_unions
 def test_copies_by_path_keep_the_types(
     spark: Any, catalog: TestCatalog, tmp_path: Path, read: Callable[..., Any]
 ) -> None:
