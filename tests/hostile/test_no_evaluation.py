@@ -67,6 +67,10 @@ ALLOWED = {
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
     (
+        "spark/types/recorded.py",
+        "import_module",
+    ): "classes of user-defined types, of Spark ML and of packages that the user names",
+    (
         "storage/options/fsspec_options.py",
         "import_module",
     ): "options that the user gives, never a table",

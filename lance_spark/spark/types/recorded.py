@@ -11,13 +11,17 @@ which type it has in Spark.
 | VARIANT | struct of metadata and value | the extension `arrow.parquet.variant` |
 
 A recorded type that does not fit the stored type any more is ignored: another client has changed
-the column. So is a user-defined type whose class Python cannot import.
+the column. So is a user-defined type whose class Python cannot import, or may not: a table must not
+choose which modules run. Classes come from modules that are loaded already, from Spark ML, and from
+the packages that the environment variable `LANCE_SPARK_UDT_PACKAGES` names, separated by commas.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -32,6 +36,9 @@ from lance_spark.file.schema.logical_types import (
     SPARK_TYPE,
 )
 
+#: Variable that names the packages from which classes of user-defined types are imported.
+UDT_PACKAGES = "LANCE_SPARK_UDT_PACKAGES"
+_ML_MODULES = ("pyspark.ml.linalg", "pyspark.mllib.linalg")
 VARIANT = "arrow.parquet.variant"
 GEOARROW = "geoarrow.wkb"
 #: Key of the metadata of a Spark column that has char(n) or varchar(n) in its type: that type.
@@ -233,6 +240,8 @@ def _user_defined(text: str) -> spark.DataType | None:
         if _CLASS.fullmatch(name) is None:
             return None
         module, _, attribute = name.rpartition(".")
+        if module not in sys.modules and not _is_trusted(module):
+            return None
         cls = getattr(import_module(module), attribute)
         if not (isinstance(cls, type) and issubclass(cls, spark.UserDefinedType)):
             return None
@@ -241,6 +250,12 @@ def _user_defined(text: str) -> spark.DataType | None:
         # The module is another program, which can fail in any way.
         return None
     return made
+
+
+def _is_trusted(module: str) -> bool:
+    """Return whether a module is one of Spark ML, or of a package that the user trusts."""
+    packages = os.environ.get(UDT_PACKAGES, "").split(",")
+    return module in _ML_MODULES or module.partition(".")[0] in packages
 
 
 def _shape(dtype: spark.DataType) -> Any:

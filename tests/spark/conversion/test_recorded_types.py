@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +97,27 @@ def test_classes_are_named_and_not_stored() -> None:
     record = json.loads((arrow.field("v").metadata or {})[b"spark.sql.type"])
     assert record["pyClass"] == "pyspark.ml.linalg.VectorUDT"
     assert "serializedClass" not in record
+
+
+def test_a_table_does_not_choose_which_modules_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_a_stranger.py").write_text(
+        "from pyspark.sql.types import IntegerType, UserDefinedType\n\n"
+        "class Year(UserDefinedType):\n"
+        "    def sqlType(self=None):\n        return IntegerType()\n"
+        "    def simpleString(self):\n        return 'year'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    record = json.dumps({"type": "udt", "pyClass": "of_a_stranger.Year"})
+    field = pa.field("c", pa.int32(), metadata={"spark.sql.type": record})
+    assert mapping.to_spark_schema(pa.schema([field]))[0].dataType == spark.IntegerType()
+    assert "of_a_stranger" not in sys.modules
+    monkeypatch.setenv("LANCE_SPARK_UDT_PACKAGES", "others,of_a_stranger")
+    try:
+        assert mapping.to_spark_schema(pa.schema([field]))[0].dataType.simpleString() == "year"
+    finally:
+        sys.modules.pop("of_a_stranger", None)
 
 
 def test_a_variant_in_shreds_is_a_struct() -> None:
