@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lance_spark.spark.catalog.procedure_table import COMMENTS, PROCEDURES
-from lance_spark.spark.catalog.procedures import list_procedures
+from lance_spark.spark.catalog.procedures.call import list_procedures
+from lance_spark.spark.catalog.procedures.table import COMMENTS, PROCEDURES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "procedures.md"
 _INTRODUCTION = """# Procedures

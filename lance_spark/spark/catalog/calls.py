@@ -55,9 +55,9 @@ FUNCTIONS = {
     "create_namespace": "namespaces",
     "alter_namespace": "namespaces",
     "drop_namespace": "namespaces",
-    "list_procedures": "procedures",
-    "call_procedure": "procedures",
-    "rewrite_statement": "statements",
+    "list_procedures": "procedures.call",
+    "call_procedure": "procedures.call",
+    "rewrite_statement": "procedures.statements",
 }
 #: Kinds of errors that have an exception of their own in Spark.
 KINDS: Mapping[type[errors.LanceError], str] = {

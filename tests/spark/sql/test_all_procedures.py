@@ -14,7 +14,7 @@ from pyspark import InheritableThread
 from pyspark.errors import AnalysisException, NumberFormatException
 from pyspark.sql.types import StructType
 
-from lance_spark.spark.catalog.procedure_table import PROCEDURES
+from lance_spark.spark.catalog.procedures.table import PROCEDURES
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support import procedures_page
 

@@ -10,7 +10,7 @@ import lance
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 
-from lance_spark.spark.catalog.statements import rewrite_statement
+from lance_spark.spark.catalog.procedures.statements import rewrite_statement
 from lance_spark.spark.jvm.classes import CATALOG_CLASS
 from tests.spark.sql.catalogs import TestCatalog
 

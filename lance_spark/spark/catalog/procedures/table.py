@@ -1,7 +1,7 @@
 """The procedures of a catalog: their parameters, and the columns of their results.
 
 Most procedures are methods of `LanceTable` under names in snake case, with the same parameters. The
-others are functions of `procedure_methods`.
+others are functions of `methods`.
 """
 
 from __future__ import annotations

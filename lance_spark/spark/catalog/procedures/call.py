@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 
 from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.spark.catalog import procedure_methods
-from lance_spark.spark.catalog.driving import driving_session
 from lance_spark.spark.catalog.names import Catalog, options_of
-from lance_spark.spark.catalog.procedure_table import COMMENTS, PROCEDURES, Procedure
+from lance_spark.spark.catalog.procedures import methods
+from lance_spark.spark.catalog.procedures.driving import driving_session
+from lance_spark.spark.catalog.procedures.table import COMMENTS, PROCEDURES, Procedure
 from lance_spark.spark.jvm.classes import java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
 
@@ -174,8 +174,8 @@ def vars_of(result: ChangeResult) -> dict[str, int]:
 
 
 def _function(name: str) -> Any:
-    """Return the function of a procedure: of `procedure_methods`, or a method of `LanceTable`."""
-    function = getattr(procedure_methods, name, None)
+    """Return the function of a procedure: of `methods`, or a method of `LanceTable`."""
+    function = getattr(methods, name, None)
     return function or getattr(ResultTable, _method_name(name))
 
 

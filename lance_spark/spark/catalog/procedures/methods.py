@@ -18,7 +18,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
-from lance_spark.spark.catalog.procedure_table import INDEX_COLUMNS
+from lance_spark.spark.catalog.procedures.table import INDEX_COLUMNS
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:

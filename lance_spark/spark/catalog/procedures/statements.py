@@ -14,7 +14,7 @@ from typing import Any
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.sql import SqlSettings
-from lance_spark.spark.catalog.statement_parts import (
+from lance_spark.spark.catalog.procedures.statement_parts import (
     CallArguments,
     NotOursError,
     StatementCursor,

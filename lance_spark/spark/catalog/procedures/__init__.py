@@ -1,0 +1,1 @@
+"""Procedures of a catalog, and the statements that stand for their calls."""
