@@ -327,7 +327,7 @@ def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, 
         with pytest.raises(VersionNotFoundError, match="branch 'x' not found"):
             change(how)
 
-    held.at(branches, "_delete_files", tagged)
+    held.at(branches, "delete_files", tagged)
     dataset.branches.delete("x")
     assert held.done
     assert named(dataset) == {"moved": 1}
@@ -375,7 +375,7 @@ def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
     def create(*arguments: Any) -> bool:
         monkeypatch.setattr(ref_json, "create", put)
         created: list[bool] = []
-        held.at(branches, "_delete_files", lambda: created.append(put(*arguments)))
+        held.at(branches, "delete_files", lambda: created.append(put(*arguments)))
         branches.delete_branch(main, "x")
         return created == [True]
 
@@ -426,7 +426,7 @@ def test_a_branch_that_is_deleted_while_its_metadata_change(
         with pytest.raises(VersionNotFoundError, match="branch 'x' not found"):
             dataset.branches.replace_metadata("x", {"a": "b"})
     else:
-        held.at(branches, "_table_paths" if step == "early" else "_delete_files", back)
+        held.at(branches, "_table_paths" if step == "early" else "delete_files", back)
         dataset.branches.delete("x")
     assert held.done
     assert not named(dataset)

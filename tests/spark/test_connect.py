@@ -120,7 +120,7 @@ for name, value, text in (
     found["settings"].append([changed, refusal(ask)])
 
 spark.conf.set("spark.sql.catalog.cat", "org.lancespark.LanceCatalog")
-spark.conf.set("spark.sql.catalog.cat.root", folder + "/lake")
+spark.conf.set("spark.sql.catalog.cat.root", folder + "/statements")
 spark.sql("CREATE TABLE cat.t AS SELECT id FROM range(0, 4, 1, 2)").collect()
 found["statements"] = [
     spark.sql("OPTIMIZE cat.t").collect()[0].fragments_removed,
@@ -238,7 +238,8 @@ def client(job: str, url: str, folder: Path, **conf: str) -> dict[str, Any]:
         timeout=180,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    errors = re.sub(r"\n\s+at [^\n]+", "", ran.stderr)
+    assert ran.returncode == 0, errors[-4000:]
     results: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return results
 

@@ -186,7 +186,7 @@ class _Statement:
                 f" to {field.dataType.simpleString()}, because the new values depend on a time "
                 "zone; add a column, and set its values by UPDATE"
             )
-        self._check_wider(path, old.type, new)
+        self._check_wider(path, old.type, new.type)
         return new
 
     def _check_wider(self, path: str, old: pa.DataType, new: pa.DataType) -> None:

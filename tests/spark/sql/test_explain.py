@@ -25,20 +25,24 @@ def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog
 @pytest.fixture
 def tasks(spark: Any, set_conf: Callable[[str, str], None]) -> None:
     """Leave all reading to tasks."""
+    set_conf("spark.lance.pushdown.enabled", "true")
     set_conf("spark.lance.pushdown.local", "false")
 
 
 @pytest.fixture
 def set_conf(spark: Any) -> Any:
-    names = []
+    before: dict[str, str | None] = {}
 
     def set_one(name: str, value: str) -> None:
-        names.append(name)
+        before.setdefault(name, spark.conf.get(name, None))
         spark.conf.set(name, value)
 
     yield set_one
-    for name in names:
-        spark.conf.unset(name)
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 def explain(spark: Any, statement: str) -> str:

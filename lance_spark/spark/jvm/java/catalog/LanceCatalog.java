@@ -147,8 +147,13 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
 
   /** Loads a table that is written to: some columns have other types than for reads. */
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
+    return loadToWrite(identifier, new LinkedHashMap(), privileges);
+  }
+
+  private NamedTable loadToWrite(Identifier identifier, Map given, Set privileges) {
+    given.put("for_write", Boolean.TRUE);
     try {
-      return loadForWrite(identifier);
+      return load(identifier, given);
     } catch (Exception e) {
       // saveAsTable creates the table then. It asks for no change of rows, and is not SQL.
       boolean creates =
@@ -258,9 +263,9 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
           ((org.apache.spark.sql.connector.catalog.TimeTravel.AsOfTimestamp) travel).micros();
       given.put("timestamp", Long.valueOf(micros));
     } else if (!context.writePrivileges().isEmpty()) {
-      given.put("for_write", Boolean.TRUE);
+      return loadToWrite(identifier, given, context.writePrivileges());
     }
-    return load(identifier, given);
+    return loadForRead(identifier, given);
   }
   since 4.3 */
 
