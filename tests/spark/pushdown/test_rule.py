@@ -6,12 +6,11 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
@@ -460,26 +459,6 @@ def test_errors_of_the_reader_reach_the_user(spark: Any, table: str) -> None:
     with pytest.raises(Exception, match="g"):
         frame.select("g").collect()
     assert frame.select("id").count() == 100
-
-
-def test_enable_explains_what_to_do_if_a_server_takes_no_classes() -> None:
-    class Session:
-        """Named as that of Spark Connect; its server refuses what `enable` asks for."""
-
-        version = "4.3.0"
-        conf: ClassVar[dict[str, str]] = {}
-
-        @property
-        def read(self) -> Any:
-            raise PySparkException("[DATA_SOURCE_NOT_FOUND] no such class")
-
-        def range(self, *_: int) -> Any:
-            raise PySparkException("artifacts are forbidden")
-
-    Session.__module__ = "pyspark.sql.connect.session"
-    with pytest.raises(lance_spark.LanceError, match=r"artifacts are forbidden.*\.schema"):
-        lance_spark.enable(Session())  # type: ignore[arg-type]
-    assert not lance_spark.is_enabled(Session())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "5.0.0"])
