@@ -12,13 +12,12 @@ the uuid of this transaction is the own one; a version of another client in its 
 own one will never exist. The same holds if a store answers "exists already", as it may do so to its
 own repeated request.
 
-The store cannot refuse a version number that another client committed and cleanup removed. So a
-slow commit checks its version after step 3 (`removal_guard`).
+The store cannot refuse a version number that another client committed and cleanup removed. So the
+writer checks its version after step 3 (`removal_guard`).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -178,7 +177,6 @@ class _Attempts:
         self._enable_stable_row_ids = enable_stable_row_ids
         self._transaction_file: str | None = None
         self._written: list[str] = []
-        self._started = 0.0
         self.tried = 0
         self.uncertain: StorageError | None = None
 
@@ -188,13 +186,11 @@ class _Attempts:
         check_least("max_retries", max_retries, 0)
         backoff = Backoff()
         for _ in range(max_retries + 1):
-            started = time.monotonic()
             manifests = self._list_manifests()
             self._check_identity(manifests)
             committed = self._catch_up(manifests)
             if committed is not None:
                 return self._finish(committed)
-            self._started = started
             try:
                 manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
             except _PutFailedError as failed:
@@ -203,7 +199,7 @@ class _Attempts:
                     raise failed.error from None
                 manifest = None
             if manifest is not None:
-                self._finish(manifest, time.monotonic() - started)
+                self._finish(manifest)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
             backoff.wait()
@@ -216,16 +212,16 @@ class _Attempts:
             retryable=True,
         )
 
-    def _finish(self, manifest: Manifest, seconds: float = math.inf) -> Manifest:
-        """Check the version after an attempt of `seconds`, and delete files of failed attempts."""
-        self._check_slot(manifest, seconds)
+    def _finish(self, manifest: Manifest) -> Manifest:
+        """Check the number of the new version, and delete the files of failed attempts."""
+        self._check_slot(manifest)
         used = frozenset(self._transaction.operation.deletion_files)
         self._delete([path for path in self._written if path not in used])
         return manifest
 
-    def _check_slot(self, manifest: Manifest, seconds: float) -> None:
+    def _check_slot(self, manifest: Manifest) -> None:
         try:
-            slot = check_slot(self._store, manifest.version, seconds)
+            slot = check_slot(self._store, manifest.version)
         except StorageError as error:
             self.uncertain = error
             raise
@@ -341,9 +337,7 @@ class _Attempts:
         """Clear `uncertain`, because another client created the version that was tried."""
         if self.uncertain is None:
             return
-        # The other client may have created it at any time up to now.
-        seconds = time.monotonic() - self._started
-        if check_slot(self._store, version, seconds) is not VersionSlot.NEW:
+        if check_slot(self._store, version) is not VersionSlot.NEW:
             # Cleanup may have removed the version of this commit.
             raise self.uncertain
         self.uncertain = None

@@ -19,10 +19,10 @@ cleanup may have marked it as well and still remove it. It keeps its names and g
 Versions of early releases never had the file, and other clients' cleanup does not follow this
 protocol: neither can be detected.
 
-**After a slow commit** (`check_slot`): was its version number used before? The store cannot refuse
+**After a commit** (`check_slot`): was its version number used before? The store cannot refuse
 a version number that another client committed and cleanup removed. A commit that was delayed for so
 long creates this version again. Then the version is part of the history, but newer versions do not
-contain its change. So a slow writer lists the versions after its commit:
+contain its change. So a writer lists the versions after its commit:
 
 | listing | the version number |
 | --- | --- |
@@ -58,10 +58,6 @@ from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import check_identity, find_manifest
 from lance_spark.table.manifest.manifest import Manifest
 
-#: Two commits and a cleanup, some twenty successive requests, take longer than so many seconds.
-_SHORT_SECONDS = 0.5
-#: The same on a local disk.
-_SHORT_SECONDS_LOCAL = 0.002
 #: Stores whose file times do not change when a file gets its final name.
 _TIMES_BEFORE_RENAME = frozenset({"hdfs", "viewfs"})
 
@@ -144,24 +140,20 @@ class VersionSlot(Enum):
     REUSED = "an earlier version had the number, and cleanup removed it"
 
 
-def check_slot(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
+def check_slot(store: ObjectStore, version: int) -> VersionSlot:
     """Tell whether the number of a version was used before by a version that cleanup removed.
 
     Parameters
     ----------
     version : int
         An existing version.
-    seconds : float
-        The time between the listing of the versions before it and its commit. A short time makes
-        the check needless.
 
     Raises
     ------
     StorageError
     """
     # A manifest store keeps the entries of removed versions, and so refuses their numbers.
-    limit = _SHORT_SECONDS_LOCAL if store.is_local else _SHORT_SECONDS
-    if store.manifest_store is not None or seconds < limit:
+    if store.manifest_store is not None:
         return VersionSlot.NEW
     paths = {
         location.version: location.path

@@ -21,16 +21,13 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.refs import removal_guard
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 CLEANED = "cleanup may have removed an earlier version"
 
 
 @pytest.fixture(params=["disk", "memory"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS", 0)
-    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS_LOCAL", 0)
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "t") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/t"
 
 
@@ -143,8 +140,6 @@ def test_recreated_version_leaves_first_commit_unknown(
 
 def test_version_recreated_before_the_check(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The put is quick and its answer is lost; the next attempt comes late."""
-    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS", 0.3)
-    monkeypatch.setattr(removal_guard, "_SHORT_SECONDS_LOCAL", 0.3)
     dataset = lance_spark.write_dataset(ROWS, uri)
     create, uniform = versions.create_manifest, random.uniform
     lost: list[ManifestLocation] = []
