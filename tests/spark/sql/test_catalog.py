@@ -106,7 +106,8 @@ def test_caches_are_refreshed(catalog: TestCatalog) -> None:
     for statement, expected in (
         ("INSERT INTO CAT.c VALUES (2)", [(1,), (2,)]),
         ("ALTER TABLE CAT.c ADD COLUMN w INT DEFAULT 9", [(1, 9), (2, 9)]),
-        ("ALTER TABLE CAT.c DROP COLUMN w", [(1,), (2,)]),
+        ("INSERT INTO CAT.c VALUES (3, 4)", [(1, 9), (2, 9), (3, 4)]),
+        ("ALTER TABLE CAT.c DROP COLUMN w", [(1,), (2,), (3,)]),
         ("INSERT OVERWRITE CAT.c VALUES (3)", [(3,)]),
         ("TRUNCATE TABLE CAT.c", []),
         ("CREATE OR REPLACE TABLE CAT.c AS SELECT 7 AS id", [(7,)]),

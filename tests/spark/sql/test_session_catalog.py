@@ -94,6 +94,22 @@ def test_columns_names_and_files_of_a_managed_table(db: Database) -> None:
     assert not (db.folder / "b").exists()
 
 
+def test_caches_of_a_managed_table(db: Database) -> None:
+    db.sql("CREATE TABLE DB.c USING lance AS SELECT 1 AS id")
+    db.sql("CACHE TABLE DB.c")
+    for statement, rows in (
+        ("INSERT INTO DB.c VALUES (2)", [(1,), (2,)]),
+        ("ALTER TABLE DB.c ADD COLUMNS (n INT DEFAULT 3)", [(1, 3), (2, 3)]),
+        ("INSERT INTO DB.c VALUES (5, 6)", [(1, 3), (2, 3), (5, 6)]),
+        ("ALTER TABLE DB.c DROP COLUMN n", [(1,), (2,), (5,)]),
+    ):
+        db.sql(statement)
+        assert sorted(db.sql("SELECT * FROM DB.c")) == rows, statement
+        # Spark 4.0 does not read a table again whose columns are others: it leaves the cache.
+        assert db.spark.catalog.isCached("own.c") or db.spark.version < "4.1"
+    db.sql("DROP TABLE DB.c")
+
+
 def test_a_statement_that_fails_leaves_no_table(db: Database) -> None:
     from pyspark.errors import PySparkException
 

@@ -300,6 +300,12 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
 
   public Table alterTable(Identifier identifier, TableChange[] changes)
       throws NoSuchTableException {
+    Table altered = alter(identifier, changes);
+    CachedTables.refresh(name, identifier);
+    return altered;
+  }
+
+  Table alter(Identifier identifier, TableChange[] changes) {
     Map arguments = ofTable(identifier);
     arguments.put("changes", TableChanges.write(changes));
     Map reply = call("alter_table", arguments, identifier);

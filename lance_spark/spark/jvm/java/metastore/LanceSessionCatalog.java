@@ -133,7 +133,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     if (!Entries.isLance(entry)) {
       return super.alterTable(identifier, changes);
     }
-    Table altered = paths.alterTable(path(identifier, entry), changes);
+    Table altered = paths.alter(path(identifier, entry), changes);
     List ofColumns = new ArrayList();
     for (int i = 0; i < changes.length; i++) {
       if (changes[i] instanceof TableChange.ColumnChange) {
@@ -148,6 +148,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     } catch (Exception e) {
       Log.once("The metastore keeps the former columns of " + identifier + ": " + e);
     }
+    CachedTables.refresh(name(), identifier);
     return altered;
   }
 

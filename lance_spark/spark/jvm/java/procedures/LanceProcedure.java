@@ -6,7 +6,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
@@ -59,7 +58,10 @@ public class LanceProcedure implements UnboundProcedure {
         hasJobs
             ? DrivingCall.result("call_procedure", arguments)
             : PythonCall.result("call_procedure", arguments);
-    refresh((List) reply.get("table"));
+    List table = (List) reply.get("table");
+    if (table != null) {
+      CachedTables.refresh(catalog.name(), table);
+    }
     StructType schema = StructType.fromDDL((String) reply.get("schema"));
     List rows = (List) reply.get("rows");
     InternalRow[] converted = new InternalRow[rows.size()];
@@ -100,18 +102,6 @@ public class LanceProcedure implements UnboundProcedure {
 
     public Iterator call(InternalRow input) {
       return procedure.call(input);
-    }
-  }
-
-  /** Refreshes a table in the cache, which the procedure may have changed. */
-  private void refresh(List table) {
-    SparkSession session = SparkSession.active();
-    if (table != null && !session.sharedState().cacheManager().isEmpty()) {
-      StringBuilder name = new StringBuilder("`" + catalog.name() + "`");
-      for (int i = 0; i < table.size(); i++) {
-        name.append(".`").append(((String) table.get(i)).replace("`", "``")).append('`');
-      }
-      session.catalog().refreshTable(name.toString());
     }
   }
 
