@@ -9,25 +9,12 @@ import sys
 
 
 def main() -> None:
-    from pyspark.sql import SparkSession
-
     import lance_spark
-    from tests.support.spark.processes import JAVA_OPTIONS
+    from tests.support.spark.processes import logged_session
 
     uri, log, text, shown = sys.argv[1:]
     options = json.loads(text)
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-        .config("spark.driver.host", "localhost")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", f"file://{log}")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("INFO")
+    spark = logged_session(log)
     rows = spark.range(3)
     # What Spark does without us.
     other = {name: options[name] for name in ("region", "endpoint")}

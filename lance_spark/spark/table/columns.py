@@ -180,8 +180,9 @@ class ColumnMethods(TableBase):
     ) -> ChangeResult:
         """Update columns by the values that a DataFrame has for the same key.
 
-        Rows stay in place: for each fragment with a row to update, executors write a new file with
-        all values of the updated columns. Rows whose key is not in the DataFrame keep their values.
+        Rows stay in their fragments: for each fragment with a row to update, executors write a new
+        file with all values of the updated columns. Rows whose key is not in the DataFrame keep
+        their values.
 
         Parameters
         ----------

@@ -81,8 +81,8 @@ class RowMethods(TableBase):
         """Update values of the rows for which a condition is true, or of all rows.
 
         Spark reads only the columns that it needs to compute the new values. Other columns are
-        copied from file to file, or stay in place. Rows keep their stable row ids, if the table has
-        these.
+        copied from file to file, or their files stay as they are. Rows keep their stable row ids,
+        if the table has these.
 
         Parameters
         ----------
@@ -95,9 +95,9 @@ class RowMethods(TableBase):
             null.
         mode : str
             ``rows`` writes the updated rows to new fragments and deletes them in the old ones.
-            ``columns`` keeps the rows in place: for each fragment with a row to update, it writes a
-            new file with all values of the updated columns. ``auto`` finds the rows first, and
-            chooses the mode that writes less.
+            ``columns`` keeps the rows in their fragments: for each fragment with a row to update,
+            it writes a new file with all values of the updated columns. ``auto`` finds the rows
+            first, and chooses the mode that writes less.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -143,7 +143,8 @@ class RowMethods(TableBase):
     ) -> ChangeResult:
         """Replace all values of columns, in new data files of these columns.
 
-        Rows stay in place. Equal to `update` without a condition, in the mode ``columns``.
+        Rows stay in their fragments. Equal to `update` without a condition, in the mode
+        ``columns``.
 
         Parameters
         ----------

@@ -9,25 +9,11 @@ import sys
 
 
 def main() -> None:
-    from pyspark.sql import SparkSession
-
     import lance_spark
-    from tests.support.spark.processes import JAVA_OPTIONS
+    from tests.support.spark.processes import logged_session
 
     log, text = sys.argv[1:]
-    spark = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-        .config("spark.driver.host", "localhost")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", f"file://{log}")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("INFO")
+    spark = logged_session(log)
     lance_spark.enable(spark, "cat", **json.loads(text))
     statements = (
         "CREATE TABLE cat.t AS SELECT id, 0 AS v FROM range(4)",

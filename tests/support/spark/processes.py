@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[3]
 #: A folder on the path of the Python processes of the session that tests share.
@@ -124,3 +125,23 @@ def environment(**more: str) -> dict[str, str]:
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         variables.pop(name, None)
     return variables
+
+
+def logged_session(log: str) -> Any:
+    """Start a session of one core, with short-lived Java, that writes its event log into a folder."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", f"file://{log}")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("INFO")
+    return spark

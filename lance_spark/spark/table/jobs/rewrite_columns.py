@@ -175,7 +175,9 @@ def update_in_place(
     *,
     ordered: bool = True,
 ) -> tuple[Manifest, ChangeResult]:
-    """Update columns in new data files of these columns, and commit. Rows stay in place.
+    """Update columns in new data files of these columns, and commit.
+
+    Rows stay in their fragments.
 
     Parameters
     ----------
