@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 from lance_spark.__main__ import main
+from tests.support import pages
 from tests.support.spark.processes import JAVA_OPTIONS, environment
+from tests.support.spark.versions import SPARK
 
 SPARK_SQL = Path(sys.executable).with_name("spark-sql")
 STATEMENTS = """
@@ -37,6 +40,44 @@ INSERT INTO plain SELECT max(id) FROM kept;
 SELECT 'plain', n FROM plain ORDER BY n;
 SHOW TABLES IN lake;
 """
+#: What the Python blocks of the page of SQL do that later blocks need.
+INSTEAD = {
+    "createOrReplaceTempView": "CREATE TEMPORARY VIEW more AS SELECT id FROM range(3, 5)",
+    "writeTo": "INSERT INTO lake.air.late SELECT id, 'DL' FROM range(10, 12)",
+}
+
+
+def page_of_sql(folder: Path) -> tuple[str, dict[str, list[list[str]]]]:
+    """Return the statements of the page of SQL, and what the last of each block shows.
+
+    A row of `block` and a number comes before what a block shows.
+    """
+    text, shown = "", {}
+    for number, block in enumerate(pages.blocks_of(pages.SQL_PAGE)):
+        text += f"SELECT 'block', {number};\n"
+        if block.language == "sql":
+            text += block.code.replace("/data/", f"{folder}/")
+            rows = (block.output or "").splitlines()
+            cells = [row.strip("|").split("|") for row in rows if row.startswith("|")]
+            # spark-sql shows only the names of tables, and nothing for columns without a comment.
+            part = slice(1, 2) if "SHOW TABLES" in block.code else slice(None)
+            null = "" if "DESCRIBE" in block.code else "NULL"
+            shown[str(number)] = [
+                [cell.strip().replace("NULL", null) for cell in row[part]] for row in cells[1:]
+            ]
+        text += "".join(f"{new};\n" for word, new in INSTEAD.items() if word in block.code)
+    return text, shown
+
+
+def blocks_shown(lines: list[list[str]]) -> dict[str, list[list[str]]]:
+    """Return the rows that spark-sql shows, by the number of the block."""
+    blocks: dict[str, list[list[str]]] = {}
+    for line in lines:
+        if line[0] == "block":
+            blocks[line[1]] = []
+        elif blocks:
+            blocks[list(blocks)[-1]].append([cell.strip() for cell in line])
+    return blocks
 
 
 @pytest.mark.skipif(not SPARK_SQL.exists(), reason=f"no spark-sql beside {sys.executable}")
@@ -45,7 +86,9 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     arguments = ["--catalog", "lake", "--root", str(lake), "--session-catalog"]
     assert main(["conf", str(tmp_path), *arguments]) == 0
     assert "lake.name" in capsys.readouterr().out
-    (tmp_path / "statements.sql").write_text(STATEMENTS)
+    page, expected = page_of_sql(tmp_path)
+    (tmp_path / "statements.sql").write_text(STATEMENTS + (page if SPARK >= (4, 2) else ""))
+    lance.write_dataset(pa.table({"id": range(3)}), str(tmp_path / "flights.lance"))
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
@@ -71,7 +114,11 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    shown = [line.split("\t") for line in ran.stdout.splitlines() if "\t" in line]
+    lines = [line.split("\t") for line in ran.stdout.splitlines()]
+    blocks = blocks_shown(lines)
+    for number, rows in expected.items() if SPARK >= (4, 2) else ():
+        assert blocks[number][len(blocks[number]) - len(rows) :] == rows
+    shown = [line for line in lines if len(line) > 1][:5]
     assert shown == [
         ["rows", "2", "b"],
         ["rows", "3", "c"],
@@ -79,7 +126,7 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         ["plain", "2"],
         ["plain", "30"],
     ]
-    assert ran.stdout.splitlines()[-1] == "t"
+    assert ["t"] in lines
     table = lance.dataset(str(lake / "t.lance"))
     table.validate()
     rows = {row["id"]: row["word"] for row in table.to_table().to_pylist()}

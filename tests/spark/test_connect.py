@@ -223,6 +223,14 @@ for statement in (
     spark.sql(statement).collect()
 """
 
+PAGE = """
+from pathlib import Path
+from tests.support import pages
+
+names = {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
+pages.run_page(pages.SQL_PAGE, names, Path(folder) / "page")
+"""
+
 
 def client(job: str, url: str, folder: Path, **conf: str) -> dict[str, Any]:
     """Run a job in a process of its own: once a process is a client, it is no driver."""
@@ -426,7 +434,7 @@ def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:
 
 def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:
     conf = {**CONF, "spark.sql.extensions": EXTENSION}
-    result = client(PLANS.format(names=NAMES), "local[1]", folder, **conf)
+    result = client(PLANS.format(names=NAMES) + PAGE, "local[1]", folder, **conf)
     check_names(result, folder / "sent")
     before, was_enabled, after, is_enabled = result["plans"]
     assert not was_enabled

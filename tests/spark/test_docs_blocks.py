@@ -13,7 +13,6 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from typing import Any
 import pytest
 
 import lance_spark
+from tests.support.pages import ROOT, blocks_of, run_page, run_python, trimmed
 from tests.support.spark.versions import SPARK
 
-ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 #: Blocks that need credentials or a server. Raise the number only with such a reason.
@@ -41,49 +40,7 @@ PROGRAMS = frozenset(
 #: The pages are written for releases of Spark that have all options.
 newest_spark = pytest.mark.skipif(SPARK < (4, 2), reason="the docs use options of Spark 4.2")
 
-_FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
-    r"|<!-- setup\n(?P<setup>.*?)-->",
-    re.MULTILINE | re.DOTALL,
-)
 _MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page, or setup code that the page does not show."""
-
-    line: int
-    language: str
-    code: str
-    reason: str | None
-    output: str | None
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Return the blocks of a page in order; an output block is part of the block before it."""
-    text = page.read_text(encoding="utf-8")
-    blocks: list[Block] = []
-    end = 0
-    for match in _FENCE.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        if match["setup"] is not None:
-            blocks.append(Block(line, "python", match["setup"], None, None))
-        elif 'title="Output"' in match["info"]:
-            assert not text[end : match.start()].strip(), f"{page}:{line}: text before an output"
-            before = blocks.pop()
-            blocks.append(
-                Block(before.line, before.language, before.code, before.reason, match["code"])
-            )
-        else:
-            blocks.append(Block(line, match["language"], match["code"], match["reason"], None))
-        end = match.end()
-    return blocks
-
-
-def trimmed(text: str) -> list[str]:
-    """Return the lines of a text without spaces and empty lines at their ends."""
-    return [line.rstrip() for line in text.strip().splitlines()]
 
 
 @pytest.fixture
@@ -108,44 +65,12 @@ def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
     spark.conf.unset("spark.sql.caseSensitive")
 
 
-def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
-    """Run a block, and return what it prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, where, "exec"), namespace)
-    return printed.getvalue()
-
-
-def run_sql(code: str, spark: Any) -> str:
-    """Run the statements of a block, and return the result of the last one as Spark shows it."""
-    for statement in filter(str.strip, re.sub(r"--[^\n]*", "", code).split(";")):
-        result = spark.sql(statement)
-    return str(result._show_string(20, True)) if result.columns else ""
-
-
 @newest_spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(page) if block.language in ("python", "sql")]
-    if not any(block.reason is None for block in blocks):
-        return
-    namespace = request.getfixturevalue("namespace")
-    for block in blocks:
-        where = f"{page.relative_to(ROOT)}:{block.line}"
-        code = block.code.replace("/data/", f"{tmp_path}/")
-        if block.reason is not None:
-            compile(code, where, "exec")
-            continue
-        try:
-            if block.language == "sql":
-                printed = run_sql(code, namespace["spark"])
-            else:
-                printed = run_python(code, where, namespace)
-        except Exception as error:
-            error.add_note(f"in {where}")
-            raise
-        if block.output is not None:
-            assert trimmed(printed) == trimmed(block.output), where
+    if any(block.reason is None for block in blocks):
+        run_page(page, request.getfixturevalue("namespace"), tmp_path)
 
 
 def test_few_blocks_are_skipped() -> None:

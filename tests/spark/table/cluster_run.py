@@ -26,6 +26,8 @@ from lance_spark import LanceTable
 from lance_spark.errors import StorageError
 from lance_spark.mutations.compaction.run import CompactionTask
 from tests.spark.table import cluster_hooks as hooks
+from tests.support.pages import SQL_PAGE, run_page
+from tests.support.spark.versions import SPARK
 
 ATTEMPTS = 2
 #: Two workers on one machine, by names that Spark takes for two: it never runs a task twice on one.
@@ -238,6 +240,13 @@ def statements(run: Run) -> None:
     run.plain = whole
 
 
+def page_of_sql(run: Run) -> None:
+    """The statements of the page of SQL, in a session of its own: its catalog has another root."""
+    names = {"__name__": "page", "spark": run.spark.newSession(), "lance_spark": lance_spark}
+    if SPARK >= (4, 2):
+        run_page(SQL_PAGE, names, run.folder / "page")
+
+
 def streams(run: Run) -> None:
     """A table is read as a stream and written to another one, and goes on from where it was."""
     target = str(run.folder / "copy.lance")
@@ -353,6 +362,7 @@ PARTS = (
     maintenance,
     names,
     statements,
+    page_of_sql,
     streams,
     history,
     failed,

@@ -1,0 +1,111 @@
+"""Pages of the documentation: their blocks, and runs of these in a session of any deployment.
+
+docs/develop/testing.md describes how a page marks setup, output and blocks that cannot be run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+#: The page whose statements run in all deployments of Spark.
+SQL_PAGE = ROOT / "docs" / "reference" / "sql.md"
+
+_FENCE = re.compile(
+    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
+    r"|<!-- setup\n(?P<setup>.*?)-->",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, or setup code that the page does not show."""
+
+    line: int
+    language: str
+    code: str
+    reason: str | None
+    output: str | None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the blocks of a page in order; an output block is part of the block before it."""
+    text = page.read_text(encoding="utf-8")
+    blocks: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["setup"] is not None:
+            blocks.append(Block(line, "python", match["setup"], None, None))
+        elif 'title="Output"' in match["info"]:
+            assert not text[end : match.start()].strip(), f"{page}:{line}: text before an output"
+            before = blocks.pop()
+            blocks.append(
+                Block(before.line, before.language, before.code, before.reason, match["code"])
+            )
+        else:
+            blocks.append(Block(line, match["language"], match["code"], match["reason"], None))
+        end = match.end()
+    return blocks
+
+
+def trimmed(text: str) -> list[str]:
+    """Return the lines of a text without spaces and empty lines at their ends."""
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def statements_of(code: str) -> Iterator[str]:
+    """Yield the statements of a block of SQL."""
+    return filter(str.strip, re.sub(r"--[^\n]*", "", code).split(";"))
+
+
+def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
+    """Run a block, and return what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, where, "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_sql(code: str, spark: Any) -> str:
+    """Run the statements of a block, and return the result of the last one as Spark shows it."""
+    for statement in statements_of(code):
+        result = spark.sql(statement)
+    return str(result._show_string(20, True)) if result.columns else ""
+
+
+def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
+    """Run the blocks of a page, and compare what they print with the page.
+
+    Parameters
+    ----------
+    namespace : dict
+        The names that the page may use, the session `spark` among them.
+    folder : Path
+        Stands for the folder `/data/` of the page.
+    """
+    for block in blocks_of(page):
+        if block.language not in ("python", "sql"):
+            continue
+        where = f"{page.relative_to(ROOT)}:{block.line}"
+        code = block.code.replace("/data/", f"{folder}/")
+        if block.reason is not None:
+            compile(code, where, "exec")
+            continue
+        try:
+            if block.language == "sql":
+                printed = run_sql(code, namespace["spark"])
+            else:
+                printed = run_python(code, where, namespace)
+        except Exception as error:
+            error.add_note(f"in {where}")
+            raise
+        if block.output is not None:
+            assert trimmed(printed) == trimmed(block.output), (where, printed)
