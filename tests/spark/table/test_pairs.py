@@ -1,9 +1,9 @@
 """Two concurrent Spark jobs in two processes: both changes hold, or the second replans.
 
 Each pair is a race: both processes plan on the first version and stop before their first commit
-(`writers.py`). Then one commits, and the other one finds a newer version. `make test` runs each
-pair in one of its two orders, and races about different rows without merges; `make test-long` runs
-all of them (LANCE_SPARK_TEST_PAIRS=all).
+(`writers.py`). Then one commits, and the other one finds a newer version. `make test` runs three
+of five pairs, in one of their two orders, and races about different rows without merges;
+`make test-long` runs all of them (LANCE_SPARK_TEST_PAIRS=all).
 """
 
 from __future__ import annotations
@@ -341,8 +341,10 @@ def change(job: str, side: int, same: bool, mode: str) -> Change:
 
 
 def orders(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield each pair in one of its orders, or in both, with a number."""
+    """Yield three of five pairs, in one order, or all pairs in both orders, with a number."""
     for number, (one, other) in enumerate(pairs):
+        if not ALL and one != other and number % 5 > 2:
+            continue
         both = [(one, other)] if one == other else [(one, other), (other, one)]
         for first, second in both if ALL else [both[number % len(both)]]:
             yield number, first, second
