@@ -243,7 +243,7 @@ def statements(run: Run) -> None:
 def page_of_sql(run: Run) -> None:
     """The statements of the page of SQL, in a session of its own: its catalog has another root."""
     names = {"__name__": "page", "spark": run.spark.newSession(), "lance_spark": lance_spark}
-    if SPARK >= (4, 2):
+    if SPARK >= (4, 3):
         run_page(SQL_PAGE, names, run.folder / "page")
 
 
