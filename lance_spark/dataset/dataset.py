@@ -119,9 +119,9 @@ class Dataset(ScanMethods, ColumnMethods, MaintenanceMethods):
         filters : str, or iterable of (column, operator, value), optional
             As in `delete`; all rows by default.
         mode : str
-            ``rows`` writes the updated rows to new fragments and deletes them in the old ones.
-            ``columns`` keeps the rows in place: for each fragment with a row to update, it writes a
-            new file with all values of the updated columns.
+            ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
+            ``columns``: the rows stay in their fragments. For each fragment with a row to update,
+            the update writes a new file with all values of the updated columns.
         commit_message, transaction_properties
             Stored in the transaction.
         conflict_retries : int

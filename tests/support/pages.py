@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,11 +60,6 @@ def trimmed(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def statements_of(code: str) -> Iterator[str]:
-    """Yield the statements of a block of SQL."""
-    return filter(str.strip, re.sub(r"--[^\n]*", "", code).split(";"))
-
-
 def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
     """Run a block, and return what it prints."""
     printed = io.StringIO()
@@ -76,7 +70,7 @@ def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
 
 def run_sql(code: str, spark: Any) -> str:
     """Run the statements of a block, and return the result of the last one as Spark shows it."""
-    for statement in statements_of(code):
+    for statement in filter(str.strip, re.sub(r"--[^\n]*", "", code).split(";")):
         result = spark.sql(statement)
     return str(result._show_string(20, True)) if result.columns else ""
 

@@ -40,7 +40,7 @@ catalog/
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
-    CachedTables            tables in Spark's cache, which changes make old
+    CachedTables            makes Spark read its cached tables again after a change
     TableName               identifiers
 metastore/
     LanceSessionCatalog     the class that spark.sql.catalog.spark_catalog names

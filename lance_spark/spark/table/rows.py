@@ -94,10 +94,10 @@ class RowMethods(TableBase):
             child of a null struct is set, the struct becomes non-null and its other children are
             null.
         mode : str
-            ``rows`` writes the updated rows to new fragments and deletes them in the old ones.
-            ``columns`` keeps the rows in their fragments: for each fragment with a row to update,
-            it writes a new file with all values of the updated columns. ``auto`` finds the rows
-            first, and chooses the mode that writes less.
+            ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
+            ``columns``: the rows stay in their fragments. For each fragment with a row to update,
+            the update writes a new file with all values of the updated columns. ``auto``: the
+            update finds the rows first, and then chooses the mode that writes less.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
