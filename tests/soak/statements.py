@@ -23,6 +23,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 import lance_spark
 from tests.support.forking import CONTEXT
@@ -171,7 +172,9 @@ class SqlWriter(Writer):
         )
 
     def is_conflict(self, error: Exception) -> bool:
-        return "CommitConflictError" in str(error)
+        return (
+            isinstance(error, PySparkException) and error.getCondition() == "LANCE_COMMIT_CONFLICT"
+        )
 
     def _rows(self, ids: list[int], n: int) -> str:
         return ", ".join(f"({i}, {self.account.number}, {n})" for i in ids)

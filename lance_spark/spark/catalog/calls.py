@@ -4,8 +4,8 @@ A call travels as the only field of a schema that `DataSource.reader` gets. The 
 has the null type, and its metadata holds a JSON text under `call`: the name of a function of
 `FUNCTIONS`, and its arguments. `CallReader` runs the function when Spark asks for partitions. The
 pickle of the first partition holds the text `lance-reply N;` and N bytes of JSON, the result. An
-error of this package becomes the result `{"error": {"kind": ..., "message": ...}}`, which the JVM
-raises as Spark's own exception of that kind (`Errors.java`), without a traceback.
+error of this package becomes the result `{"error": {"kind": ..., "message": ..., "class": ...}}`.
+The JVM raises it as Spark's own exception of that kind (`Errors.java`), without a traceback.
 
 Spark runs this in the Python process in which it plans data sources, and uses the process again:
 a function must leave no state behind.
@@ -101,7 +101,8 @@ def run(text: str) -> dict[str, Any]:
         module = import_module(f"{__package__}.{FUNCTIONS[name]}")
         result: dict[str, Any] = getattr(module, name)(call["arguments"])
     except errors.LanceError as error:
-        return {"error": {"kind": kind_of(error), "message": str(error)}}
+        name = type(error).__name__
+        return {"error": {"kind": kind_of(error), "message": str(error), "class": name}}
     except Exception as error:
         # A defect. The log of the process has the place; the user sees what failed.
         traceback.print_exc(file=sys.stderr)

@@ -83,7 +83,8 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if not _can_be_planned_again(table, write):
             raise
         Backoff(write["attempt"]).wait()
-        return {"error": {"kind": "planned_again", "message": str(error)}}
+        name = type(error).__name__
+        return {"error": {"kind": "planned_again", "message": str(error), "class": name}}
     except LanceError:
         _sweep(table, write)
         raise

@@ -90,16 +90,19 @@ def test_rows_that_are_named_by_address_are_not_planned_again(spark: Any, root: 
     table = create(spark, "places", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(4)")
     update = f"UPDATE {table} SET v = v + 1 WHERE _rowaddr + id >= 0"
 
-    def run(_: int) -> str | None:
+    def run(_: int) -> AnalysisException | None:
         try:
             spark.sql(update)
         except AnalysisException as error:
-            return str(error)
+            return error
         return None
 
     with ThreadPoolExecutor(3) as pool:
         errors = [error for error in pool.map(run, range(3)) if error]
-    assert all("overtaken" in error and "Traceback" not in error for error in errors)
+    for error in errors:
+        assert "overtaken" in str(error)
+        assert "Traceback" not in str(error)
+        assert error.getCondition() == "LANCE_COMMIT_CONFLICT"
     rows = read(root, "places")
     assert [row["v"] for row in rows] == [3 - len(errors)] * 4
     assert len(files(root, "places")) == len(rows_of_version(root, "places"))

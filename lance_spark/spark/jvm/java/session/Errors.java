@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
@@ -24,6 +25,9 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Errors {
   /** Spark's condition for errors of Python data sources, whose text is a traceback. */
   private static final String OF_SOURCES = "PYTHON_DATA_SOURCE_ERROR";
+
+  /** The setting that says how spark-sql and the Thrift server show errors. */
+  private static final String FORMAT = "spark.sql.error.messageFormat";
 
   /** A text that ends with the class and the message of an error of this package. */
   private static final Pattern TRACEBACK =
@@ -40,7 +44,7 @@ final class Errors {
   /**
    * Raises an error.
    *
-   * @param error its "kind" and "message"
+   * @param error its "kind" and "message", and the "class" of an error of this package
    * @param table the table that the call is about, or null
    * @param namespace the namespace that the call is about, or null
    */
@@ -62,12 +66,12 @@ final class Errors {
     if (namespace != null && "namespace_not_empty".equals(kind)) {
       Platform.throwException(new NonEmptyNamespaceException(namespace));
     }
-    Platform.throwException(analysis(message));
+    Platform.throwException(analysis(message, (String) error.get("class")));
   }
 
   /** Raises an AnalysisException. It returns nothing; the caller throws what it would return. */
   static RuntimeException unchecked(String message) {
-    Platform.throwException(analysis(message));
+    Platform.throwException(analysis(message, null));
     return null;
   }
 
@@ -143,7 +147,8 @@ final class Errors {
     if (parts == null) {
       Platform.throwException(error);
     }
-    Platform.throwException(analysis(STATE.matcher(parts.group(2)).replaceFirst("").trim()));
+    String message = STATE.matcher(parts.group(2)).replaceFirst("").trim();
+    Platform.throwException(analysis(message, parts.group(1)));
     return null;
   }
 
@@ -163,8 +168,20 @@ final class Errors {
     return null;
   }
 
-  /** Returns an AnalysisException with a text of our own. */
-  static Throwable analysis(String message) {
+  /**
+   * Returns an AnalysisException with a text of our own.
+   *
+   * @param name the class of the error in Python, or null. It names the condition:
+   *     LANCE_COMMIT_CONFLICT for CommitConflictError.
+   */
+  private static Throwable analysis(String message, String name) {
+    Option condition = Option.empty();
+    // Other formats look for a template of the condition among those of Spark.
+    String format = SQLConf.get().getConfString(FORMAT, "PRETTY");
+    if (name != null && "PRETTY".equalsIgnoreCase(format)) {
+      String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");
+      condition = Option.apply("LANCE_" + words.toUpperCase());
+    }
     Constructor[] constructors = AnalysisException.class.getConstructors();
     for (int i = 0; i < constructors.length; i++) {
       Class[] types = constructors[i].getParameterTypes();
@@ -180,6 +197,7 @@ final class Errors {
                       ? new QueryContext[0]
                       : scala.collection.immutable.Map$.MODULE$.empty();
         }
+        values[4] = condition;
         return (Throwable) made(constructors[i], values);
       }
     }
