@@ -8,16 +8,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.support.spark.versions import SPARK
 
 ROOT = Path(__file__).parents[2]
 #: The page whose statements run in all deployments of Spark.
 SQL_PAGE = ROOT / "docs" / "reference" / "sql.md"
 
 _FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
+    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?(?:<!-- Spark (?P<since>\d\.\d) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
     r"|<!-- setup\n(?P<setup>.*?)-->",
     re.MULTILINE | re.DOTALL,
 )
@@ -25,13 +27,20 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page, or setup code that the page does not show."""
+    """A fenced block of a page, or setup code that the page does not show.
+
+    Attributes
+    ----------
+    since : tuple of int
+        The version of Spark that the block needs.
+    """
 
     line: int
     language: str
     code: str
     reason: str | None
-    output: str | None
+    output: str | None = None
+    since: tuple[int, ...] = ()
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -42,15 +51,15 @@ def blocks_of(page: Path) -> list[Block]:
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if match["setup"] is not None:
-            blocks.append(Block(line, "python", match["setup"], None, None))
+            blocks.append(Block(line, "python", match["setup"], None))
         elif 'title="Output"' in match["info"]:
             assert not text[end : match.start()].strip(), f"{page}:{line}: text before an output"
-            before = blocks.pop()
-            blocks.append(
-                Block(before.line, before.language, before.code, before.reason, match["code"])
-            )
+            blocks.append(replace(blocks.pop(), output=match["code"]))
         else:
-            blocks.append(Block(line, match["language"], match["code"], match["reason"], None))
+            since = tuple(int(part) for part in (match["since"] or "").split(".") if part)
+            blocks.append(
+                Block(line, match["language"], match["code"], match["reason"], since=since)
+            )
         end = match.end()
     return blocks
 
@@ -86,7 +95,7 @@ def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
         Stands for the folder `/data/` of the page.
     """
     for block in blocks_of(page):
-        if block.language not in ("python", "sql"):
+        if block.language not in ("python", "sql") or block.since > SPARK:
             continue
         where = f"{page.relative_to(ROOT)}:{block.line}"
         code = block.code.replace("/data/", f"{folder}/")
