@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.namespace.base import Namespace, TableEntry
@@ -49,6 +50,23 @@ def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
     from lance_spark.namespace.external import ExternalNamespace
 
     return ExternalNamespace(impl, properties, storage)
+
+
+def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Ask a namespace for the storage options of a table: see `lance_spark.namespace.renewal`.
+
+    Parameters
+    ----------
+    request : mapping
+        `impl` and `properties` of the namespace, and `id`, the names of the table.
+
+    Raises
+    ------
+    LanceError
+        The namespace does not answer, or does not have the table any more.
+    """
+    namespace = connect(request["impl"], request["properties"])
+    return namespace.describe_table(tuple(request["id"])).storage_options
 
 
 def _below(properties: Mapping[str, str], prefix: str) -> dict[str, str]:

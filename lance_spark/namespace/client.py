@@ -29,6 +29,7 @@ from lance_spark.errors import (
 )
 from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.identifiers import Identifier, display, text_of
+from lance_spark.namespace.renewal import with_source
 from lance_spark.storage.uri import parse_uri
 
 #: Errors by their code in the specification. Others are of the store.
@@ -59,12 +60,22 @@ class ClientNamespace(Namespace):
     ----------
     label : str
         The program, for errors.
+    impl, properties
+        By which `lance_spark.namespace.connect` makes this namespace again, in another process.
     storage_options : mapping
         Settings of the stores of the tables. What the program gives for a table comes first.
     """
 
-    def __init__(self, label: str, storage_options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        label: str,
+        impl: str,
+        properties: Mapping[str, str],
+        storage_options: Mapping[str, Any],
+    ) -> None:
         self._label = label
+        self._impl = impl
+        self._properties = dict(properties)
         self._options = dict(storage_options)
 
     def __repr__(self) -> str:
@@ -163,7 +174,9 @@ class ClientNamespace(Namespace):
             raise StorageError(
                 f"{self._label}: the answer has no location of table {display(identifier)}"
             )
-        options = {**self._options, **_texts(answer.get("storage_options"))}
+        given = _texts(answer.get("storage_options"))
+        handed_out = with_source(given, self._impl, self._properties, identifier)
+        options = {**self._options, **handed_out}
         return TableEntry(location, _texts(answer.get("properties")), options)
 
     def _listed(self, operation: str, parent: Identifier, key: str) -> list[str]:

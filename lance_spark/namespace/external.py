@@ -38,7 +38,7 @@ class ExternalNamespace(ClientNamespace):
         properties: Mapping[str, str],
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(impl, storage_options or {})
+        super().__init__(impl, impl, properties, storage_options or {})
         try:
             import lance_namespace
         except ImportError:

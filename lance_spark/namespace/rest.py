@@ -23,6 +23,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from lance_spark.errors import InvalidInputError, LanceError, StorageError
 from lance_spark.namespace.client import ClientNamespace, error_of
 from lance_spark.namespace.identifiers import DELIMITER, Identifier, text_of
+from lance_spark.storage.errors import scrub
 from lance_spark.table.commit.options import Backoff
 
 #: Routes of operations that change nothing, which are sent again if the server is busy.
@@ -81,7 +82,8 @@ class RestNamespace(ClientNamespace):
                 "the uri of a REST namespace must begin with http:// or https:// and a server"
             )
         label = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-        super().__init__(label, storage_options or {})
+        sent = {f"headers.{name}": value for name, value in (headers or {}).items()}
+        super().__init__(label, "rest", {"uri": uri, **sent}, storage_options or {})
         self._uri = uri.rstrip("/")
         self._headers = dict(headers or {})
 
@@ -116,7 +118,8 @@ class RestNamespace(ClientNamespace):
                 content = answer.read(_MAX_BYTES)
         except HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(_MAX_BYTES), name) from None
+                content = error.read(_MAX_BYTES)
+                raise _refusal(error.code, content, name, self._properties) from None
         except (HTTPException, OSError) as error:
             raise _BusyError(f"{name}: no answer: {getattr(error, 'reason', error)}") from None
         try:
@@ -132,11 +135,12 @@ class _BusyError(StorageError):
     """The server did not answer, or asks to try again later."""
 
 
-def _refusal(status: int, content: bytes, name: str) -> LanceError:
+def _refusal(status: int, content: bytes, name: str, properties: Mapping[str, str]) -> LanceError:
     try:
         answer = json.loads(content)
         code, text = int(answer["code"]), str(answer.get("error") or answer.get("detail") or "")
     except (ValueError, KeyError, TypeError):
         code, text = -1, content.decode(errors="replace")
-    message = f"{name}: status {status}: {text[:_TEXT_LENGTH]}"
+    # A server may repeat a header.
+    message = f"{name}: status {status}: {scrub(text, properties)[:_TEXT_LENGTH]}"
     return _BusyError(message) if status in _BUSY else error_of(code, message)

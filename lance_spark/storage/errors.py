@@ -12,7 +12,7 @@ from lance_spark.errors import LanceError, MissingFileError, StorageError
 #: Parts of option names whose values are never shown.
 _SECRET = (
     "secret", "key", "token", "pass", "sas", "credential", "account", "connection", "signature",
-    "auth", "private", "bearer",
+    "auth", "private", "bearer", "headers.",
 )  # fmt: skip
 #: Ends of names with such a part whose values are not secret, and help to understand an error.
 _SHOWN = ("account_name", "account_host", "connection_timeout")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from lance_spark.errors import StorageError
+from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.write.multipart import (
     INITIAL_UPLOAD_SIZE,
@@ -39,6 +41,8 @@ _DEFAULT_SIZE = 8 * 1024 * 1024
 _GREATEST = 1024**3
 _TYPE = "application/octet-stream"
 _UNFINISHED = 308
+#: Tokens of gcsfs that name a way to get credentials.
+_METHODS = frozenset({"google_default", "cache", "cloud", "anon", "browser"})
 
 
 def is_google(fs: Any) -> bool:
@@ -57,6 +61,31 @@ def _is_zonal_bucket(fs: Any, bucket: str) -> bool:
     from fsspec.asyn import sync
 
     return bool(sync(fs.loop, fs._is_zonal_bucket, bucket))
+
+
+def token_object(token: Any) -> Any:
+    """Return a bearer token as gcsfs takes it without asking Google about it."""
+    from google.oauth2.credentials import Credentials
+
+    if isinstance(token, str) and token not in _METHODS and not os.path.exists(token):
+        return Credentials(token)  # type: ignore[no-untyped-call]
+    return token
+
+
+def renew(fs: Any, arguments: RenewedArguments) -> None:
+    """Send each request with the newest token, those of running uploads included."""
+    original, used = fs._set_session, arguments().get("token")
+
+    async def set_session(*args: Any, **kwargs: Any) -> Any:
+        nonlocal used
+        session = await original(*args, **kwargs)
+        token = (await arguments.of_loop()).get("token")
+        if token != used:
+            fs.credentials.connect(token_object(token))
+            used = token
+        return session
+
+    fs._set_session = set_session
 
 
 def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:

@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.write.multipart import PartsOutput
 
@@ -63,6 +64,34 @@ def without_expectation(fs: Any) -> None:
         return client
 
     fs.set_session = set_session
+
+
+def renew(fs: Any, arguments: RenewedArguments) -> None:
+    """Sign each request with the newest credentials, those of running uploads included."""
+    original = fs.set_session
+
+    async def set_session(*args: Any, **kwargs: Any) -> Any:
+        client = await original(*args, **kwargs)
+        signer = client._request_signer
+        # A closed client is made again. Anonymous requests have no credentials.
+        if signer._credentials is not None and not hasattr(signer, "is_renewed"):
+            signer._credentials, signer.is_renewed = _newest(arguments), True
+        return client
+
+    fs.set_session = set_session
+
+
+def _newest(arguments: RenewedArguments) -> Any:
+    """Return credentials as a signer of requests takes them."""
+    from aiobotocore.credentials import AioCredentials
+
+    class Newest(AioCredentials):  # type: ignore[misc]
+        async def get_frozen_credentials(self) -> Any:
+            found = await arguments.of_loop()
+            names = ("key", "secret", "token")
+            return await AioCredentials(*map(found.get, names)).get_frozen_credentials()
+
+    return Newest("", "")
 
 
 def head(fs: Any, path: str) -> dict[str, Any]:

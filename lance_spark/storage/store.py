@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
-from lance_spark.storage import local
+from lance_spark.storage import clients, local
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
@@ -25,6 +25,7 @@ from lance_spark.storage.remote import (
     read_whole,
     reads_at_once,
 )
+from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
@@ -65,12 +66,20 @@ class ObjectStore(Folders):
     ) -> None:
         self._location = location
         self._options = dict(storage_options or {})
+        self._credentials = None if location.is_local else credentials_of(self._options)
+        if self._credentials is not None:
+            self._options = merged(self._options, self._credentials.current())
         self._objects = location.objects
         self._arguments = to_fsspec(
             self._objects.scheme, {**of_uri(self._objects), **self._options}
         )
         #: Options whose values no error shows.
         self._secrets = {**self._arguments, **self._options, **location.secrets}
+        self._renewed: RenewedArguments | None = None
+        if self._credentials is not None:
+            self._secrets["renewed"] = self._credentials.secrets
+            options = {**of_uri(self._objects), **self._options}
+            self._renewed = RenewedArguments(self._credentials, self._objects.scheme, options)
         self._fs: Any = None
         self._io_threads = parse_io_threads(self._arguments)
         if not location.is_local:
@@ -79,14 +88,22 @@ class ObjectStore(Folders):
             }
             if family_of(self.scheme) == "s3":
                 client_options = single_tries(client_options, self._io_threads)
-            self._fs = connect(self._objects, client_options, self._secrets)
-            if is_s3(self._fs):
-                self._fs.retries = 1
-                without_expectation(self._fs)
+            if self._renewed is None:
+                self._fs = self._connected(client_options)
+            else:
+                with translated(self.display, self._secrets):
+                    self._fs = clients.renewing(self._renewed, client_options, self._connected)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
+
+    def _connected(self, client_options: Mapping[str, Any]) -> Any:
+        fs = connect(self._objects, client_options, self._secrets)
+        if is_s3(fs):
+            fs.retries = 1
+            without_expectation(fs)
+        return fs
 
     @classmethod
     def from_uri(
@@ -136,7 +153,7 @@ class ObjectStore(Folders):
                     {MAX_RETRIES: self._options[names[MAX_RETRIES]]} if MAX_RETRIES in names else {}
                 )
                 self._manifest_store = DynamoDbManifestStore(
-                    table, {**self._arguments, **retry_option}
+                    table, {**self._arguments, **retry_option}, self._renewed
                 )
         return self._manifest_store
 
@@ -172,8 +189,10 @@ class ObjectStore(Folders):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The storage options of the user, with secrets."""
-        return self._options
+        """The storage options of the user, with secrets; the newest ones, if they expire."""
+        if self._credentials is None:
+            return self._options
+        return merged(self._options, self._credentials.values)
 
     @property
     def is_local(self) -> bool:
@@ -184,16 +203,16 @@ class ObjectStore(Folders):
         return f"ObjectStore({self.display!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self._location, self._options)
+        return ObjectStore, (self._location, self.options)
 
     def below(self, folder: str) -> ObjectStore:
         """Return the store whose root is a folder of this one."""
-        return ObjectStore(self._location.below(check_relative(folder)), self._options)
+        return ObjectStore(self._location.below(check_relative(folder)), self.options)
 
     def above(self, folder: str) -> ObjectStore | None:
         """Return the store of the parent if the root of this one ends with `folder`, else None."""
         location = self._location.above(check_relative(folder))
-        return None if location is None else ObjectStore(location, self._options)
+        return None if location is None else ObjectStore(location, self.options)
 
     def open(self, path: str, size: int | None = None) -> ByteSource:
         """Open a file for reading.

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 
 from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageError
 from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
+from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import MAX_RETRIES, Retries
 
 #: Storage option and environment variable for an endpoint other than that of the region.
@@ -38,6 +39,7 @@ _LAST_VERSION = 2**63 - 1
 _LAST_DETACHED = 2**64 - 1
 #: Default attempts of a request.
 _ATTEMPTS = 5
+_CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _TIMEOUTS = ("connect_timeout", "read_timeout")
 #: Prefixes of error codes that mean: nothing was done, and repeating does not help.
 _REFUSALS = (
@@ -63,19 +65,24 @@ class DynamoDbManifestStore(ManifestStore):
         Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`,
         `client_kwargs` with `region_name`; and `dynamodb_endpoint`. What is missing comes from the
         environment, as for every AWS client.
+    renewed : RenewedArguments, optional
+        Gives credentials that expire.
     """
 
-    def __init__(self, table: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, table: str, options: Mapping[str, Any], renewed: RenewedArguments | None = None
+    ) -> None:
         self._table = table
         self._options = options
-        self._opened = os.getpid(), _Connection.of(table, options)
+        self._renewed = renewed
+        self._opened = os.getpid(), _Connection.of(table, options, renewed)
 
     @property
     def _connection(self) -> _Connection:
         process, connection = self._opened
         if process != os.getpid():
             # Two processes with one socket would receive each other's answers.
-            connection = _Connection.of(self._table, self._options)
+            connection = _Connection.of(self._table, self._options, self._renewed)
             self._opened = os.getpid(), connection
         return connection
 
@@ -230,9 +237,18 @@ class _Connection:
         self.client = client
 
     @classmethod
-    def of(cls, table: str, options: Mapping[str, Any]) -> _Connection:
+    def of(
+        cls, table: str, options: Mapping[str, Any], renewed: RenewedArguments | None
+    ) -> _Connection:
         settings = _settings(options)
-        key = (os.getpid(), table, *sorted(settings.items()))
+        if renewed is not None and renewed.credentials.is_renewable:
+            shown = {name: text for name, text in settings.items() if name not in _CREDENTIALS}
+            made: _Connection = renewed.credentials.client(
+                ("dynamodb", table, *sorted(shown.items())),
+                lambda: cls(table, _renewing(settings, renewed)),
+            )
+            return made
+        key: tuple[Any, ...] = (os.getpid(), table, *sorted(settings.items()))
         with cls._lock:
             connection = cls._by_settings.get(key)
             if connection is None:
@@ -297,6 +313,20 @@ def _client(settings: Mapping[str, Any]) -> Any:
             f"{ENDPOINT_OPTION} in the storage options "
             "or the environment"
         ) from None
+
+
+def _renewing(settings: Mapping[str, Any], renewed: RenewedArguments) -> Any:
+    """Return a client that signs each request with the newest credentials."""
+    client = _client(settings)
+    from botocore.credentials import Credentials
+
+    class Newest(Credentials):  # type: ignore[misc]
+        def get_frozen_credentials(self) -> Any:
+            found = _settings(renewed())
+            return Credentials(*map(found.get, _CREDENTIALS)).get_frozen_credentials()
+
+    client._request_signer._credentials = Newest("", "")
+    return client
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, str]:

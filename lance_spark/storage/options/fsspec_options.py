@@ -40,9 +40,13 @@ FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
 OWN = frozenset(
     {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
 )
-#: Options of other Lance clients about retries and uploads.
+#: Storage options of credentials that expire: see `lance_spark.storage.renewal`.
+EXPIRES_AT, REFRESH_OFFSET = "expires_at_millis", "refresh_offset_millis"
+CREDENTIAL_SOURCE = "credential_source"
+#: Options about retries, uploads and the renewal of credentials, which no file system takes.
 _OF_CLIENTS = frozenset(
     {
+        EXPIRES_AT, REFRESH_OFFSET, CREDENTIAL_SOURCE,
         "client_max_retries", "client_retry_timeout", "download_retry_count",
         "lance_initial_upload_size",
         "lance_upload_concurrency",
@@ -83,7 +87,7 @@ VARIABLES = {
     ),
 }  # fmt: skip
 #: Arguments with credentials. If one of them is given, credentials of the environment are ignored.
-_CREDENTIALS = {
+CREDENTIALS = {
     "s3": ("key", "secret", "token", "anon", "profile"),
     "azure": (
         "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string",
@@ -132,8 +136,8 @@ def to_fsspec(
     if family is None:
         return arguments
     variables = _from_environment(family, os.environ if environment is None else environment)
-    if any(arguments.get(name) is not None for name in _CREDENTIALS[family]):
-        for name in _CREDENTIALS[family]:
+    if any(arguments.get(name) is not None for name in CREDENTIALS[family]):
+        for name in CREDENTIALS[family]:
             variables.pop(name, None)
     if family == "azure" and "connection_string" in arguments:
         variables.clear()

@@ -297,6 +297,7 @@ GOOGLE: dict[str, OptionSetter] = {
     "application_credentials": into("token"),
     "service_account_key": _service_account,
     "bearer_token": into("token"),
+    "storage_token": into("token"),
     "base_url": into("endpoint_url"),
     "endpoint": into("endpoint_url"),
     "bucket": ignore,

@@ -15,19 +15,65 @@ An aborted file is not visible. Azure removes its blocks after a week; no reques
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.write.multipart import PartSizes, PartsOutput
 
 _MOST_BLOCKS = 50_000
+_COPY_SOURCE = "x-ms-copy-source"
 
 
 def sizes_of(options: Mapping[str, Any]) -> PartSizes:
     """Return the sizes of blocks. Raises InvalidOptionError."""
     return replace(PartSizes.of(options, None), max_parts=_MOST_BLOCKS)
+
+
+def renew(fs: Any, arguments: RenewedArguments) -> None:
+    """Send each request with the newest signature or key, those of running uploads included.
+
+    Azure's library keeps a shared access signature in the URLs of clients. So a policy, the first
+    of the pipeline that all clients share, replaces it in the URL of a request.
+    """
+    from azure.core.pipeline.policies import AsyncHTTPPolicy
+
+    policies = fs.service_client._pipeline._impl_policies
+    names = set(_query(_signature(arguments())))
+
+    class Newest(AsyncHTTPPolicy[Any, Any]):
+        async def send(self, request: Any) -> Any:
+            found = await arguments.of_loop()
+            signature, http = _signature(found), request.http_request
+            if found.get("account_key") and hasattr(fs.service_client.credential, "account_key"):
+                fs.service_client.credential.account_key = found["account_key"]
+            elif signature:
+                names.update(_query(signature))
+                http.url = _signed(http.url, signature, names)
+                source = http.headers.get(_COPY_SOURCE)
+                if source is not None:
+                    http.headers[_COPY_SOURCE] = _signed(source, signature, names)
+            return await self.next.send(request)
+
+    policies.insert(0, Newest())
+    policies[0].next = policies[1]
+
+
+def _signature(arguments: Mapping[str, Any]) -> str:
+    return str(arguments.get("sas_token") or "").removeprefix("?")
+
+
+def _query(text: str) -> list[str]:
+    return [part.partition("=")[0] for part in text.split("&") if part]
+
+
+def _signed(url: str, signature: str, names: Collection[str]) -> str:
+    """Return a URL with another signature."""
+    address, _, query = url.partition("?")
+    kept = [part for part in query.split("&") if part and part.partition("=")[0] not in names]
+    return f"{address}?{'&'.join([*kept, signature])}"
 
 
 class AzureOutput(PartsOutput):

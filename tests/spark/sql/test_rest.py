@@ -65,6 +65,8 @@ def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
         name: f"{MARK}-{name}"
         for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
     }
+    # With an end, the credentials have a source, which has the headers of the namespace.
+    secret["expires_at_millis"] = str(4 * 10**12)
     with serving() as aws, namespace(_store(aws, secret)) as (uri, requests):
         options = {"impl": "rest", "uri": uri, "headers.x-api": f"{MARK}-header"}
         options["storage.azure_storage_account_key"] = f"{MARK}-storage"
