@@ -6,6 +6,7 @@ the first statement of a session, and growth.
 | part | what is compared |
 | --- | --- |
 | `names` | queries of a table by its name, and the same by its path |
+| `small` | the same of a table of ten rows, one of them with an option |
 | `changes` | DELETE, UPDATE and MERGE, the same by `LanceTable`, and the same rows written anew as Parquet |
 | `first` | the first statements of a new session: by name, by path, and of Parquet |
 | `growth` | a namespace of 10 and of 1,000 tables; a table of 10 and of 10,000 versions |
@@ -37,7 +38,7 @@ from benchmarks import spark as bench
 from benchmarks.lance_table import CASES, Case, Runner, prepare
 
 CATALOG = "bench"
-PARTS = ("names", "changes", "first", "growth", "cluster")
+PARTS = ("names", "small", "changes", "first", "growth", "cluster")
 #: The changes of `lance_table` as statements.
 STATEMENTS = {
     "delete 0.1 %": "DELETE FROM {table} WHERE bucket = 7",
@@ -161,6 +162,43 @@ def names(spark: SparkSession, folder: Path, scale: float, rounds: int) -> str:
         ratio = seconds["path"] / seconds["name"]
         lines.append([title, *(f"{one:.3f} s" for one in seconds.values()), f"{ratio:.2f}"])
     return bench.table(["query", "by name", "by path", "speed / by path"], lines)
+
+
+def small(spark: SparkSession, folder: Path, scale: float, rounds: int) -> str:
+    """Time queries of a small table by name and by path, in turns."""
+    path = folder / "small.lance"
+    shutil.rmtree(path, ignore_errors=True)
+    spark.range(0, 10, 1, 1).selectExpr("id", "id * 2 AS price").write.format("lance").save(
+        str(path)
+    )
+
+    def by_path(columns: str, condition: str, options: dict[str, str]) -> None:
+        frame = spark.read.format("lance").options(**options).load(str(path))
+        frame.where(condition).selectExpr(columns).collect()
+
+    def by_name(columns: str, condition: str, options: dict[str, str]) -> None:
+        frame = spark.read.options(**options).table(f"{CATALOG}.small")
+        frame.where(condition).selectExpr(columns).collect()
+
+    queries: dict[str, tuple[str, str, dict[str, str]]] = {
+        "all rows": ("*", "true", {}),
+        "one row": ("*", "id = 5", {}),
+        "count": ("count(*)", "true", {}),
+        "with an option": ("*", "true", {"batch_size": "1000"}),
+    }
+    lines = []
+    for title, query in queries.items():
+        seconds = bench.timed(
+            {
+                "name": lambda query=query: by_name(*query),
+                "path": lambda query=query: by_path(*query),
+            },
+            rounds * 20,
+        )
+        ratio = seconds["name"] / seconds["path"]
+        lines.append([title, *(f"{one * 1000:.0f} ms" for one in seconds.values()), f"{ratio:.2f}"])
+    shutil.rmtree(path)
+    return bench.table(["query", "by name", "by path", "time / by path"], lines)
 
 
 def _drained(frame: object, condition: str | None) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from lance_spark.spark.planning_process import leave_modules_uncollected
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -56,6 +58,7 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.read.reader import table_schema
         from lance_spark.spark.types.mapping import to_spark_schema
 
+        leave_modules_uncollected()
         options = ReadOptions.parse(self.options)
         if options.feed and not is_for_catalog(self.options):
             from lance_spark.spark.options.rare_options import FeedOptions
@@ -84,6 +87,7 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.catalog.calls import CallReader, take_call
         from lance_spark.spark.pushdown.request import take_request
 
+        leave_modules_uncollected()
         call = take_call(schema)
         if call is not None:
             return CallReader(call)

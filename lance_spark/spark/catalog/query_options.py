@@ -12,9 +12,11 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.catalog import tables
 from lance_spark.spark.catalog.column_fields import catalog_schema
+from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.types.mapping import to_declared_schema
 
@@ -31,24 +33,21 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ------
     TableNotFoundError, VersionNotFoundError, InvalidOptionError
     """
-    result = tables.load_table(arguments)
     query = arguments.get("query")
     if not query or arguments.get("for_write"):
-        return result
+        return tables.load_table(arguments)
     from lance_spark.spark.read.reader import open_table
 
-    options = {**result["options"], **query}
+    entry = Catalog.of(arguments).describe(arguments)
+    reference: dict[str, Any] = {}
+    version, timestamp = arguments.get("version"), arguments.get("timestamp")
+    if version is not None or timestamp is not None:
+        # Says whether the text is a version, a tag or a branch.
+        _, reference = tables.opened(entry, version, timestamp)
+    options = {**options_of(entry), **reference, **query}
     parsed = ReadOptions.parse(options)
-    schema = _schema(parsed)
-    return {
-        **result,
-        "schema": schema.json(),
-        "options": options,
-        "version": open_table(parsed).version,
-        "row_columns": [
-            column for column in result["row_columns"] if column["name"] not in schema.names
-        ],
-    }
+    dataset = open_table(parsed)
+    return tables.described(dataset, _schema(parsed, dataset), options)
 
 
 def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +64,12 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     InvalidOptionError
         An option is not known, or has an invalid value.
     """
+    from lance_spark.spark.read.reader import open_table
+
     options = {**arguments["options"], **arguments["query"]}
     parsed = ReadOptions.parse(options)
     known = StructType.fromJson(json.loads(arguments["schema"]))
-    if _shown(_schema(parsed)) != _shown(known):
+    if _shown(_schema(parsed, open_table(parsed))) != _shown(known):
         raise UnsupportedError(
             f"{arguments['name']}: the options {', '.join(sorted(arguments['query']))} change the "
             "columns of the table, and Spark passes them after it has resolved the columns; use "
@@ -78,8 +79,8 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _schema(options: ReadOptions) -> StructType:
-    from lance_spark.spark.read.reader import open_table, visible_schema
+def _schema(options: ReadOptions, dataset: Dataset) -> StructType:
+    from lance_spark.spark.read.reader import visible_schema
 
     if options.feed:
         from lance_spark.spark.options.rare_options import FeedOptions
@@ -89,7 +90,6 @@ def _schema(options: ReadOptions) -> StructType:
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             return to_declared_schema(feed_schema(options, feed))
-    dataset = open_table(options)
     return catalog_schema(visible_schema(dataset, options), dataset.schema)
 
 

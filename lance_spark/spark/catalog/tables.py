@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pyspark.sql.types import StructType
+
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import TableNotFoundError, VersionNotFoundError
 from lance_spark.namespace import TableEntry
@@ -69,16 +71,27 @@ def loaded(
     ------
     TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
     """
-    dataset, reference = _opened(entry, version, timestamp)
+    dataset, reference = opened(entry, version, timestamp)
     options = {**options_of(entry), **reference}
     blobs = "all_binary" if for_write else None
     if blobs is not None:
         # Rows that a statement changes are read with the types that it writes.
         options["blob_handling"] = blobs
     arrow = dataset.schema_of(blob_handling=blobs)
+    return described(dataset, catalog_schema(arrow, dataset.schema), options)
+
+
+def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the JVM keeps of a version of a table.
+
+    Parameters
+    ----------
+    columns : StructType
+        Columns of a read with the options.
+    """
     return {
-        "schema": catalog_schema(arrow, dataset.schema).json(),
-        "options": options,
+        "schema": columns.json(),
+        "options": dict(options),
         "properties": properties.of_table(dataset, dataset.schema),
         "version": dataset.version,
         "row_columns": [
@@ -89,7 +102,7 @@ def loaded(
                 "comment": comment,
             }
             for field, comment in _ROW_COLUMNS.items()
-            if field.name not in arrow.names
+            if field.name not in columns.names
         ],
     }
 
@@ -128,7 +141,7 @@ def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _opened(
+def opened(
     entry: TableEntry, version: str | None, timestamp: int | None
 ) -> tuple[Dataset, dict[str, Any]]:
     """Open a version by its number, tag, branch or time; return the options that name it, too."""

@@ -117,6 +117,25 @@ def test_caches_are_refreshed(catalog: TestCatalog) -> None:
     spark.sql("UNCACHE TABLE IF EXISTS named.c")
 
 
+def test_columns_that_another_client_changes_before_a_query_runs(catalog: TestCatalog) -> None:
+    """Spark does not load a table again that it loaded just before: the scan checks the columns."""
+    catalog.sql("CREATE TABLE CAT.d AS SELECT 1 AS id, 2 AS v, 'a' AS s")
+    frame = catalog.spark.table("named.d")
+    table = catalog.pylance("d")
+    table.add_columns({"w": "3"})
+    assert frame.collect() == [(1, 2, "a")]
+    table.drop_columns(["v"])
+    for query in (frame.where("id = 1"), frame.where("v = 2"), frame.groupBy("v").count()):
+        with pytest.raises(Exception, match=r"column v|columns? .*v|COLUMNS_MISMATCH|`v`"):
+            query.collect()
+    assert frame.select("id", "s").collect() == [(1, "a")]
+    table.add_columns({"v": "'text'"})
+    for query in (frame.where("id < 2"), frame.where("v = 3"), frame.select("v")):
+        with pytest.raises(Exception, match=r"column v|columns? .*v|COLUMNS_MISMATCH|`v`"):
+            query.collect()
+    assert catalog.sql("SELECT v FROM CAT.d") == [("text",)]
+
+
 def test_views(catalog: TestCatalog) -> None:
     """Spark resolves views with the settings of the session that made them."""
     catalog.sql("CREATE TABLE CAT.b AS SELECT 1 AS id")

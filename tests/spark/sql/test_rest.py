@@ -1,4 +1,4 @@
-"""A REST namespace as a catalog: its secrets are not shown."""
+"""A REST namespace as a catalog: its secrets are not shown, and a query asks it once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import lance_spark
 from tests.support.stores.aws import BUCKET, Aws, serving
 
 ROOT = Path(__file__).parents[3]
@@ -21,8 +22,10 @@ MARK = "hunter2"
 
 
 @contextmanager
-def namespace(options: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
-    """Serve a namespace with tables in a bucket; yield its URI, and the headers of requests."""
+def namespace(
+    options: Mapping[str, str], folder: str = f"s3://{BUCKET}/rest"
+) -> Iterator[tuple[str, list[Any]]]:
+    """Serve a namespace with tables in a folder; yield its URI, and the headers of requests."""
     declared: set[str] = set()
     requests: list[Any] = []
 
@@ -37,7 +40,7 @@ def namespace(options: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
             if action == "list":
                 answer = {"tables": sorted(declared), "namespaces": []}
             elif name in declared:
-                location = f"s3://{BUCKET}/rest/{name}.lance"
+                location = f"{folder}/{name}.lance"
                 answer = {"location": location, "storage_options": dict(options)}
             else:
                 status, answer = 404, {"code": 4, "error": f"no table {name}"}
@@ -98,3 +101,19 @@ def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
 
 def _store(aws: Aws, secret: Mapping[str, str]) -> dict[str, str]:
     return {"region": "us-east-1", "endpoint": aws.endpoint, **secret}
+
+
+def test_a_query_by_name_loads_the_table_once(spark: Any, tmp_path: Path) -> None:
+    """As many steps of Python as a query by path: one for the table, one for the scan."""
+    with namespace({}, str(tmp_path)) as (uri, requests):
+        lance_spark.enable(spark, "counted", impl="rest", uri=uri)
+        spark.sql("CREATE TABLE counted.t AS SELECT id FROM range(3)")
+        for options in ({}, {"batch_size": "2"}, {"filter": "id < 9"}):
+            requests.clear()
+            assert spark.read.options(**options).table("counted.t").count() == 3
+            assert len(requests) == 1, options
+        frame = spark.table("counted.t")
+        spark.sql("INSERT INTO counted.t VALUES (3)")
+        requests.clear()
+        assert frame.count() == 4
+        assert not requests

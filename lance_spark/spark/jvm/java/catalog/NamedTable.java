@@ -42,15 +42,18 @@ public class NamedTable
   /** Options of a query that Spark has answered by the choice of the table. */
   private static final String[] ANSWERED = {"versionAsOf", "timestampAsOf"};
 
-  /** Options of a query that choose the version or the columns of a table. */
+  /** Options of a query that choose the version or the columns of a table, in lower case. */
   static final Set STATE_OPTIONS =
       new HashSet(
           Arrays.asList(
               new Object[] {
-                "version", "timestamp", "branch", "tag", "columns", "blob_handling", "with_row_id",
-                "with_row_address", "readchangefeed", "read_change_feed", "endingversion",
-                "ending_version", "endingtimestamp", "ending_timestamp"
+                "version", "timestamp", "asof", "branch", "tag", "columns", "blob_handling",
+                "with_row_id", "with_row_address", "readchangefeed", "read_change_feed",
+                "endingversion", "ending_version", "endingtimestamp", "ending_timestamp"
               }));
+
+  /** Spark does not load a table again before it runs a query, if it was loaded just before. */
+  private static final long FRESH_NANOS = 10L * 1000 * 1000 * 1000;
 
   final LanceCatalog catalog;
   final String version;
@@ -61,6 +64,7 @@ public class NamedTable
   private final Map properties;
   private final Map options;
   private final MetadataColumn[] rowColumns;
+  private final long loaded = System.nanoTime();
 
   /**
    * Makes a table.
@@ -106,8 +110,14 @@ public class NamedTable
     return properties;
   }
 
+  /**
+   * Returns null for a table that was loaded a few seconds ago. Spark 4.1 and later ask before they
+   * run a query, and load a table that has a version again, to compare its columns. The version
+   * that is read does not depend on it: Python names the newest when it plans the scan, and checks
+   * the columns.
+   */
   public String version() {
-    return version;
+    return System.nanoTime() - loaded < FRESH_NANOS ? null : version;
   }
 
   public Set capabilities() {
@@ -150,7 +160,7 @@ public class NamedTable
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
     Map given = unanswered(query.asCaseSensitiveMap());
-    if (!given.isEmpty()) {
+    if (changesState(given)) {
       Map arguments = new LinkedHashMap();
       arguments.put("options", options);
       arguments.put("query", given);
@@ -159,6 +169,20 @@ public class NamedTable
       PythonCall.result("check_query_options", arguments);
     }
     return scan(with(given));
+  }
+
+  /** Returns whether a query has an option that the load of the table did not take into account. */
+  private boolean changesState(Map query) {
+    CaseInsensitiveStringMap known = new CaseInsensitiveStringMap(options);
+    Object[] names = query.keySet().toArray();
+    for (int i = 0; i < names.length; i++) {
+      String name = (String) names[i];
+      if (STATE_OPTIONS.contains(name.toLowerCase(java.util.Locale.ROOT))
+          && !query.get(name).equals(known.get(name))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   ScanBuilder scan(CaseInsensitiveStringMap all) {
