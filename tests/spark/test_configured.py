@@ -1,9 +1,16 @@
-"""Tables by name from configuration alone: `spark-sql` has no Python driver to call `enable`."""
+"""Tables by name from configuration alone, by `spark-sql` and the Thrift server of Spark, in which no
+Python driver calls `enable`.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import lance
@@ -14,8 +21,12 @@ from lance_spark.__main__ import main
 from tests.support import pages
 from tests.support.spark.processes import JAVA_OPTIONS, environment
 from tests.support.spark.versions import SPARK
+from tests.support.stores.azurite import free_port
 
-SPARK_SQL = Path(sys.executable).with_name("spark-sql")
+PROGRAMS = Path(sys.executable).parent
+Rows = list[list[str]]
+#: How long a program may take.
+SECONDS = 300
 STATEMENTS = """
 CREATE TABLE lake.t (id BIGINT, word STRING);
 INSERT INTO lake.t VALUES (1, 'a'), (2, 'b'), (3, 'c');
@@ -47,8 +58,8 @@ INSTEAD = {
 }
 
 
-def page_of_sql(folder: Path) -> tuple[str, dict[str, list[list[str]]]]:
-    """Return the statements of the page of SQL, and what the last of each block shows.
+def page_of_sql(folder: Path, program: str) -> tuple[str, dict[str, Rows]]:
+    """Return the statements of the page of SQL, and what the last of each block shows in a program.
 
     A row of `block` and a number comes before what a block shows.
     """
@@ -59,9 +70,11 @@ def page_of_sql(folder: Path) -> tuple[str, dict[str, list[list[str]]]]:
             text += block.code.replace("/data/", f"{folder}/")
             rows = (block.output or "").splitlines()
             cells = [row.strip("|").split("|") for row in rows if row.startswith("|")]
-            # spark-sql shows only the names of tables, and nothing for columns without a comment.
-            part = slice(1, 2) if "SHOW TABLES" in block.code else slice(None)
-            null = "" if "DESCRIBE" in block.code else "NULL"
+            part, null = slice(None), "NULL"
+            if program == "spark-sql":
+                # It shows only the names of tables, and nothing for columns without a comment.
+                part = slice(1, 2) if "SHOW TABLES" in block.code else part
+                null = "" if "DESCRIBE" in block.code else null
             shown[str(number)] = [
                 [cell.strip().replace("NULL", null) for cell in row[part]] for row in cells[1:]
             ]
@@ -69,9 +82,9 @@ def page_of_sql(folder: Path) -> tuple[str, dict[str, list[list[str]]]]:
     return text, shown
 
 
-def blocks_shown(lines: list[list[str]]) -> dict[str, list[list[str]]]:
+def blocks_shown(lines: Rows) -> dict[str, Rows]:
     """Return the rows that spark-sql shows, by the number of the block."""
-    blocks: dict[str, list[list[str]]] = {}
+    blocks: dict[str, Rows] = {}
     for line in lines:
         if line[0] == "block":
             blocks[line[1]] = []
@@ -80,15 +93,12 @@ def blocks_shown(lines: list[list[str]]) -> dict[str, list[list[str]]]:
     return blocks
 
 
-@pytest.mark.skipif(not SPARK_SQL.exists(), reason=f"no spark-sql beside {sys.executable}")
-def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lake = tmp_path / "lake"
-    arguments = ["--catalog", "lake", "--root", str(lake), "--session-catalog"]
+@pytest.fixture
+def configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Arguments of a program of Spark that starts with the settings that `conf` writes."""
+    arguments = ["--catalog", "lake", "--root", str(tmp_path / "lake"), "--session-catalog"]
     assert main(["conf", str(tmp_path), *arguments]) == 0
     assert "lake.name" in capsys.readouterr().out
-    page, expected = page_of_sql(tmp_path)
-    (tmp_path / "statements.sql").write_text(STATEMENTS + (page if SPARK >= (4, 2) else ""))
-    lance.write_dataset(pa.table({"id": range(3)}), str(tmp_path / "flights.lance"))
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
@@ -99,22 +109,44 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
+    return [
+        *("--master", "local[1]"),
+        *("--properties-file", str(tmp_path / "lance-spark-defaults.conf")),
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+    ]
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    return environment(SPARK_LOCAL_DIRS=str(tmp_path / "local"))
+
+
+def rows_by(program: str, *arguments: str, variables: dict[str, str], folder: Path) -> Rows:
+    """Run a program that runs statements, and return the rows that it shows."""
     ran = subprocess.run(
-        [
-            *(str(SPARK_SQL), "--master", "local[1]"),
-            *("--properties-file", str(tmp_path / "lance-spark-defaults.conf")),
-            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-            *("-f", str(tmp_path / "statements.sql")),
-        ],
-        cwd=tmp_path,
-        env=environment(SPARK_LOCAL_DIRS=str(tmp_path / "local")),
+        [str(PROGRAMS / program), *arguments],
+        cwd=folder,
+        env=variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=SECONDS,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    lines = [line.split("\t") for line in ran.stdout.splitlines()]
+    # beeline prints `null` where it would show a prompt.
+    output = re.sub(r"^(null\s*)+", "", ran.stdout, flags=re.MULTILINE)
+    return [line.split("\t") for line in output.splitlines()]
+
+
+@pytest.mark.skipif(not (PROGRAMS / "spark-sql").exists(), reason="spark-sql is not installed")
+def test_spark_sql_has_tables_by_name(
+    tmp_path: Path, configured: list[str], variables: dict[str, str]
+) -> None:
+    page, expected = page_of_sql(tmp_path, "spark-sql")
+    (tmp_path / "statements.sql").write_text(STATEMENTS + (page if SPARK >= (4, 2) else ""))
+    lance.write_dataset(pa.table({"id": range(3)}), str(tmp_path / "flights.lance"))
+    file = ("-f", str(tmp_path / "statements.sql"))
+    lines = rows_by("spark-sql", *configured, *file, variables=variables, folder=tmp_path)
     blocks = blocks_shown(lines)
     for number, rows in expected.items() if SPARK >= (4, 2) else ():
         assert blocks[number][len(blocks[number]) - len(rows) :] == rows
@@ -127,7 +159,7 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
         ["plain", "30"],
     ]
     assert ["t"] in lines
-    table = lance.dataset(str(lake / "t.lance"))
+    table = lance.dataset(str(tmp_path / "lake" / "t.lance"))
     table.validate()
     rows = {row["id"]: row["word"] for row in table.to_table().to_pylist()}
     assert rows == {2: "B", 3: "x", 4: "x"}
@@ -137,6 +169,59 @@ def test_spark_sql_has_tables_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     kept.validate()
     assert sorted(row["id"] for row in kept.to_table().to_pylist()) == [20, 30]
     assert kept.schema.names == ["id", "word"]
+
+
+@pytest.fixture
+def thrift_server(
+    tmp_path: Path, configured: list[str], variables: dict[str, str]
+) -> Iterator[str]:
+    """The address of a Thrift server that runs."""
+    port = free_port()
+    command = [
+        *(str(PROGRAMS / "spark-submit"), *configured),
+        *("--class", "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "spark-internal"),
+        *("--hiveconf", f"hive.server2.thrift.port={port}"),
+        *("--hiveconf", "hive.server2.thrift.bind.host=localhost"),
+    ]
+    log = tmp_path / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=variables,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while b"HiveThriftServer2 started" not in log.read_bytes():
+            assert server.poll() is None, log.read_text()[-4000:]
+            assert time.monotonic() < deadline, log.read_text()[-4000:]
+            time.sleep(0.1)
+        yield f"jdbc:hive2://localhost:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(SECONDS)
+
+
+@pytest.mark.skipif(SPARK < (4, 3), reason="the page of SQL is written for Spark 4.3")
+@pytest.mark.skipif(not (PROGRAMS / "beeline").exists(), reason="beeline is not installed")
+def test_clients_of_a_thrift_server_run_the_page_of_sql(
+    tmp_path: Path, thrift_server: str, variables: dict[str, str]
+) -> None:
+    page, expected = page_of_sql(tmp_path, "beeline")
+    (tmp_path / "page.sql").write_text(page)
+    lance.write_dataset(pa.table({"id": range(3)}), str(tmp_path / "flights.lance"))
+    lines = rows_by(
+        *("beeline", "-u", thrift_server, "-f", str(tmp_path / "page.sql")),
+        *("--silent=true", "--outputformat=tsv2", "--showHeader=false"),
+        variables=variables,
+        folder=tmp_path,
+    )
+    blocks = blocks_shown(lines)
+    for number, rows in expected.items():
+        assert blocks[number][len(blocks[number]) - len(rows) :] == rows
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,18 @@ def _install(npm: str, folder: Path) -> None:
     failed.unlink()
 
 
+def free_port() -> int:
+    """Return a port that no server uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def serving() -> Iterator[Azurite]:
     """Start a server that keeps nothing on disk."""
     program = _program()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         # The server may be older than the package that talks to it.
         arguments = ["--silent", "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--blobPort", str(port)]  # fmt: skip
