@@ -44,6 +44,7 @@ catalog/
     TableName               identifiers
 metastore/
     LanceSessionCatalog     the class that spark.sql.catalog.spark_catalog names
+    SessionPaths            procedures, which get the paths of its tables
     Entries                 entries of the metastore
     NewSessionTable, OtherNewTable          tables that a statement creates or replaces
 changes/
@@ -81,6 +82,8 @@ _conditions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 PACKAGE = "org.lancespark"
 EXTENSION = f"{PACKAGE}.Extension"
 CATALOG_CLASS = f"{PACKAGE}.LanceCatalog"
+#: Spark's own catalog.
+SESSION_CATALOG = "spark_catalog"
 SESSION_CATALOG_CLASS = f"{PACKAGE}.LanceSessionCatalog"
 
 #: The file of a jar that names data sources, and the class that it names.

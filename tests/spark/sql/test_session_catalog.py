@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from pyspark.errors import ParseException
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
@@ -173,6 +174,78 @@ def test_tables_of_other_formats(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM DB.v") == [(2,)]
     text = db.refusal("CREATE OR REPLACE TABLE DB.plain USING lance AS SELECT 1 AS id")
     assert "own.plain is a table of another format" in text
+
+
+def test_procedures_and_statements_of_other_connectors(db: Database) -> None:
+    db.sql("CREATE TABLE DB.o USING lance AS SELECT id, id * 2 AS v FROM range(10)")
+    assert db.sql("CALL spark_catalog.system.delete('own.o', condition => 'id > 5')")[0][3] == 4
+    for statement, rows in (
+        ("ALTER TABLE DB.o CREATE TAG before AS OF VERSION 1", [("before",)]),
+        ("ALTER TABLE spark_catalog.DB.o CREATE BRANCH IF NOT EXISTS b", [("b",)]),
+        ("RESTORE TABLE DB.o TO VERSION AS OF 'before'", [(3,)]),
+        ("SELECT count(*) FROM DB.o", [(10,)]),
+        ("REPLACE DB.o WHERE id = 3 AS SELECT 3L AS id, 99L AS v", []),
+        ("INSERT INTO DB.o REPLACE WHERE id = 4 SELECT 4L AS id, 98L AS v", []),
+        ("SELECT id, v FROM DB.o WHERE v > 90 ORDER BY id", [(3, 99), (4, 98)]),
+        ("VACUUM DB.o RETAIN 168 HOURS DRY RUN", [(0, 0)]),
+        ("SELECT count(*) FROM lance_changes('DB.o', 2, 2)", [(4,)]),
+    ):
+        assert db.sql(statement) == rows, statement
+    db.sql("CREATE TEMPORARY VIEW more AS SELECT _rowaddr, v + 1 AS w FROM DB.o")
+    db.sql("ALTER TABLE DB.o ADD COLUMNS w FROM more")
+    db.sql("DROP VIEW more")
+    db.sql("OPTIMIZE DB.o")
+    table = db.pylance("o")
+    assert len(table.get_fragments()) == 1
+    assert table.tags.list()["before"]["version"] == 1
+    assert sorted(table.to_table()["w"].to_pylist()) == [1, 3, 5, 11, 13, 15, 17, 19, 99, 100]
+    assert [row[0] for row in db.sql("SHOW TAGS IN DB.o")] == ["before"]
+    assert [row[0] for row in db.sql("SHOW BRANCHES IN DB.o")] == ["b"]
+    assert db.sql("DESCRIBE HISTORY DB.o LIMIT 1")[0][0] == table.version
+    assert db.sql("DESCRIBE DETAIL DB.o")[0][1] == str(db.folder / "o")
+    if db.spark.version >= "4.2":
+        assert db.sql("SELECT count(*) FROM DB.o CHANGES FROM VERSION 1 TO VERSION 1") == [(10,)]
+
+
+def test_names_of_procedures_and_statements(db: Database) -> None:
+    """Names in the current database, in others, and of other tables."""
+    db.sql("CREATE TABLE DB.n USING lance AS SELECT 1 AS c")
+    db.sql(f"CREATE TABLE DB.odd (c INT) USING lance LOCATION '{db.folder}/a`b'")
+    db.sql("USE own")
+    try:
+        for statement in (
+            "CALL system.history('n')",
+            "CALL spark_catalog.system.history(table => '`own`.`n`')",
+            f"CALL spark_catalog.system.history('{db.folder}/n')",
+            "DESCRIBE HISTORY n",
+            "CALL system.history('odd')",
+            f"DESCRIBE HISTORY spark_catalog.`{db.folder}/n`",
+        ):
+            assert [row[0] for row in db.sql(statement)] == [1], statement
+        db.sql("CACHE TABLE n")
+        db.sql("CALL system.delete('n')")
+        assert db.sql("SELECT count(*) FROM n") == [(0,)]
+        # A table that is called as a word of a statement is described.
+        db.sql("CREATE TABLE history USING lance AS SELECT 1 AS c")
+        assert ("data_type", "int") in db.sql("DESCRIBE HISTORY c")
+        assert "[TABLE_OR_VIEW_NOT_FOUND]" in db.refusal("OPTIMIZE nothing")
+        assert "[TABLE_OR_VIEW_NOT_FOUND]" in db.refusal("CALL system.history('nothing')")
+        # Not a name of the warehouse's folder either.
+        lance.write_dataset(pa.table({"id": [1]}), str(db.folder / "a-b.lance"))
+        assert "`a-b`" in db.refusal("CALL system.history('a-b')")
+        text = db.refusal("CALL system.optimize('plain')")
+        assert text.startswith("table own.plain is not a Lance table, or has OPTIONS: name")
+        assert "is not the name of a table" in db.refusal("CALL system.history('a`b c')")
+        assert "use CREATE TABLE" in db.refusal("CALL system.register_table('x', '/x')")
+    finally:
+        db.sql("USE default")
+    with pytest.raises(ParseException, match="near 'FOO': expected the end of the statement"):
+        db.sql("OPTIMIZE DB.n FOO")
+    # Spark gets statements about tables of other formats.
+    with pytest.raises(ParseException, match="near 'OPTIMIZE'"):
+        db.sql("OPTIMIZE DB.plain")
+    with pytest.raises(Exception, match=r"own\.plain is not a Lance table"):
+        db.sql("SELECT * FROM lance_changes('DB.plain', 1)")
 
 
 def test_another_extension_is_kept(spark: Any) -> None:

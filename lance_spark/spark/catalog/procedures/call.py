@@ -12,13 +12,13 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.errors import InvalidInputError, LanceError, UnsupportedError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
 from lance_spark.spark.catalog.procedures.driving import driving_session
 from lance_spark.spark.catalog.procedures.table import COMMENTS, PROCEDURES, Procedure
-from lance_spark.spark.jvm.classes import java_error
+from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,6 +58,7 @@ def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 "name": name,
                 "comment": _in_sql((inspect.getdoc(_function(name)) or name).split("\n\n")[0]),
                 "has_jobs": procedure.has_jobs,
+                "opens": procedure.opens,
                 "parameters": [
                     {
                         "name": parameter,
@@ -95,6 +96,11 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidInputError(f"procedure {name}: parameter {parameter} must not be null")
     catalog = Catalog.of(arguments)
     table = {**arguments, **table_name(values.pop("table"), arguments)}
+    if not procedure.opens and arguments["catalog_name"] == SESSION_CATALOG:
+        raise UnsupportedError(
+            f"procedure {name}: the metastore has the names of {SESSION_CATALOG}; use CREATE TABLE "
+            "t USING lance LOCATION, or DROP TABLE, which keeps the files of a table with LOCATION"
+        )
     if not procedure.opens:
         result = Result([_function(name)(catalog, table, **values)], procedure.result)
     elif procedure.has_jobs:

@@ -9,10 +9,8 @@ from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.scan.predicates.sql import SqlSettings
 from lance_spark.scan.predicates.sql.tokens import Token, TokenCursor
 from lance_spark.spark.catalog.names import Catalog
-from lance_spark.spark.jvm.classes import CATALOG_CLASS
+from lance_spark.spark.jvm.classes import CATALOG_CLASS, SESSION_CATALOG, SESSION_CATALOG_CLASS
 
-#: A catalog that needs no setting.
-_SESSION_CATALOG = "spark_catalog"
 #: First words of a query.
 _QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE")
 
@@ -72,6 +70,8 @@ class StatementCursor(TokenCursor):
         self._catalogs: Mapping[str, str] = arguments["catalogs"]
         self._catalog_arguments: Mapping[str, Any] | None = arguments.get("current")
         self._catalog = ""
+        #: What the JVM asks the metastore about: see `rewrite_statement`.
+        self.of_session: dict[str, list[str]] = {}
 
     def _table(self) -> CallArguments:
         """Read the name of a table of ours, and return the arguments of a call about it."""
@@ -83,13 +83,16 @@ class StatementCursor(TokenCursor):
             raise NotOursError
         if len(parts) > 1 and parts[0] in self._catalogs:
             self._catalog, *names = parts
-        elif len(parts) > 1 and parts[0] == _SESSION_CATALOG:
+        elif len(parts) > 1 and parts[0] == SESSION_CATALOG:
             raise NotOursError
         elif self._catalog_arguments is not None:
             self._catalog, names = self._catalog_arguments["catalog_name"], parts
             if len(parts) == 1 and "/" not in parts[0]:
                 names = [*self._catalog_arguments["current_namespace"], *parts]
-        if self._catalogs.get(self._catalog) != CATALOG_CLASS:
+        owner = self._catalogs.get(self._catalog)
+        if owner == SESSION_CATALOG_CLASS:
+            self.of_session["session_table"] = names
+        elif owner != CATALOG_CLASS:
             raise NotOursError
         return CallArguments(quoted_name([self._catalog, *names]))
 
@@ -98,6 +101,9 @@ class StatementCursor(TokenCursor):
         if self._catalog_arguments is None:
             return False
         arguments = self._catalog_arguments
+        if self._catalogs.get(arguments["catalog_name"]) == SESSION_CATALOG_CLASS:
+            self.of_session["unless_table"] = [*arguments["current_namespace"], name]
+            return False
         table = {"namespace": arguments["current_namespace"], "name": name}
         try:
             Catalog.of(arguments).describe(table)

@@ -48,7 +48,8 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
     -------
     dict
         ``statement``: the text, or None for a statement that is left to Spark. A statement with a
-        syntax error gives an ``error`` with the place.
+        syntax error gives an ``error`` with the place. The statement is left to Spark, too, if the
+        metastore has a table ``session_table`` of another format, or any table ``unless_table``.
     """
     text = arguments["statement"]
     settings = SqlSettings.from_conf(arguments["settings"])
@@ -59,11 +60,11 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # Spark's parser finds the same fault in the tokens, and says so.
         return {"statement": None}
     try:
-        return {"statement": parser.rewritten()}
+        return {"statement": parser.rewritten(), **parser.of_session}
     except NotOursError:
         return {"statement": None}
     except StatementError as error:
-        return {"error": error.reply()}
+        return {"error": error.reply(), **parser.of_session}
 
 
 class _StatementParser(StatementCursor):

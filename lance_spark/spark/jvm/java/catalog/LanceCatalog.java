@@ -440,6 +440,21 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     return Procedures.list(namespace);
   }
 
+  /** Returns the entry of a metastore that a text names, or null: Python knows all names here. */
+  Identifier entry(String text) {
+    return null;
+  }
+
+  /** Returns the path of the table of an entry. */
+  TableName path(Identifier entry) {
+    throw new UnsupportedOperationException();
+  }
+
+  /** Makes Spark read a table again after a procedure. */
+  void refresh(Identifier entry, List table) {
+    CachedTables.refresh(name, table);
+  }
+
   /** Returns the arguments of the call of a procedure, without the values of its parameters. */
   Map ofProcedure(String procedure) {
     CatalogManager manager = SparkSession.active().sessionState().catalogManager();

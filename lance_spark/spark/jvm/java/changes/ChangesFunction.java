@@ -83,9 +83,16 @@ public class ChangesFunction extends AbstractFunction1 {
         parts.addAll(Arrays.asList(manager.currentNamespace()));
       }
     }
+    TableName table = new TableName((String[]) parts.toArray(new String[0]), name);
     if (catalog instanceof LanceCatalog) {
-      return ((LanceCatalog) catalog)
-          .ofTable(new TableName((String[]) parts.toArray(new String[0]), name));
+      return ((LanceCatalog) catalog).ofTable(table);
+    }
+    if (catalog instanceof LanceSessionCatalog) {
+      try {
+        return ((LanceSessionCatalog) catalog).ofTable(table);
+      } catch (Exception e) {
+        throw new IllegalArgumentException(e.getMessage());
+      }
     }
     arguments.put("namespace", parts);
     arguments.put("name", name);

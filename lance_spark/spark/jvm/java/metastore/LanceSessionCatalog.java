@@ -17,11 +17,13 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
@@ -32,7 +34,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * spark.sql.catalog.spark_catalog names. The metastore has the name, the path and the columns of a
  * Lance table; all else is at the path. Spark's own catalog has the tables of other formats.
  */
-public class LanceSessionCatalog extends DelegatingCatalogExtension implements StagingTableCatalog {
+public class LanceSessionCatalog extends DelegatingCatalogExtension
+    implements StagingTableCatalog, ProcedureCatalog {
   /** Properties that the metastore gets. Others may be secrets, and are in the table. */
   private static final String[] KEPT = {
     TableCatalog.PROP_PROVIDER,
@@ -43,7 +46,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     TableCatalog.PROP_OWNER
   };
 
-  private final LanceCatalog paths = new LanceCatalog();
+  private final SessionPaths paths = new SessionPaths(this);
 
   public void initialize(String name, CaseInsensitiveStringMap options) {
     paths.initialize(name, options);
@@ -80,6 +83,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
         ? atPath(identifier, entry, Long.valueOf(timestamp), null)
         : super.loadTable(identifier, timestamp);
   }
+
+  /* since 4.2
+  public org.apache.spark.sql.connector.catalog.Changelog loadChangelog(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.ChangelogContext context,
+      CaseInsensitiveStringMap query) throws NoSuchTableException {
+    return paths.loadChangelog(pathOf(identifier), context, query);
+  }
+  since 4.2 */
 
   private Table atPath(Identifier identifier, CatalogTable entry, Object version, Set privileges) {
     TableName path = path(identifier, entry);
@@ -236,6 +248,61 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension implements S
     }
     super.createTable(identifier, columns, partitions, properties);
     return new OtherNewTable(this, identifier, loadTable(identifier));
+  }
+
+  // Procedures and statements that Spark does not know
+
+  public UnboundProcedure loadProcedure(Identifier identifier) {
+    return Procedures.load(paths, identifier);
+  }
+
+  public Identifier[] listProcedures(String[] namespace) {
+    return Procedures.list(namespace);
+  }
+
+  /** Returns the arguments of a call about names that a statement has. */
+  Map ofStatement(String[] currentNamespace) {
+    return paths.ofStatement(currentNamespace);
+  }
+
+  /** Returns the arguments of a call about a table, which must be a Lance table. */
+  Map ofTable(Identifier identifier) {
+    return paths.ofTable(pathOf(identifier));
+  }
+
+  /** Returns whether a name is one of a table of another format, which Spark's parser gets. */
+  boolean isOther(List parts) {
+    Identifier named = paths.named(parts);
+    return named != null && tableExists(named) && !isLanceEntry(named);
+  }
+
+  private boolean isLanceEntry(Identifier identifier) {
+    try {
+      return Entries.isLance(Entries.of(super.loadTable(identifier)));
+    } catch (NoSuchTableException e) {
+      return false;
+    }
+  }
+
+  /** Returns whether the metastore has a name. */
+  boolean has(List parts) {
+    Identifier named = paths.named(parts);
+    return named != null && tableExists(named);
+  }
+
+  TableName pathOf(Identifier identifier) {
+    try {
+      CatalogTable entry = Entries.of(super.loadTable(identifier));
+      if (Entries.isLance(entry)) {
+        return path(identifier, entry);
+      }
+    } catch (NoSuchTableException e) {
+      throw Errors.rethrow(e);
+    }
+    throw Errors.unchecked(
+        "table " + new TableName(identifier.namespace(), identifier.name())
+            + " is not a Lance table, or has OPTIONS: name a Lance table without options, or its"
+            + " path");
   }
 
   // Names and paths

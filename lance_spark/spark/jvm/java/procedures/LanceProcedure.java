@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
@@ -51,6 +52,11 @@ public class LanceProcedure implements UnboundProcedure {
       Object value = input.get(i, parameters[i].dataType());
       values.put(parameters[i].name(), Values.toJson(value, parameters[i].dataType()));
     }
+    boolean opens = Boolean.TRUE.equals(description.get("opens"));
+    Identifier entry = opens ? catalog.entry((String) values.get("table")) : null;
+    if (entry != null) {
+      values.put("table", "`" + catalog.path(entry).name().replace("`", "``") + "`");
+    }
     Map arguments = catalog.ofProcedure(name());
     arguments.put("values", values);
     boolean hasJobs = Boolean.TRUE.equals(description.get("has_jobs"));
@@ -60,7 +66,7 @@ public class LanceProcedure implements UnboundProcedure {
             : PythonCall.result("call_procedure", arguments);
     List table = (List) reply.get("table");
     if (table != null) {
-      CachedTables.refresh(catalog.name(), table);
+      catalog.refresh(entry, table);
     }
     StructType schema = StructType.fromDDL((String) reply.get("schema"));
     List rows = (List) reply.get("rows");

@@ -7,6 +7,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -93,7 +94,8 @@ public class StatementParser implements InvocationHandler {
       return text;
     }
     Map catalogs = catalogs();
-    if (!catalogs.containsValue(LanceCatalog.class.getName())) {
+    if (!catalogs.containsValue(LanceCatalog.class.getName())
+        && !catalogs.containsValue(LanceSessionCatalog.class.getName())) {
       return text;
     }
     Map arguments = new LinkedHashMap();
@@ -105,7 +107,14 @@ public class StatementParser implements InvocationHandler {
     if (current instanceof LanceCatalog) {
       arguments.put("current", ((LanceCatalog) current).ofStatement(manager.currentNamespace()));
     }
+    if (current instanceof LanceSessionCatalog) {
+      arguments.put(
+          "current", ((LanceSessionCatalog) current).ofStatement(manager.currentNamespace()));
+    }
     Map reply = PythonCall.reply("rewrite_statement", arguments);
+    if (isOfSpark(manager, reply)) {
+      return text;
+    }
     if (reply.containsKey("error")) {
       Map error = (Map) reply.get("error");
       if ("syntax".equals(error.get("kind"))) {
@@ -115,6 +124,17 @@ public class StatementParser implements InvocationHandler {
     }
     String statement = (String) reply.get("statement");
     return statement == null ? text : statement;
+  }
+
+  /** Returns whether a statement is left to Spark because of what the metastore has. */
+  private static boolean isOfSpark(CatalogManager manager, Map reply) {
+    List table = (List) reply.get("session_table");
+    List unless = (List) reply.get("unless_table");
+    if (table == null && unless == null) {
+      return false;
+    }
+    LanceSessionCatalog session = (LanceSessionCatalog) manager.v2SessionCatalog();
+    return table != null && session.isOther(table) || unless != null && session.has(unless);
   }
 
   /** Returns the classes of the catalogs that the session has, by their names. */
