@@ -25,7 +25,12 @@ final class CachedTables {
     for (int i = 0; i < parts.size(); i++) {
       name.append(".`").append(((String) parts.get(i)).replace("`", "``")).append('`');
     }
-    session.catalog().refreshTable(name.toString());
+    try {
+      session.catalog().refreshTable(name.toString());
+    } catch (RuntimeException e) {
+      // The change is made: it must not look as if it had failed.
+      Log.once("The cache may have old rows of " + name + ", run REFRESH TABLE: " + e);
+    }
   }
 
   static void refresh(String catalog, Identifier table) {
