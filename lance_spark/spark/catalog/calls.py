@@ -44,6 +44,7 @@ FUNCTIONS = {
     "commit_row_changes": "row_changes",
     "abort_row_changes": "row_changes",
     "create_table": "create",
+    "like_properties": "create",
     "stage_table": "create",
     "commit_staged": "create",
     "abort_staged": "create",

@@ -42,6 +42,36 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return loaded(entry)
 
 
+def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a new table that is like another one.
+
+    The new table stores the columns as a Lance table like it does: its vectors stay vectors.
+    Other properties are not taken over, as in Spark.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``properties`` of the statement, those of the ``source``, its number of ``constraints``, and
+        ``keeps_format``: whether the new table has the format of the source.
+    """
+    if arguments["constraints"]:
+        raise UnsupportedError(
+            "CREATE TABLE LIKE: the source has constraints, which Lance tables do not have; name "
+            "the columns, or use CREATE TABLE ... AS SELECT ... LIMIT 0"
+        )
+    source = arguments["source"]
+    provider = source.get(properties.PROVIDER)
+    copied: dict[str, str] = {}
+    if arguments["keeps_format"] and provider is not None:
+        copied[properties.PROVIDER] = provider
+    if provider == "lance":
+        copied |= {n: value for n, value in source.items() if properties.is_write_option(n)}
+    given = {**copied, **arguments["properties"]}
+    if given.get(properties.PROVIDER, "lance").lower() != "lance":
+        given = dict(arguments["properties"])
+    return {"properties": given}
+
+
 def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the write of a new table, and what the end of the statement needs.
 

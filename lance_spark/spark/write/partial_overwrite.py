@@ -12,7 +12,7 @@ commit, see `lance_spark.mutations.rows.partial_overwrite`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -58,6 +58,18 @@ class PartitionsMessage(LanceCommitMessage):
         self.values = values
 
 
+class RefusedMessage(LanceCommitMessage):
+    """A task has written nothing, as a row does not meet the condition."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__([])
+        self.error = error
+
+
+class _RefusedRowError(InvalidInputError):
+    """A row does not meet the condition."""
+
+
 class WhereWriter(LanceWriter):
     """Replaces the rows that meet a condition."""
 
@@ -87,6 +99,31 @@ class WhereWriter(LanceWriter):
             self._checked.check()
         return self._check
 
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the batches of one task; a row that is refused is the message.
+
+        Spark would try a task that fails again, and show its traceback.
+        """
+        try:
+            return super().write(iterator)
+        except _RefusedRowError as error:
+            return RefusedMessage(str(error))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the fragments of all tasks.
+
+        Raises
+        ------
+        InvalidInputError
+            A row does not meet the condition: the files of all tasks are deleted.
+        CommitConflictError
+        """
+        for message in messages:
+            if isinstance(message, RefusedMessage):
+                self.job.abort_all()
+                raise InvalidInputError(message.error)
+        super().commit(messages)
+
     def _check(self, batch: pa.RecordBatch) -> None:
         met = self.condition.holds(batch)
         if met.true_count == len(met):
@@ -96,7 +133,7 @@ class WhereWriter(LanceWriter):
         for column in dict.fromkeys(self.condition.columns()):
             value = repr(column.values(batch)[position].as_py())
             shown.append(f"{column} is {value[:_SHOWN]}")
-        raise InvalidInputError(
+        raise _RefusedRowError(
             f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
             f"{', '.join(shown)}. Nothing was replaced; filter the DataFrame by the same "
             "condition"

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lance_spark.errors import SchemaMismatchError, TableNotFoundError, naming
+from lance_spark.errors import (
+    InvalidOptionError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    naming,
+)
 from lance_spark.file.blobs.fields import with_blobs_as_in
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
@@ -55,6 +60,11 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     if options.overwrite:
         effect = OverwriteOptions.parse(options, overwrite)
     if effect.new_table is not None:
+        if effect.replace_where is not None:
+            raise InvalidOptionError(
+                "option replaceWhere: saveAsTable and CREATE TABLE replace the whole table; use "
+                "insertInto to replace the rows that meet the condition"
+            )
         return _new_table_writer(options, schema, effect.new_table)
     made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     partial = overwrite and effect.replaces_part

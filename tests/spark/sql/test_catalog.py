@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import lance_spark
 from tests.spark.sql.catalogs import TestCatalog
@@ -98,6 +99,17 @@ def test_writes_to_names_that_begin_with_the_name_of_the_format(spark: Any) -> N
     spark.sql("DROP TABLE lance.nowhere")
     spark.sql("CREATE TABLE IF NOT EXISTS lance.nowhere (id INT)")
     spark.sql("DROP TABLE lance.nowhere")
+
+
+def test_uncache_of_names_that_begin_with_the_name_of_the_format(spark: Any) -> None:
+    spark.sql("CREATE OR REPLACE TABLE lance.cached AS SELECT 1 AS id")
+    spark.sql("CACHE TABLE lance.cached")
+    for name in ("lance.cached", "lance.cached", "lance.nothing", "lance.nothing.nothing"):
+        spark.sql(f"UNCACHE TABLE IF EXISTS {name}")
+    assert not spark.catalog.isCached("lance.cached")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql("UNCACHE TABLE lance.nothing")
+    spark.sql("DROP TABLE lance.cached")
 
 
 def test_caches_are_refreshed(catalog: TestCatalog) -> None:

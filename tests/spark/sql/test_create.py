@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException, ParseException
 
 from tests.spark.sql.catalogs import TestCatalog
 
@@ -84,3 +85,50 @@ def test_refusals(catalog: TestCatalog, statement: str, message: str) -> None:
     catalog.sql("CREATE TABLE IF NOT EXISTS CAT.r (id INT)")
     refusal = catalog.refusal(statement)
     assert message in refusal
+
+
+def test_a_table_like_another_one(catalog: TestCatalog) -> None:
+    catalog.sql(
+        "CREATE TABLE CAT.like0 (id INT NOT NULL DEFAULT 3 COMMENT 'an id', e ARRAY<FLOAT>) "
+        "TBLPROPERTIES ('k' = 'v', 'e.arrow.fixed-size-list.size' = '2', 'enable_stable_row_ids' = 'true')"
+    )
+    catalog.sql("INSERT INTO CAT.like0 VALUES (1, array(1f, 2f))")
+    statement = "CREATE TABLE CAT.like1 LIKE CAT.like0 TBLPROPERTIES ('own' = 'p')"
+    if catalog.spark.version < "4.2":
+        with pytest.raises(ParseException, match="have CREATE TABLE LIKE since"):
+            catalog.sql(statement)
+        assert not catalog.spark.catalog.tableExists("created.like1")
+        return
+    catalog.sql(statement)
+    catalog.sql("CREATE TABLE IF NOT EXISTS CAT.like1 LIKE CAT.like0")
+    old, new = catalog.pylance("like0"), catalog.pylance("like1")
+    assert new.count_rows() == 0
+    assert new.schema == old.schema
+    assert new.schema.field("e").type == pa.list_(pa.float32(), 2)
+    assert new.has_stable_row_ids
+    assert new.metadata == {"own": "p"}
+    catalog.sql("INSERT INTO CAT.like1 (e) VALUES (array(3f, 4f))")
+    assert catalog.rows("like1") == [{"id": 3, "e": [3.0, 4.0]}]
+    assert "[TABLE_OR_VIEW_ALREADY_EXISTS]" in catalog.refusal(
+        "CREATE TABLE CAT.like1 LIKE CAT.like0"
+    )
+    catalog.spark.range(1).createOrReplaceTempView("like_view")
+    catalog.sql("CREATE TABLE CAT.like2 LIKE like_view")
+    assert catalog.pylance("like2").schema.names == ["id"]
+    assert "the statement asks for orc" in catalog.refusal(
+        "CREATE TABLE CAT.l LIKE CAT.like0 USING orc"
+    )
+
+
+def test_a_table_is_not_replaced_in_part_by_save_as_table(catalog: TestCatalog) -> None:
+    catalog.sql("CREATE TABLE CAT.whole AS SELECT id FROM range(3)")
+    frame = catalog.spark.range(1, 3).write.option("replaceWhere", "id = 1").mode("overwrite")
+    with pytest.raises(AnalysisException, match=r"saveAsTable .* replace the whole table"):
+        frame.format("lance").saveAsTable("created.whole")
+    with pytest.raises(AnalysisException) as raised:
+        frame.insertInto("created.whole")
+    text = str(raised.value)
+    assert "option replaceWhere: a row of the DataFrame does not meet 'id = 1': id is 2" in text
+    assert "Traceback" not in text
+    assert "\n" not in text
+    assert catalog.pylance("whole").version == 1

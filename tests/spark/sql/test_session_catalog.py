@@ -248,6 +248,31 @@ def test_names_of_procedures_and_statements(db: Database) -> None:
         db.sql("SELECT * FROM lance_changes('DB.plain', 1)")
 
 
+def test_tables_like_others(db: Database) -> None:
+    db.sql(
+        "CREATE TABLE DB.l USING lance TBLPROPERTIES ('e.arrow.fixed-size-list.size' = '2') "
+        "AS SELECT array(1f, 2f) AS e"
+    )
+    refused = "Spark would make a name without a Lance table; use CREATE TABLE"
+    with pytest.raises(ParseException, match=refused):
+        db.sql("CREATE TABLE DB.like1 LIKE DB.plain USING lance")
+    if db.spark.version < "4.2":
+        with pytest.raises(ParseException, match=refused):
+            db.sql("CREATE TABLE DB.like2 LIKE DB.l")
+    else:
+        db.sql("CREATE TABLE DB.like2 LIKE DB.l")
+        assert db.pylance("like2").schema == db.pylance("l").schema
+        assert db.sql("SELECT * FROM DB.like2") == []
+        db.sql("DROP TABLE DB.like2")
+        db.sql("CREATE TABLE DB.like3 LIKE DB.l USING parquet")
+        assert db.spark.table("own.like3").columns == ["e"]
+        assert not (db.folder / "like3" / "_versions").exists()
+    db.sql("CREATE TABLE DB.like4 LIKE DB.plain")
+    assert db.sql("SELECT * FROM DB.like4") == []
+    for name in ("like1", "like2"):
+        assert not db.spark.catalog.tableExists(f"own.{name}")
+
+
 def test_another_extension_is_kept(spark: Any) -> None:
     session = spark.newSession()
     session.conf.set("spark.sql.catalog.spark_catalog", "io.delta.DeltaCatalog")

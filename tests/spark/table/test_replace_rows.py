@@ -220,9 +220,7 @@ def test_options_of_writes(spark: Any, tmp_path: Path) -> None:
     expected = {k: v for k, v in expected.items() if not 20 <= k < 30}
     expected |= dict.fromkeys(range(20, 25), "new")
     assert words_of(path) == expected
-    with pytest.raises(
-        Exception, match=r"InvalidInputError: \S*t\.lance: option replaceWhere: a row"
-    ):
+    with pytest.raises(Exception, match=r"\S*t\.lance: option replaceWhere: a row"):
         write(frame(20, 31, "bad"), replaceWhere="day = DATE '2026-01-03'")
     write(
         frame(40, 42, "dynamic").unionByName(frame(91, 92, "dynamic")),

@@ -140,9 +140,11 @@ def test_new_rows_must_meet_the_condition(path: Path) -> None:
     before = files(path)
     for wrong in ("a", None):
         writer = writer_for(path, rows((1, "b")), replaceWhere="day = 'b'")
+        messages = run(writer, [[rows((20, "b"))], [rows((21, "b"), (22, wrong))]])
+        assert files(path) != before
         with pytest.raises(InvalidInputError, match=rf"replaceWhere.*day is {wrong!r}"):
-            run(writer, [[rows((20, "b")), rows((21, "b"), (22, wrong))]])
-        writer.abort([None])
+            writer.commit(messages)
+        writer.abort(messages)
         assert files(path) == before
 
 
@@ -182,7 +184,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
     if "replaceWhere" in options:
         writer = writer_for(tmp_path / "other", rows((1, "b")), **options)
         with pytest.raises(InvalidInputError, match="replaceWhere"):
-            run(writer, [[rows((1, "a"))]])
+            writer.commit(run(writer, [[rows((1, "a"))]]))
 
 
 @pytest.mark.parametrize(

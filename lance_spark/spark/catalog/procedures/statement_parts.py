@@ -70,8 +70,9 @@ class StatementCursor(TokenCursor):
         self._catalogs: Mapping[str, str] = arguments["catalogs"]
         self._catalog_arguments: Mapping[str, Any] | None = arguments.get("current")
         self._catalog = ""
-        #: What the JVM asks the metastore about: see `rewrite_statement`.
+        #: Tables that the JVM looks for: see `rewrite_statement`.
         self.of_session: dict[str, list[str]] = {}
+        self._named: list[str] = []
 
     def _table(self) -> CallArguments:
         """Read the name of a table of ours, and return the arguments of a call about it."""
@@ -94,6 +95,7 @@ class StatementCursor(TokenCursor):
             self.of_session["session_table"] = names
         elif owner != CATALOG_CLASS:
             raise NotOursError
+        self._named = names
         return CallArguments(quoted_name([self._catalog, *names]))
 
     def _has_table(self, name: str) -> bool:
@@ -102,7 +104,8 @@ class StatementCursor(TokenCursor):
             return False
         arguments = self._catalog_arguments
         if self._catalogs.get(arguments["catalog_name"]) == SESSION_CATALOG_CLASS:
-            self.of_session["unless_table"] = [*arguments["current_namespace"], name]
+            parts = [SESSION_CATALOG, *arguments["current_namespace"], name]
+            self.of_session["unless_table"] = parts
             return False
         table = {"namespace": arguments["current_namespace"], "name": name}
         try:

@@ -8,9 +8,12 @@ table of another catalog, and a statement that Spark knows, is left to Spark's p
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import pyspark
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.sql import SqlSettings
@@ -22,7 +25,10 @@ from lance_spark.spark.catalog.procedures.statement_parts import (
     literal,
     quoted_name,
 )
+from lance_spark.spark.jvm.classes import SESSION_CATALOG_CLASS
 
+#: Whether Spark asks catalogs for `CREATE TABLE ... LIKE`.
+_HAS_LIKE = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 #: Procedure of each `SHOW` statement.
 _SHOWN = {
     "TAG": "tags",
@@ -48,8 +54,9 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
     -------
     dict
         ``statement``: the text, or None for a statement that is left to Spark. A statement with a
-        syntax error gives an ``error`` with the place. The statement is left to Spark, too, if the
-        metastore has a table ``session_table`` of another format, or any table ``unless_table``.
+        syntax error gives an ``error`` with the place. The statement is left to Spark, too, if
+        ``session_table`` in the metastore has another format, ``session_source`` is not a Lance
+        table there, or ``unless_table``, which begins with a catalog, exists.
     """
     text = arguments["statement"]
     settings = SqlSettings.from_conf(arguments["settings"])
@@ -88,6 +95,10 @@ class _StatementParser(StatementCursor):
             return self._show()
         if word in ("DESCRIBE", "DESC"):
             return self._describe()
+        if word == "UNCACHE":
+            return self._uncache()
+        if word == "CREATE":
+            return self._create_like()
         if word == "ALTER":
             self._next()
             return self._alter()
@@ -154,6 +165,48 @@ class _StatementParser(StatementCursor):
         return (
             f"INSERT INTO {name}\nREPLACE WHERE {condition}\n{self._text[self._current.offset :]}"
         )
+
+    def _uncache(self) -> str:
+        """Rewrite `UNCACHE TABLE IF EXISTS lance.t`: Spark takes a missing table for a file."""
+        self._next()
+        if not (self._accept_word("IF") and self._accept_word("EXISTS")):
+            raise NotOursError
+        self._table()
+        if len(self._named) != 1 or self._catalog.lower() != "lance":
+            raise NotOursError
+        self.of_session["unless_table"] = [self._catalog, *self._named]
+        missing = uuid.uuid4().hex
+        return f"UNCACHE TABLE IF EXISTS {quoted_name([self._catalog, missing, missing])}"
+
+    def _create_like(self) -> str:
+        """Refuse `CREATE TABLE t LIKE s` where Spark would not make a table.
+
+        Raises NotOursError, StatementError.
+        """
+        self._next()
+        if self._accept_word("IF"):
+            self._expect_words("NOT", "EXISTS")
+        self._table()
+        is_of_session = self._catalogs.get(self._catalog) == SESSION_CATALOG_CLASS
+        if self._current.upper != "LIKE" or (not is_of_session and _HAS_LIKE):
+            raise NotOursError
+        # The new table does not exist, or stays as it is.
+        self.of_session.clear()
+        instead = "use CREATE TABLE ... USING lance AS SELECT * FROM ... LIMIT 0"
+        if not is_of_session:
+            raise self._error(f"tables of this catalog have CREATE TABLE LIKE since 4.2; {instead}")
+        refused = self._error(f"Spark would make a name without a Lance table; {instead}")
+        self._next()
+        source = self._parts("the name of a table")
+        while not self._is_end:
+            if self._next().upper == "USING":
+                raise refused if self._current.value.lower() == "lance" else NotOursError
+        if _HAS_LIKE:
+            raise NotOursError
+        if len(source) == 1 and self._catalog_arguments is not None:
+            source = [*self._catalog_arguments["current_namespace"], *source]
+        self.of_session["session_source"] = source
+        raise refused
 
     def _show(self) -> str:
         procedure = _SHOWN[self._next().upper]

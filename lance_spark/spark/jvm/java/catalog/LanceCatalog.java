@@ -284,6 +284,26 @@ public class LanceCatalog implements StagingTableCatalog, SupportsNamespaces, Pr
     return Versions.namedTable(this, identifier, reply);
   }
 
+  /* since 4.2
+  public Table createTableLike(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.TableInfo info,
+      Table source) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map properties = likeProperties(info, source, false);
+    return createTable(identifier, info.columns(), info.partitions(), properties);
+  }
+
+  Map likeProperties(
+      org.apache.spark.sql.connector.catalog.TableInfo info, Table source, boolean keepsFormat) {
+    Map arguments = new LinkedHashMap();
+    arguments.put("properties", info.properties());
+    arguments.put("source", source.properties());
+    arguments.put("constraints", Integer.valueOf(info.constraints().length));
+    arguments.put("keeps_format", Boolean.valueOf(keepsFormat));
+    return (Map) call("like_properties", arguments, new String[0]).get("properties");
+  }
+  since 4.2 */
+
   private Map ofNewTable(
       Identifier identifier, StructType schema, Transform[] partitions, Map properties) {
     Map arguments = ofTable(identifier);

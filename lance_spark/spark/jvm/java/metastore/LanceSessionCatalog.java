@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.DelegatingCatalogExtension;
@@ -138,6 +139,16 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
     return registered;
   }
+
+  /* since 4.2
+  public Table createTableLike(
+      Identifier identifier,
+      org.apache.spark.sql.connector.catalog.TableInfo info,
+      Table source) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    Map properties = paths.likeProperties(info, source, true);
+    return createTable(identifier, info.columns(), info.partitions(), properties);
+  }
+  since 4.2 */
 
   public Table alterTable(Identifier identifier, TableChange[] changes)
       throws NoSuchTableException {
@@ -284,10 +295,15 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     }
   }
 
-  /** Returns whether the metastore has a name. */
-  boolean has(List parts) {
+  /** Returns whether a name is one of a Lance table. */
+  boolean isLance(List parts) {
     Identifier named = paths.named(parts);
-    return named != null && tableExists(named);
+    return named != null && isLanceEntry(named);
+  }
+
+  /** Returns the catalog of a session that has this class. */
+  static LanceSessionCatalog of(CatalogManager manager) {
+    return (LanceSessionCatalog) manager.v2SessionCatalog();
   }
 
   TableName pathOf(Identifier identifier) {

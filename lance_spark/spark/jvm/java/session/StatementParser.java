@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.internal.VariableSubstitution;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -34,6 +35,8 @@ public class StatementParser implements InvocationHandler {
               + ("|REPLACE(?!" + SPACE + "++TABLE\\b)")
               + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|INDEX|INDEXES)")
               + ("|DESC(?:RIBE)?" + SPACE + "++(?:HISTORY|DETAIL)")
+              + ("|UNCACHE" + SPACE + "++TABLE" + SPACE + "++IF")
+              + ("|CREATE" + SPACE + "++TABLE(?=.*\\bLIKE\\b)")
               + ("|ALTER" + SPACE + "++TABLE(?=.*\\b(?:FROM|TAG|BRANCH|INDEX|UNENFORCED)\\b)")
               + ")\\b.*",
           Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
@@ -126,15 +129,24 @@ public class StatementParser implements InvocationHandler {
     return statement == null ? text : statement;
   }
 
-  /** Returns whether a statement is left to Spark because of what the metastore has. */
+  /** Returns whether a statement is left to Spark because of the tables that exist. */
   private static boolean isOfSpark(CatalogManager manager, Map reply) {
     List table = (List) reply.get("session_table");
     List unless = (List) reply.get("unless_table");
-    if (table == null && unless == null) {
+    List source = (List) reply.get("session_source");
+    if (table != null && LanceSessionCatalog.of(manager).isOther(table)) {
+      return true;
+    }
+    if (source != null && !LanceSessionCatalog.of(manager).isLance(source)) {
+      return true;
+    }
+    if (unless == null) {
       return false;
     }
-    LanceSessionCatalog session = (LanceSessionCatalog) manager.v2SessionCatalog();
-    return table != null && session.isOther(table) || unless != null && session.has(unless);
+    int last = unless.size() - 1;
+    String[] namespace = (String[]) unless.subList(1, last).toArray(new String[0]);
+    TableCatalog catalog = (TableCatalog) manager.catalog((String) unless.get(0));
+    return catalog.tableExists(new TableName(namespace, (String) unless.get(last)));
   }
 
   /** Returns the classes of the catalogs that the session has, by their names. */
