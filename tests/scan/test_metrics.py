@@ -115,6 +115,10 @@ def test_requests_are_counted(path: Path, slow: type[SlowFileSystem]) -> None:
     assert metrics.iops == slow.requests - 1
     assert metrics.requests < metrics.iops
     assert slow.most > 1
+    assert metrics.files_opened == metrics.fragments_scanned == 2
+    # Each round waits for its slowest request at least; windows that were prefetched may not wait.
+    assert metrics.read_time_ns >= 2 * slow.seconds * 1e9
+    assert metrics.scan_time_ns >= metrics.decode_time_ns > 0
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])

@@ -27,6 +27,7 @@ scan/
     Forms                   the JSON of requests
 metrics/
     Metrics                 counters of the web interface: a class for each, public
+    ReadCounts              what the tasks of a scan have read
     WriteCounts             what the tasks of a write have written
 source/
     LanceSource             format("lance"), with all save modes
