@@ -34,6 +34,7 @@ source/
     PathTable, PathWriteBuilder             its tables, and writes to them
 catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
+    NamespaceCatalog        its namespaces, and its calls of Python
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
