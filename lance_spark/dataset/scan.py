@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ class ScanMethods(HistoryMethods):
         """
         tasks = self.plan(
             columns,
-            target_rows=1 << 62,
+            rows_per_task=1 << 62,
             batch_size=batch_size,
             filters=filters,
             filter=filter,
@@ -294,7 +295,7 @@ class ScanMethods(HistoryMethods):
         self,
         columns: Sequence[str] | None = None,
         *,
-        target_rows: int | None = None,
+        rows_per_task: int | None = None,
         min_partitions: int = 1,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
@@ -304,6 +305,7 @@ class ScanMethods(HistoryMethods):
         with_row_address: bool = False,
         fragment_ids: Collection[int] | None = None,
         whole_fragments: bool = False,
+        target_rows: int | None = None,
     ) -> list[ScanTask]:
         """Split a scan into tasks that can be pickled and run by workers.
 
@@ -311,7 +313,7 @@ class ScanMethods(HistoryMethods):
         ----------
         columns : sequence of str, optional
             As in `to_batches`.
-        target_rows : int, optional
+        rows_per_task : int, optional
             Number of rows that a task aims at; by default, tasks read about 128 MiB of files, and
             there are at least `min_partitions` of them if possible.
         min_partitions : int
@@ -322,6 +324,8 @@ class ScanMethods(HistoryMethods):
             Read only rows of these fragments.
         whole_fragments : bool
             Whether one task must read all rows of a fragment.
+        target_rows : int, optional
+            Deprecated name of `rows_per_task`.
 
         Returns
         -------
@@ -337,8 +341,9 @@ class ScanMethods(HistoryMethods):
         """
         check_least("batch_size", batch_size, 1)
         check_least("min_partitions", min_partitions, 1)
-        if target_rows is not None:
-            check_least("target_rows", target_rows, 1)
+        rows_per_task = _renamed(rows_per_task, target_rows)
+        if rows_per_task is not None:
+            check_least("rows_per_task", rows_per_task, 1)
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments: Sequence[Fragment] = self.fragments
         manifest = self._table.manifest
@@ -346,10 +351,10 @@ class ScanMethods(HistoryMethods):
         read = (*schema.fields, *top_fields(conditions))
         check_columns(manifest, read)
         selected = select_fragments(fragments, fragment_ids)
-        if target_rows is None:
+        if rows_per_task is None:
             rows = sum([fragment.physical_rows for fragment in selected])
             stored = estimated_bytes(selected, rows)
-            target_rows = default_target_rows(
+            rows_per_task = default_target_rows(
                 rows,
                 read_bytes(stored, rows, read, self._table.schema.fields),
                 min_partitions,
@@ -359,13 +364,13 @@ class ScanMethods(HistoryMethods):
             row_meta.check_row_ids(fragments, read)
             selected = row_meta.light(selected, read)
         uri, base_paths = self.uri, manifest.base_paths
-        groups = pack(selected, target_rows, whole_fragments=whole_fragments)
+        groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         if conditions and manifest.index_section is not None:
             from lance_spark.scan.pruning import zone_maps
 
             candidates = zone_maps.candidates(conditions, self._table.paths, manifest, fragments)
             if candidates is not None:
-                groups = zone_maps.narrowed(groups, candidates, target_rows)
+                groups = zone_maps.narrowed(groups, candidates, rows_per_task)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         return [
@@ -388,8 +393,9 @@ class ScanMethods(HistoryMethods):
         filters: Iterable[Sequence[Any]] | None = None,
         filter: str | Predicate | None = None,
         blob_handling: str | None = None,
-        target_rows: int | None = None,
+        rows_per_task: int | None = None,
         min_partitions: int = 1,
+        target_rows: int | None = None,
     ) -> str:
         """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
 
@@ -401,7 +407,7 @@ class ScanMethods(HistoryMethods):
         conditions = None if filters is None else list(filters)
         tasks = self.plan(
             columns,
-            target_rows=target_rows,
+            rows_per_task=_renamed(rows_per_task, target_rows),
             min_partitions=min_partitions,
             filters=conditions,
             filter=filter,
@@ -448,3 +454,19 @@ class ScanMethods(HistoryMethods):
         check_columns(self._table.manifest, selected.fields)
         version = self._table.manifest.data_storage_version
         return handled(selected, Handling.parse(blob_handling), version)
+
+
+def _renamed(rows_per_task: int | None, target_rows: int | None) -> int | None:
+    """Return the value of a parameter that had another name.
+
+    Raises
+    ------
+    InvalidInputError
+        Both names are given.
+    """
+    if target_rows is None:
+        return rows_per_task
+    if rows_per_task is not None:
+        raise InvalidInputError("give rows_per_task, and not target_rows, its deprecated name, too")
+    warnings.warn("target_rows is deprecated; use rows_per_task", DeprecationWarning, stacklevel=4)
+    return target_rows

@@ -114,7 +114,11 @@ def commit_operation(
     """
     transaction = Transaction.new(table.version, operation, options.properties)
     return commit(
-        table.store, transaction, table.manifest, max_retries=options.max_retries, once=options.once
+        table.store,
+        transaction,
+        table.manifest,
+        max_retries=options.max_retries,
+        write_token=options.write_token,
     )
 
 

@@ -10,10 +10,13 @@
 | numBytesRead | bytes of these reads |
 | batchLoadTimeNs | time for which the consumer waited |
 
-The Java connector has no names for the effect of filters:
+It has no names for these, nor for the effect of filters:
 
 | name | content |
 | --- | --- |
+| numFilesOpened | data files that were opened |
+| readTimeNs | time for which the scan waited for the store; 0 on local disks, which are mapped |
+| decodeTimeNs | the other time in which the scan made batches |
 | numRowsFiltered | live rows that did not meet a filter |
 | numRowsSkipped | rows that statistics ruled out, so that no filter was evaluated |
 | numWindows | windows on which filters were evaluated |
@@ -46,6 +49,9 @@ class ScanMetrics:
     rows_skipped: int = 0
     windows: int = 0
     windows_skipped: int = 0
+    files_opened: int = 0
+    read_time_ns: int = 0
+    scan_time_ns: int = 0
 
     def add_source(self, source: ByteSource) -> None:
         """Add the reads of a file since it was opened or last added."""
@@ -54,6 +60,8 @@ class ScanMetrics:
             self.iops += counts.reads
             self.requests += counts.requests
             self.bytes_read += counts.bytes
+            self.files_opened += counts.files
+            self.read_time_ns += counts.nanoseconds
             counts.clear()
 
     def __iadd__(self, other: ScanMetrics) -> ScanMetrics:
@@ -61,9 +69,14 @@ class ScanMetrics:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
         return self
 
+    @property
+    def decode_time_ns(self) -> int:
+        """Time in which the scan made batches, without the time for which it waited for bytes."""
+        return max(self.scan_time_ns - self.read_time_ns, 0)
+
     def as_dict(self) -> dict[str, int]:
         """Return the counters by their names."""
-        return {_NAMES[field.name]: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, field) for field, name in _NAMES.items()}
 
     def summary(self) -> str:
         """Return one line for a log."""
@@ -82,4 +95,7 @@ _NAMES = {
     "rows_skipped": "numRowsSkipped",
     "windows": "numWindows",
     "windows_skipped": "numWindowsSkipped",
+    "files_opened": "numFilesOpened",
+    "read_time_ns": "readTimeNs",
+    "decode_time_ns": "decodeTimeNs",
 }

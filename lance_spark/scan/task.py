@@ -123,7 +123,7 @@ class ScanTask:
             that reads the first rows only.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        pieces = self._pieces(counted, prefetch=prefetch)
+        pieces = _timed(self._pieces(counted, prefetch=prefetch), counted)
         if prefetch:
             pieces = read_ahead(pieces)
         try:
@@ -162,6 +162,23 @@ class ScanTask:
             ranges = [range(piece.start, piece.stop) for piece in slices]
             yield from small.read_alone(source, ranges, prefetch=prefetch)
         yield from small.flush()
+
+
+def _timed(
+    pieces: Generator[pa.RecordBatch, None, None], metrics: ScanMetrics
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the pieces, and count the time that they take, in whichever thread."""
+    try:
+        while True:
+            begun = perf_counter_ns()
+            piece = next(pieces, None)
+            metrics.scan_time_ns += perf_counter_ns() - begun
+            if piece is None:
+                return
+            yield piece
+            del piece
+    finally:
+        pieces.close()
 
 
 def _unpickle(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,8 +129,10 @@ class RemoteSource:
         self.counts.add(len(parts), sum(stop - start for start, stop in parts))
         if not parts:
             return []
+        begun = perf_counter_ns()
         with translated(self.name, self._options):
             fetched = fetch_parts(self._fs, self._path, parts, self._io_threads, self._retries)
+        self.counts.nanoseconds += perf_counter_ns() - begun
         if len(fetched) == len(reads):
             return fetched
         answers: list[Any] = []

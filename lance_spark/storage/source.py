@@ -37,11 +37,15 @@ class ByteRange(NamedTuple):
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Counts of a file: calls of `read`, reads after neighbours were merged, and bytes."""
+    """Counts of a file: calls of `read`, reads after neighbours were merged, bytes, the time
+    for which callers waited for them, in nanoseconds, and the file itself.
+    """
 
     requests: int = 0
     reads: int = 0
     bytes: int = 0
+    nanoseconds: int = 0
+    files: int = 1
 
     def add(self, reads: int, size: int) -> None:
         """Count one request."""
@@ -51,7 +55,7 @@ class ReadCounts:
 
     def clear(self) -> None:
         """Set all counts to zero."""
-        self.requests = self.reads = self.bytes = 0
+        self.requests = self.reads = self.bytes = self.nanoseconds = self.files = 0
 
 
 ReadPlan = Generator[Sequence[ByteRange], Sequence[Bytes], T]
@@ -164,7 +168,7 @@ class JoinedSource:
     ) -> None:
         self._sources = sources
         self._at_once = at_once
-        self._counts = ReadCounts()
+        self._counts = ReadCounts(files=0)
         self.name = sources[0].name
         if len(sources) > 1:
             self.name += f" (and {len(sources) - 1} more)"
@@ -191,6 +195,8 @@ class JoinedSource:
                 self._counts.requests += counts.requests
                 self._counts.reads += counts.reads
                 self._counts.bytes += counts.bytes
+                self._counts.nanoseconds += counts.nanoseconds
+                self._counts.files += counts.files
                 counts.clear()
         return self._counts
 

@@ -201,7 +201,7 @@ def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
 def test_a_write_that_is_tried_again_keeps_the_files_that_were_committed(script: Script) -> None:
     lance_spark.write_dataset(ROWS, URI)
     job = begin_write(URI, ROWS.schema)
-    fragments, once = written(job), write_of("app", 1)
+    fragments, token = written(job), write_of("app", 1)
 
     def outage(effect: Callable[[], Any]) -> Any:
         effect()
@@ -210,11 +210,11 @@ def test_a_write_that_is_tried_again_keeps_the_files_that_were_committed(script:
 
     script.todo = [("create", "_versions/", outage)]
     with pytest.raises(UncertainCommitError):
-        commit_or_clean_up(job, fragments, once=once)
+        commit_or_clean_up(job, fragments, write_token=token)
     script.todo = []
     more = written(job)
     with pytest.raises(AlreadyCommittedError):
-        commit_or_clean_up(job, [*fragments, *more], once=once)
+        commit_or_clean_up(job, [*fragments, *more], write_token=token)
     assert ids(lance_spark.open_dataset(URI)) == [0, 1, 2, 3] * 2
     # Those that were not committed are gone.
     names = {name.rpartition("/")[2] for name in Place.objects.below("bucket/table/data")}

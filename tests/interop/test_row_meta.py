@@ -91,7 +91,7 @@ def test_order_and_types(path: Path, asked: dict[str, Any]) -> None:
 
 def test_tasks_that_start_in_the_middle(path: Path) -> None:
     ours, theirs = both(path)
-    tasks = ours.plan(["s", *ALL], target_rows=7, batch_size=3)
+    tasks = ours.plan(["s", *ALL], rows_per_task=7, batch_size=3)
     assert len(tasks) > 10
     batches = [pickle.loads(pickle.dumps(task)).batches() for task in reversed(tasks)]
     found = pa.Table.from_batches(itertools.chain(*reversed(batches)))
@@ -107,7 +107,7 @@ def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
     ids = np.random.default_rng(1).permutation(50_000).astype(np.uint64)
     with_row_ids(path, ids)
     ours, theirs = both(path)
-    tasks = ours.plan(["id"], target_rows=5_000)
+    tasks = ours.plan(["id"], rows_per_task=5_000)
     assert sum(len(pickle.dumps(task)) for task in tasks) < 30_000
     assert ours.to_table(["id"], filters=[("_rowid", "<", 3)]).equals(
         theirs.to_table(columns=["id"], filter="_rowid < 3")

@@ -111,7 +111,7 @@ def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -
     if got is not None:
         got.validate(full=True)
         assert_same(got, subset(expected, columns), f"{note}, batches of {size} {columns}")
-    tasks = ours.plan(target_rows=max(1, expected.num_rows // 5))
+    tasks = ours.plan(rows_per_task=max(1, expected.num_rows // 5))
     found = [batch for task in tasks for batch in task.batches()]
     assert_same(pa.Table.from_batches(found, ours.schema), expected, f"{note}, tasks")
 

@@ -36,7 +36,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measured(dataset: lance_spark.Dataset, *columns: str, **more: Any) -> ScanMetrics:
     metrics = ScanMetrics()
-    for task in dataset.plan(list(columns), target_rows=1 << 40, **more):
+    for task in dataset.plan(list(columns), rows_per_task=1 << 40, **more):
         one = ScanMetrics()
         for _ in task.batches(one):
             pass
@@ -115,6 +115,10 @@ def test_requests_are_counted(path: Path, slow: type[SlowFileSystem]) -> None:
     assert metrics.iops == slow.requests - 1
     assert metrics.requests < metrics.iops
     assert slow.most > 1
+    assert metrics.files_opened == metrics.fragments_scanned == 2
+    # Each round waits for its slowest request at least; windows that were prefetched may not wait.
+    assert metrics.read_time_ns >= 2 * slow.seconds * 1e9
+    assert metrics.scan_time_ns >= metrics.decode_time_ns > 0
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])
@@ -122,7 +126,7 @@ def test_reads_at_once(path: Path, slow: type[SlowFileSystem], io_threads: int) 
     options = {"io_threads": str(io_threads)}
     far = lance_spark.open_dataset(f"slow://{path}", storage_options=options)
     slow.most = 0
-    (task,) = far.plan(["v"], target_rows=1 << 40, filter="r < 2000000000")
+    (task,) = far.plan(["v"], rows_per_task=1 << 40, filter="r < 2000000000")
     found = pa.Table.from_batches(task.batches(prefetch=False))
     assert min(io_threads, 2) <= slow.most <= io_threads
     near = lance_spark.open_dataset(str(path)).to_table(["v"], filter="r < 2000000000")

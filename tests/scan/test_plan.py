@@ -87,7 +87,7 @@ def test_explain(tmp_path: Path) -> None:
         pa.table({"id": range(30_000), "v": vectors}), str(path), max_rows_per_file=10_000
     )
     dataset.delete("id < 10")
-    text = lance_spark.open_dataset(str(path)).explain(["v"], target_rows=10_000)
+    text = lance_spark.open_dataset(str(path)).explain(["v"], rows_per_task=10_000)
     assert text.splitlines() == [
         *(f"Scan of {path}, version 2", "  columns: v", "  tasks: 3, of 10,000 to 10,000 rows"),
         *("  fragments: 3 of 3", "  rows to look at: 30,000 of 30,000"),
@@ -117,7 +117,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
 def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> None:
     ids = [7, 2, 3]
     columns = ["id", "_rowoffset", "_rowid", "_fragid"]
-    tasks = dataset.plan(columns, target_rows=target, fragment_ids=ids, whole_fragments=True)
+    tasks = dataset.plan(columns, rows_per_task=target, fragment_ids=ids, whole_fragments=True)
     parts = [pa.Table.from_batches(task.batches()) for task in tasks]
     owners = [set(part["_fragid"].to_pylist()) for part in parts]
     assert sum(map(len, owners)) == len(set().union(*owners))
@@ -130,12 +130,23 @@ def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> N
         assert len(tasks) == 3
 
 
+def test_the_old_name_of_the_rows_of_a_task(dataset: Dataset) -> None:
+    planned = dataset.plan(["id"], rows_per_task=3_000)
+    with pytest.warns(DeprecationWarning, match="use rows_per_task"):
+        assert len(dataset.plan(["id"], target_rows=3_000)) == len(planned) > 1
+    with pytest.warns(DeprecationWarning, match="use rows_per_task"):
+        explained = dataset.explain(["id"], target_rows=3_000)
+    assert explained == dataset.explain(["id"], rows_per_task=3_000)
+    with pytest.raises(InvalidInputError, match="deprecated name"):
+        dataset.plan(["id"], rows_per_task=3_000, target_rows=3_000)
+
+
 def test_filters_on_some_and_no_fragments(dataset: Dataset) -> None:
     tasks = dataset.plan(["id"], filter="id > 25000", fragment_ids=range(2))
     assert sum(batch.num_rows for task in tasks for batch in task.batches()) == 2 * ROWS - 25_001
     assert dataset.plan(["id"], fragment_ids=[]) == []
     # Without the option large fragments are cut.
-    assert len(dataset.plan(["id"], fragment_ids=[4], target_rows=3_000)) > 1
+    assert len(dataset.plan(["id"], fragment_ids=[4], rows_per_task=3_000)) > 1
 
 
 def test_unknown_fragment_ids_are_refused(dataset: Dataset) -> None:

@@ -93,7 +93,7 @@ def test_columns_that_no_file_of_a_fragment_has(tmp_path: Path, text: str, skipp
     ours = lance_spark.open_dataset(path)
     assert ours.to_table(filter=text).equals(dataset.to_table(filter=text))
     metrics = ScanMetrics()
-    for task in ours.plan(filter=text, target_rows=200):
+    for task in ours.plan(filter=text, rows_per_task=200):
         list(task.batches(metrics))
     assert metrics.rows_skipped == skipped
 

@@ -130,7 +130,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("worth", [0, 10**12])
 def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
     monkeypatch.setattr(task_module, "read_ahead", partial(read_ahead, worth_ns=worth))
-    (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
+    (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40)
     expected = pa.Table.from_batches(task.batches(prefetch=False))
     assert pa.Table.from_batches(task.batches(prefetch=True)).equals(expected)
     closed = []
@@ -155,7 +155,7 @@ def test_a_scan_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return read(self, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FileReader, "read", failing)
-    (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
+    (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40)
     found: list[pa.RecordBatch] = []
     with pytest.raises(CorruptFileError, match="the third read"):
         found.extend(task.batches(prefetch=True))

@@ -137,7 +137,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def scan(path: Path, **options: Any) -> Generator[pa.RecordBatch, None, None]:
     dataset = lance_spark.open_dataset(f"slowly://{path}", storage_options=options)
-    (task,) = dataset.plan(target_rows=10 * ROWS)
+    (task,) = dataset.plan(rows_per_task=10 * ROWS)
     SlowFileSystem.most = SlowFileSystem.requests = SlowFileSystem.fetched = 0
     batches = task.batches()
     assert isinstance(batches, Generator)
@@ -204,7 +204,7 @@ def test_rows_are_those_of_a_near_table(
     far = lance_spark.open_dataset(f"slowly://{path}")
     for condition in (None, "name < '5'"):
         assert far.to_table(filter=condition).equals(near.to_table(filter=condition))
-    tasks = [one.plan(["text", "list"], target_rows=15_000) for one in (far, near)]
+    tasks = [one.plan(["text", "list"], rows_per_task=15_000) for one in (far, near)]
     for distant, close in zip(*tasks, strict=True):
         found, wanted = (
             pa.Table.from_batches(one.batches(), close.schema) for one in (distant, close)

@@ -182,10 +182,10 @@ VALUES: list[tuple[Callable[[Opened], object], str]] = [
     (lambda t: t.to_table(filter=3), "filter"),  # type: ignore[arg-type]
     (lambda t: t.to_table(blob_handling="x"), "blob_handling"),
     (lambda t: list(t.to_batches(batch_size=0)), "batch_size"),
-    (lambda t: t.plan(target_rows=0), "target_rows"),
+    (lambda t: t.plan(rows_per_task=0), "rows_per_task"),
     (lambda t: t.plan(min_partitions=0), "min_partitions"),
     (lambda t: t.plan(fragment_ids=[9]), "fragment 9"),
-    (lambda t: t.explain(target_rows=0), "target_rows"),
+    (lambda t: t.explain(rows_per_task=0), "rows_per_task"),
     (lambda t: t.take([99]), "99"),
     (lambda t: t.take(["a"]), "positions"),  # type: ignore[list-item]
     (lambda t: t.take_rows([-1]), "row ids"),

@@ -16,7 +16,6 @@ Everything that can be refused by names and types alone is refused before the fi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,22 +23,24 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
-from lance_spark.file.schema.field import Field
+from lance_spark.errors import UnsupportedError
 from lance_spark.file.schema.logical_types import SPARK_TYPE
-from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import add_columns
 from lance_spark.mutations.columns.alter import alter_columns, drop_columns, reorder_columns
 from lance_spark.mutations.metadata_updates import update_config
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import COMMENT, DEFAULT, table_schema, with_default
+from lance_spark.spark.catalog.column_types import (
+    changed_field,
+    path_of,
+    spark_type,
+    type_with,
+    vector_type,
+)
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.pushdown.filter_trees import literal
-from lance_spark.spark.read.projection import find
-from lance_spark.spark.types.mapping import to_arrow_schema, to_spark_schema
-from lance_spark.spark.types.recorded import CHAR_VARCHAR
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ _SET, _UNSET = "SetProperty", "RemoveProperty"
 _KNOWN = {
     *(_ADD, _DELETE, _RENAME, _TYPE, _NULLABILITY, _COMMENT, _DEFAULT, _POSITION, _SET, _UNSET)
 }
-#: Column options whose change gives the column another type.
-_TYPE_OPTION = "arrow."
 
 Change = Mapping[str, Any]
 
@@ -134,7 +133,7 @@ class _Statement:
         by_path: dict[str, dict[str, Any]] = {}
         for change in self._of(_RENAME, _TYPE, _NULLABILITY):
             names = change["column"]
-            vector = self._vector_type(names, change)
+            vector = self._vector_type(change)
             path = path_of(self._table.schema, names[:-1] if vector is not None else names)
             alteration = by_path.setdefault(path, {"path": path})
             if change["op"] == _RENAME:
@@ -142,11 +141,14 @@ class _Statement:
             elif change["op"] == _NULLABILITY:
                 alteration["nullable"] = change["nullable"]
             else:
-                dtype = vector or self._changed_field(path, change["type"]).type
+                dtype = (
+                    vector
+                    or changed_field(self._table.schema, path, change["type"], self._name).type
+                )
                 if dtype != self._table.schema.field(path).to_arrow().type:
                     alteration["data_type"] = dtype
         for column, options in self._column_options().items():
-            dtype = self._type_with(column, options)
+            dtype = type_with(self._table.schema, column, options)
             if dtype is not None:
                 by_path[column] = {"path": column, "data_type": dtype}
         alterations = [alteration for alteration in by_path.values() if len(alteration) > 1]
@@ -154,48 +156,10 @@ class _Statement:
             return None
         return lambda: alter_columns(self._table, alterations, self._options)
 
-    def _vector_type(self, names: Sequence[str], change: Change) -> pa.DataType | None:
-        """Return the new type of a column of vectors whose elements get another type."""
-        if change["op"] != _TYPE or names[-1] != "element":
+    def _vector_type(self, change: Change) -> pa.DataType | None:
+        if change["op"] != _TYPE:
             return None
-        old = self._table.schema.field(path_of(self._table.schema, names[:-1])).to_arrow().type
-        if not pa.types.is_fixed_size_list(old):
-            return None
-        element = StructField("item", _spark_type(change["type"]))
-        item = to_arrow_schema(StructType([element])).field(0).type
-        self._check_wider(".".join(names), old.value_type, item)
-        return pa.list_(old.value_field.with_type(item), old.list_size)
-
-    def _changed_field(self, path: str, text: str) -> pa.Field:
-        """Return a column or field with another type."""
-        nodes = self._table.schema.path(path)
-        if any(node.logical_type == "map" for node in nodes[:-1]):
-            raise UnsupportedError(
-                f"table {self._name}: the type of {path} cannot be changed, because it is inside "
-                "of a map"
-            )
-        old = nodes[-1].to_arrow()
-        (known,) = to_spark_schema(pa.schema([old]))
-        # The metadata has char(n) and varchar(n) of the type before.
-        metadata = {key: value for key, value in known.metadata.items() if key != CHAR_VARCHAR}
-        field = StructField(old.name, _spark_type(text), old.nullable, metadata)
-        new: pa.Field = to_arrow_schema(StructType([field])).field(0)
-        if _depends_on_zone(old.type) != _depends_on_zone(new.type):
-            raise UnsupportedError(
-                f"table {self._name}: {path} cannot be changed from {known.dataType.simpleString()}"
-                f" to {field.dataType.simpleString()}, because the new values depend on a time "
-                "zone; add a column, and set its values by UPDATE"
-            )
-        self._check_wider(path, old.type, new.type)
-        return new
-
-    def _check_wider(self, path: str, old: pa.DataType, new: pa.DataType) -> None:
-        """Refuse a type for fewer values: Spark 4.1 asks for it if a MERGE has such values."""
-        if 0 < _digits(new) < _digits(old):
-            raise UnsupportedError(
-                f"table {self._name}: {path} cannot be changed from {old} to {new}, which holds "
-                f"fewer values; cast the values of the statement to {old}"
-            )
+        return vector_type(self._table.schema, change["column"], change["type"], self._name)
 
     # Properties
 
@@ -210,20 +174,6 @@ class _Statement:
                     path = path_of(self._table.schema, [column])
                     given.setdefault(path, {}).update(options)
         return given
-
-    def _type_with(self, column: str, options: Mapping[str, str]) -> pa.DataType | None:
-        """Return the type of a column with other options; None if its type stays."""
-        old = self._table.schema.field(column).to_arrow()
-        made = to_arrow_schema(to_spark_schema(pa.schema([old])), {column.lower(): options})
-        (new,) = made
-        if (new.metadata or {}).keys() != (old.metadata or {}).keys():
-            # A blob or JSON is another extension type, or hints of encodings for new files.
-            raise InvalidOptionError(
-                f"options of the column {column} cannot be changed, except "
-                f"those that start with {_TYPE_OPTION}; set them when the table is created, or by "
-                "LanceTable.addColumns"
-            )
-        return None if new.type == old.type else new.type
 
     def _metadata(self) -> Callable[[], OpenTable] | None:
         config: dict[str, str | None] = {}
@@ -244,9 +194,12 @@ class _Statement:
                 key, value = DEFAULT, change["default"] or None
             fields.setdefault(path, {})[key.decode()] = value
         for change in self._of(_TYPE):
-            if self._vector_type(change["column"], change) is None:
+            if self._vector_type(change) is None:
                 path = path_of(self._table.schema, change["column"])
-                new = self._changed_field(path, change["type"]).metadata or {}
+                new = (
+                    changed_field(self._table.schema, path, change["type"], self._name).metadata
+                    or {}
+                )
                 record = new.get(SPARK_TYPE.encode())
                 if record != self._table.schema.field(path).metadata.get(SPARK_TYPE):
                     text = None if record is None else record.decode()
@@ -292,7 +245,7 @@ class _Statement:
         ]
 
     def _new_field(self, change: Change) -> pa.Field:
-        column = StructField(change["column"][-1], _spark_type(change["type"]), change["nullable"])
+        column = StructField(change["column"][-1], spark_type(change["type"]), change["nullable"])
         if change["comment"] is not None:
             column.metadata["comment"] = change["comment"]
         if change.get("default") is not None:
@@ -308,7 +261,7 @@ class _Statement:
         if value is None or len(change["column"]) > 1:
             raise UnsupportedError(
                 f"table {self._name}: the new column {name} cannot have a default of type "
-                f"{_spark_type(change['type']).simpleString()}: existing rows would need its "
+                f"{spark_type(change['type']).simpleString()}: existing rows would need its "
                 "value; add the column without DEFAULT, and then set the default by ALTER COLUMN"
             )
         typed = literal(value)
@@ -344,49 +297,6 @@ class _Statement:
         return move
 
 
-def _digits(dtype: pa.DataType) -> int:
-    """Return a number that is less for types of the same kind that hold fewer values."""
-    if pa.types.is_decimal(dtype):
-        return int(dtype.precision)
-    if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
-        return int(dtype.bit_width)
-    return 0
-
-
-def path_of(schema: Schema, names: Sequence[str]) -> str:
-    """Return the path of a column or of a field inside of it.
-
-    Parameters
-    ----------
-    names : sequence of str
-        As Spark has them: the items of arrays are ``element``, those of maps ``key`` and ``value``.
-
-    Raises
-    ------
-    InvalidInputError
-        The column is not found.
-    """
-    nodes: Sequence[Field] = schema.fields
-    parts: list[str] = []
-    parent = ""
-    for name in names:
-        if parent == "map":
-            parts.append(nodes[0].name)
-            nodes = nodes[0].children
-        if "list" in parent and len(nodes) == 1:
-            index = 0
-        else:
-            index = find([node.name for node in nodes], name)
-        if index < 0:
-            raise InvalidInputError(
-                f"column {'.'.join(names)} was not found; the table has "
-                f"{', '.join(schema.names[:50])}"
-            )
-        parts.append(nodes[index].name)
-        nodes, parent = nodes[index].children, nodes[index].logical_type
-    return ".".join(parts)
-
-
 def _nested(fields: Sequence[tuple[Sequence[str], pa.Field]]) -> list[pa.Field]:
     """Return the fields below the structs that their paths name."""
     groups: dict[str, list[tuple[Sequence[str], pa.Field]]] = {}
@@ -396,13 +306,3 @@ def _nested(fields: Sequence[tuple[Sequence[str], pa.Field]]) -> list[pa.Field]:
         group[0][1] if not group[0][0] else pa.field(name, pa.struct(_nested(group)))
         for name, group in groups.items()
     ]
-
-
-def _spark_type(text: str) -> Any:
-    field = {"name": "c", "type": json.loads(text), "nullable": True, "metadata": {}}
-    return StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
-
-
-def _depends_on_zone(dtype: pa.DataType) -> bool:
-    """Return whether values are points in time, which are local times only in a time zone."""
-    return bool(pa.types.is_timestamp(dtype) and dtype.tz is not None)

@@ -27,12 +27,14 @@ scan/
     Forms                   the JSON of requests
 metrics/
     Metrics                 counters of the web interface: a class for each, public
+    ReadCounts              what the tasks of a scan have read
     WriteCounts             what the tasks of a write have written
 source/
     LanceSource             format("lance"), with all save modes
     PathTable, PathWriteBuilder             its tables, and writes to them
 catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
+    NamespaceCatalog        its namespaces, and its calls of Python
     NamedTable, RowColumn   a table of the catalog, and its hidden columns
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows

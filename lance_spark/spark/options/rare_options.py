@@ -163,7 +163,7 @@ class OverwriteOptions:
     ----------
     merge_schema : bool
         Whether an append may bring new columns.
-    once : WriteToken or None
+    write_token : WriteToken or None
         Identifies the write; it is skipped if the table's history has it already.
     replace_where : str or None
         Predicate in Spark's SQL: an overwrite replaces the rows that meet it, and no others.
@@ -185,7 +185,7 @@ class OverwriteOptions:
     """
 
     merge_schema: bool = False
-    once: WriteToken | None = None
+    write_token: WriteToken | None = None
     replace_where: str | None = None
     partition_by: tuple[str, ...] = ()
     timezone: str | None = None
@@ -244,7 +244,7 @@ class OverwriteOptions:
             )
         return cls(
             merge_schema=merge,
-            once=_once(given),
+            write_token=_write_token(given),
             replace_where=where,
             partition_by=partition_by if dynamic else (),
             timezone=timezone_of(given),
@@ -271,7 +271,7 @@ def _settings(given: Mapping[str, str]) -> SqlSettings | None:
     return parse_settings(parsed_json(text))
 
 
-def _once(given: Mapping[str, str]) -> WriteToken | None:
+def _write_token(given: Mapping[str, str]) -> WriteToken | None:
     app, version = non_blank("txn_app_id", given), whole_number("txn_version", given, minimum=0)
     try:
         return write_of(app, version)

@@ -16,6 +16,7 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `tasks` | true if tasks must read all rows |
 | `settings` | settings of the session by Spark's names, which the option filter is parsed with |
 | `packed` | names of columns that tasks return as bytes (`packed_arrays`) |
+| `counts` | true if tasks report what they read (`read_counts`) |
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
 it: an unknown part is an error, never a wrong result.
@@ -64,6 +65,7 @@ _KEYS = {
     "tasks",
     "packed",
     "settings",
+    "counts",
 }
 
 
@@ -137,6 +139,8 @@ class Request:
         Columns that tasks return as the bytes of their items.
     settings : SqlSettings or None
         Settings that the option filter is parsed with, if it is given.
+    counts : bool
+        Whether tasks report what they read.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -148,6 +152,7 @@ class Request:
     tasks: bool = False
     packed: tuple[str, ...] = ()
     settings: SqlSettings | None = None
+    counts: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -196,6 +201,7 @@ class Request:
             tasks=tasks,
             packed=tuple(packed),
             settings=None if settings is None else parse_settings(settings),
+            counts=parts.get("counts") is True,
         )
 
 

@@ -237,7 +237,7 @@ class Plan:
             columns = paths_for(self.schema, residual.schema, self.table)
         return self.dataset.plan(
             columns,
-            target_rows=self.options.target_rows,
+            rows_per_task=self.options.target_rows,
             min_partitions=_target_partitions(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),

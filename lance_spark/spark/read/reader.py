@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lance_spark.errors import naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.read_counts import report
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -175,6 +176,8 @@ class LanceReader(DataSourceReader):
                 scan = Scan(partition.task, metrics, ahead=partition.limit is None)
                 yield from limited(scan.batches(output, partition.residual), partition.limit)
         finally:
+            if self.request is not None and self.request.counts:
+                report(metrics)
             if self.options.scan_metrics:
                 name = display(self.options.path)
                 print(

@@ -286,7 +286,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         filters, self._text = option_filter(known_columns(dataset), self.options)
         return dataset.plan(
             columns,
-            target_rows=self.options.target_rows,
+            rows_per_task=self.options.target_rows,
             min_partitions=MIN_PARTITIONS,
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=conjunction(filters),

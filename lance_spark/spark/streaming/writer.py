@@ -129,15 +129,15 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         if not fragments and not self.overwrite:
             return
         first = next(iter(_ours(messages)), None)
-        once = None
+        write_token = None
         if first is not None:
             lookback = self.options.lookback_versions or DEFAULT_LOOKBACK
-            once = WriteToken(QUERY_ID, first.query_id, EPOCH_ID, batchId, lookback)
+            write_token = WriteToken(QUERY_ID, first.query_id, EPOCH_ID, batchId, lookback)
         # Without tasks the query is unknown; emptying a table twice is harmless.
         job = self._planned().job if first is None else first.job
         properties = with_message(None, self.options.commit_message)
         try:
-            commit_on_newest(job, fragments, properties, once)
+            commit_on_newest(job, fragments, properties, write_token)
         except AlreadyCommittedError:
             # The files of these messages have been deleted.
             return
@@ -165,7 +165,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         from lance_spark.spark.options.rare_options import OverwriteOptions
 
         effect = OverwriteOptions.parse(self.options, self.overwrite)
-        if effect.once is not None or effect.replaces_part:
+        if effect.write_token is not None or effect.replaces_part:
             raise InvalidOptionError(
                 "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode do not "
                 "apply to streams: a stream numbers its batches itself, and appends, or overwrites "

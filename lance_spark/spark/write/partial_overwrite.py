@@ -80,9 +80,9 @@ class WhereWriter(LanceWriter):
         condition: Predicate,
         text: OptionText,
         commit_message: str | None = None,
-        once: WriteToken | None = None,
+        write_token: WriteToken | None = None,
     ) -> None:
-        super().__init__(job, names, commit_message, once)
+        super().__init__(job, names, commit_message, write_token)
         self.condition = condition
         self.text = text.text
         self._checked = text.for_tasks()
@@ -149,9 +149,9 @@ class DynamicWriter(LanceWriter):
         names: Sequence[str],
         columns: Sequence[Column],
         commit_message: str | None = None,
-        once: WriteToken | None = None,
+        write_token: WriteToken | None = None,
     ) -> None:
-        super().__init__(job, names, commit_message, once)
+        super().__init__(job, names, commit_message, write_token)
         self.columns = tuple(columns)
 
     def watcher(self) -> Partitions:
@@ -214,12 +214,12 @@ def replacing_writer(
         condition = to_predicate({"op": "and", "args": list(effect.where_forms)}, table)
         if job.read_version:
             job = job.with_strategy(ReplaceRows(condition))
-        return LanceWriter(job, names, options.commit_message, effect.once)
+        return LanceWriter(job, names, options.commit_message, effect.write_token)
     if effect.replace_where is None:
         partition_by = [_table_name(table, column) for column in effect.partition_by]
         columns = partition_columns(table, partition_by, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
-        return DynamicWriter(job, names, columns, options.commit_message, effect.once)
+        return DynamicWriter(job, names, columns, options.commit_message, effect.write_token)
     try:
         text = OptionText.planned(
             "replaceWhere", effect.replace_where, table, effect.settings, effect.timezone
@@ -233,7 +233,7 @@ def replacing_writer(
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
         job = job.with_strategy(ReplaceRows(condition))
-    return WhereWriter(job, names, condition, text, options.commit_message, effect.once)
+    return WhereWriter(job, names, condition, text, options.commit_message, effect.write_token)
 
 
 def _table_name(table: Schema, name: str) -> str:

@@ -81,7 +81,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     source = to_arrow_schema(schema, options.column_metadata) if options.large_var_types else made
     _check_columns(source, columns.names, job.arrow_schema)
     if not partial:
-        return LanceWriter(job, columns.names, options.commit_message, effect.once)
+        return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
     from lance_spark.spark.write.partial_overwrite import replacing_writer
 
     if columns.table is None:

@@ -62,7 +62,7 @@ class LanceWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    once : WriteToken, optional
+    write_token : WriteToken, optional
         Identifies the write, which is skipped if it was committed before.
     """
 
@@ -71,12 +71,12 @@ class LanceWriter(DataSourceArrowWriter):
         job: WriteJob,
         names: Sequence[str],
         commit_message: str | None = None,
-        once: WriteToken | None = None,
+        write_token: WriteToken | None = None,
     ) -> None:
         self.job = job
         self.names = list(names)
         self.commit_message = commit_message
-        self.once = once
+        self.write_token = write_token
 
     def watcher(self) -> Callable[[pa.RecordBatch], None] | None:
         """Return a function that receives each batch of a task before it is written."""
@@ -146,7 +146,7 @@ class LanceWriter(DataSourceArrowWriter):
                 self.job_for(messages),
                 _fragments(messages),
                 with_message(None, self.commit_message),
-                self.once,
+                self.write_token,
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -50,7 +50,7 @@ _DEPTH_OF_RENAMED = 3
 _DEPTH_OF_INDEX_FILES = 3
 
 
-class FileKind(Enum):
+class FilePurpose(Enum):
     """The purpose of a file."""
 
     MANIFEST = "manifest"
@@ -76,14 +76,14 @@ class Candidate:
     """
 
     info: FileInfo
-    kind: FileKind
+    kind: FilePurpose
     owner: str
     version: int = 0
 
     @property
     def is_temporary(self) -> bool:
         """Whether the file is the unfinished output of a writer."""
-        return self.kind is FileKind.TEMPORARY
+        return self.kind is FilePurpose.TEMPORARY
 
     @property
     def name(self) -> str:
@@ -139,28 +139,28 @@ def classify(info: FileInfo) -> Candidate | None:
     steps = info.path.split("/")
     folder, name = steps[0], steps[-1]
     if _TEMPORARY.fullmatch(name):
-        return Candidate(info, FileKind.TEMPORARY, _folder_owner(steps))
+        return Candidate(info, FilePurpose.TEMPORARY, _folder_owner(steps))
     if (
         folder == versions.FOLDER
         and len(steps) == _DEPTH_OF_RENAMED
         and _TEMPORARY.fullmatch(steps[1])
     ):
         # Left by an interrupted commit on HDFS.
-        return Candidate(info, FileKind.TEMPORARY, "")
+        return Candidate(info, FilePurpose.TEMPORARY, "")
     if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
         location = versions.parse_name(staging[1])
         if location is not None:
-            return Candidate(info, FileKind.TEMPORARY, "", location.version)
+            return Candidate(info, FilePurpose.TEMPORARY, "", location.version)
     if folder == DATA and name.endswith(".lance"):
-        return Candidate(info, FileKind.DATA, info.path)
+        return Candidate(info, FilePurpose.DATA, info.path)
     if folder == DATA and name.endswith(".blob") and len(steps) == _DEPTH_OF_BLOBS:
-        return Candidate(info, FileKind.DATA, _folder_owner(steps))
+        return Candidate(info, FilePurpose.DATA, _folder_owner(steps))
     if folder == INDICES and len(steps) >= _DEPTH_OF_INDEX_FILES:
-        return Candidate(info, FileKind.INDEX, _folder_owner(steps))
+        return Candidate(info, FilePurpose.INDEX, _folder_owner(steps))
     if folder == DELETIONS and name.endswith((".arrow", ".bin")):
-        return Candidate(info, FileKind.DELETION, info.path)
+        return Candidate(info, FilePurpose.DELETION, info.path)
     if folder == TRANSACTIONS and name.endswith(".txn"):
-        return Candidate(info, FileKind.TRANSACTION, info.path)
+        return Candidate(info, FilePurpose.TRANSACTION, info.path)
     return None
 
 

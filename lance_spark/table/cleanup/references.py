@@ -32,7 +32,7 @@ from lance_spark.storage.local import check_size
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
-from lance_spark.table.cleanup.files import Candidate, FileKind, owner_of
+from lance_spark.table.cleanup.files import Candidate, FilePurpose, owner_of
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.indexes.sections import parse_section, uuid_of
@@ -72,7 +72,7 @@ class References:
 
     def has_path(self, candidate: Candidate) -> bool:
         """Return whether a path in the root itself, or an index, refers to a file."""
-        if candidate.kind is FileKind.INDEX or "/" not in candidate.owner:
+        if candidate.kind is FilePurpose.INDEX or "/" not in candidate.owner:
             return candidate.owner in self.indices
         return candidate.owner in self.paths
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.cleanup.files import FileKind
+from lance_spark.table.cleanup.files import FilePurpose
 from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy
 
 DEFAULT_AGE = datetime.timedelta(days=14)
@@ -223,7 +223,7 @@ def _files_of(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, i
     ]
     files.sort(key=lambda file: not _is_transaction_of_version(file))
     manifests = {
-        RemovedFile(info.path, FileKind.MANIFEST.value, info.size, False): version
+        RemovedFile(info.path, FilePurpose.MANIFEST.value, info.size, False): version
         for version, info in plan.manifests
     }
     return files, manifests
@@ -231,7 +231,7 @@ def _files_of(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, i
 
 def _is_transaction_of_version(file: RemovedFile) -> bool:
     """Return whether a file is the transaction file of a version to remove; see `removal_guard`."""
-    return file.kind == FileKind.TRANSACTION.value and not file.unverified
+    return file.kind == FilePurpose.TRANSACTION.value and not file.unverified
 
 
 def _stats(
@@ -242,11 +242,11 @@ def _stats(
     counts = Counter(file.kind for file in removed)
     return CleanupStats(
         bytes_removed=sum(file.size_bytes for file in removed),
-        old_versions=counts[FileKind.MANIFEST.value],
-        data_files_removed=counts[FileKind.DATA.value],
-        transaction_files_removed=counts[FileKind.TRANSACTION.value],
-        index_files_removed=counts[FileKind.INDEX.value],
-        deletion_files_removed=counts[FileKind.DELETION.value],
+        old_versions=counts[FilePurpose.MANIFEST.value],
+        data_files_removed=counts[FilePurpose.DATA.value],
+        transaction_files_removed=counts[FilePurpose.TRANSACTION.value],
+        index_files_removed=counts[FilePurpose.INDEX.value],
+        deletion_files_removed=counts[FilePurpose.DELETION.value],
         failed_deletes=len(failures),
         first_failure=failures[0] if failures else None,
         versions=tuple(sorted({manifests[file] for file in removed if file in manifests})),

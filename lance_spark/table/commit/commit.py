@@ -69,7 +69,7 @@ def commit(
     max_retries: int = DEFAULT_MAX_RETRIES,
     enable_stable_row_ids: bool = False,
     detached: bool = False,
-    once: WriteToken | None = None,
+    write_token: WriteToken | None = None,
 ) -> Manifest:
     """Commit a change as the newest version, or as a detached version; return the new version.
 
@@ -83,7 +83,7 @@ def commit(
         Whether a new table gets stable row ids.
     detached : bool
         Whether to commit a detached version; see `commit_detached`.
-    once : WriteToken, optional
+    write_token : WriteToken, optional
         Refuses the change if it was committed before. The transaction gets its properties.
 
     Raises
@@ -92,7 +92,7 @@ def commit(
         Another client committed a change that this change cannot follow, or `max_retries` attempts
         were not enough.
     AlreadyCommittedError
-        The change `once` was committed before.
+        The change of `write_token` was committed before.
     TableExistsError
         The table must be created, but exists.
     UnsupportedFeatureError
@@ -106,7 +106,7 @@ def commit(
     """
     with naming(store.display):
         if detached:
-            if once is not None:
+            if write_token is not None:
                 raise InvalidInputError(
                     f"{store.display}: a detached version is not in the history, so an idempotent "
                     "change cannot be detached"
@@ -117,13 +117,13 @@ def commit(
                 f"{store.display}: version {base.version} is detached: only detached versions can "
                 "follow it"
             )
-        if once is not None:
+        if write_token is not None:
             transaction = replace(
-                transaction, properties={**transaction.properties, **once.properties()}
+                transaction, properties={**transaction.properties, **write_token.properties()}
             )
             if base is not None:
-                _check_once(store, base, once)
-        attempts = _Attempts(store, transaction, base, enable_stable_row_ids, once)
+                _check_not_committed(store, base, write_token)
+        attempts = _Attempts(store, transaction, base, enable_stable_row_ids, write_token)
         try:
             manifest = attempts.run(max_retries)
         except LanceError as error:
@@ -142,10 +142,10 @@ def commit(
         return manifest
 
 
-def _check_once(store: ObjectStore, manifest: Manifest, once: WriteToken) -> None:
-    version = find_committed_version(store, manifest, once)
+def _check_not_committed(store: ObjectStore, manifest: Manifest, write_token: WriteToken) -> None:
+    version = find_committed_version(store, manifest, write_token)
     if version is not None:
-        raise once.error(store, version)
+        raise write_token.error(store, version)
 
 
 class _Attempts:
@@ -165,9 +165,9 @@ class _Attempts:
         transaction: Transaction,
         base: Manifest | None,
         enable_stable_row_ids: bool,
-        once: WriteToken | None,
+        write_token: WriteToken | None,
     ) -> None:
-        self._once = once
+        self._write_token = write_token
         self._store = store
         self._transaction = transaction
         self._base = base
@@ -302,8 +302,8 @@ class _Attempts:
                     "clone that another client is creating at the same path",
                     retryable=True,
                 )
-            if self._once is not None and self._once.is_committed_by(committed):
-                raise self._once.error(self._store, manifest.version)
+            if self._write_token is not None and self._write_token.is_committed_by(committed):
+                raise self._write_token.error(self._store, manifest.version)
             self._check_conflict(manifest, committed.operation if committed else None)
             self._check_bases(manifest)
             newest = manifest
@@ -326,8 +326,10 @@ class _Attempts:
             return first
         if first.version <= self.tried:
             self._rule_out(first.version)
-        if self._once is not None:
-            _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
+        if self._write_token is not None:
+            _check_not_committed(
+                self._store, read_manifest(self._store, manifests[-1]), self._write_token
+            )
         raise TableExistsError(
             f"{self._store.display}: a table exists at this path already, with "
             f"{versions.describe(manifests)}; append to it, overwrite it, or choose another path"

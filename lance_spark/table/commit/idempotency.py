@@ -1,4 +1,4 @@
-"""Idempotent commits: a change that is tried several times is committed only once.
+"""Idempotent commits: a change that is tried several times is committed only write_token.
 
 Examples are the batch of a stream, or the run of a job. A writer has an id, and numbers its changes
 in increasing order. Both are properties of the transaction, so they are committed atomically with
@@ -15,7 +15,7 @@ the newest transaction with this id. It reads one manifest if no other client wr
 change of an id it reads all versions up to the lookback, sixteen at a time in remote stores.
 
 `commit` checks the versions that other clients commit meanwhile. If two writers try the same change
-at once, the later one finds the commit of the earlier one.
+at write_token, the later one finds the commit of the earlier one.
 
 The search does not cover versions that cleanup removed, and not the source of a branch.
 """
@@ -123,7 +123,9 @@ def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
     return WriteToken(APP_ID, app_id, APP_VERSION, version)
 
 
-def find_committed_version(store: ObjectStore, manifest: Manifest, once: WriteToken) -> int | None:
+def find_committed_version(
+    store: ObjectStore, manifest: Manifest, write_token: WriteToken
+) -> int | None:
     """Return the version that contains a change; None if it was not found.
 
     Parameters
@@ -136,17 +138,17 @@ def find_committed_version(store: ObjectStore, manifest: Manifest, once: WriteTo
     CorruptTableError, StorageError
     """
     transaction = read_transaction(store, manifest)
-    if once.number_of(transaction) is not None:
-        return manifest.version if once.is_committed_by(transaction) else None
+    if write_token.number_of(transaction) is not None:
+        return manifest.version if write_token.is_committed_by(transaction) else None
     older = [
         location
         for location in versions.list_manifests(store)
         if location.version < manifest.version
     ]
-    searched = older[: -once.lookback : -1] if once.lookback > 1 else []
+    searched = older[: -write_token.lookback : -1] if write_token.lookback > 1 else []
     for version, transaction in _read_transactions(store, searched):
-        if once.number_of(transaction) is not None:
-            return version if once.is_committed_by(transaction) else None
+        if write_token.number_of(transaction) is not None:
+            return version if write_token.is_committed_by(transaction) else None
     return None
 
 

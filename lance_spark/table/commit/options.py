@@ -39,14 +39,14 @@ class CommitOptions:
         Number of times the commit starts again after other writers were faster.
     conflict_retries : int
         Number of times the change is planned again after a conflict.
-    once : WriteToken, optional
+    write_token : WriteToken, optional
         The change is not committed if the history already has this token.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
     max_retries: int = DEFAULT_MAX_RETRIES
     conflict_retries: int = DEFAULT_CONFLICT_RETRIES
-    once: WriteToken | None = None
+    write_token: WriteToken | None = None
 
     @classmethod
     def of(

@@ -38,7 +38,7 @@ def commit_or_clean_up(
     job: WriteJob,
     fragments: Sequence[Fragment],
     properties: Mapping[str, str] | None = None,
-    once: WriteToken | None = None,
+    write_token: WriteToken | None = None,
 ) -> OpenTable:
     """Commit a write and return the new version.
 
@@ -50,7 +50,7 @@ def commit_or_clean_up(
         Errors of `WriteJob.commit_manifest`.
     """
     with _clean_up_on_failure(job, fragments):
-        manifest = job.commit_manifest(fragments, properties=properties, once=once)
+        manifest = job.commit_manifest(fragments, properties=properties, write_token=write_token)
     return OpenTable(TablePaths(job.store(), manifest.base_paths, job.storage_options), manifest)
 
 
@@ -58,7 +58,7 @@ def commit_on_newest(
     job: WriteJob,
     fragments: Sequence[Fragment],
     properties: Mapping[str, str] | None = None,
-    once: WriteToken | None = None,
+    write_token: WriteToken | None = None,
 ) -> Manifest:
     """Commit a write, and rebase it onto the newest version after a conflict.
 
@@ -68,7 +68,7 @@ def commit_on_newest(
     ----------
     job : WriteJob
         Its `commit_retries` limit the retries after conflicts, too.
-    once : WriteToken, optional
+    write_token : WriteToken, optional
         See `WriteJob.commit_manifest`.
 
     Raises
@@ -78,7 +78,7 @@ def commit_on_newest(
     """
 
     def attempt(current: WriteJob) -> Manifest:
-        return current.commit_manifest(fragments, properties=properties, once=once)
+        return current.commit_manifest(fragments, properties=properties, write_token=write_token)
 
     def replan(current: WriteJob, _: CommitConflictError) -> WriteJob | None:
         with suppress(LanceError):

@@ -164,7 +164,7 @@ class _PlainWrite(WriteStrategy):
                 base,
                 max_retries=options.max_retries,
                 enable_stable_row_ids=job.settings.enable_stable_row_ids,
-                once=options.once,
+                write_token=options.write_token,
             )
         except TableExistsError:
             if self.mode == "create":
@@ -173,7 +173,11 @@ class _PlainWrite(WriteStrategy):
         append = Append(tuple(fragments), field_paths(job.schema.to_protos()))
         transaction = Transaction.new(newest.version, append, options.properties)
         return commit(
-            store, transaction, newest, max_retries=options.max_retries, once=options.once
+            store,
+            transaction,
+            newest,
+            max_retries=options.max_retries,
+            write_token=options.write_token,
         )
 
     def rebased(self, job: WriteJob) -> WriteJob | None:
@@ -340,7 +344,7 @@ class WriteJob:
         self,
         fragments: Sequence[Fragment],
         properties: Mapping[str, str] | None = None,
-        once: WriteToken | None = None,
+        write_token: WriteToken | None = None,
     ) -> Manifest:
         """Commit the fragments, and return the new version.
 
@@ -351,7 +355,7 @@ class WriteJob:
             creates a version, too.
         properties : mapping of str to str, optional
             Properties of the transaction, for example ``__lance_commit_message``.
-        once : WriteToken, optional
+        write_token : WriteToken, optional
             Identifies the write, so that it is committed at most once.
 
         Raises
@@ -360,15 +364,17 @@ class WriteJob:
             Another client committed a change since the write was planned, and the write cannot be
             committed after it.
         AlreadyCommittedError
-            The write `once` has been committed, and the table has its rows. `abort` the fragments,
-            unless they are the committed ones.
+            The write of `write_token` has been committed, and the table has its rows. `abort` the
+            fragments, unless they are the committed ones.
         TableExistsError
             Another client created the table that the write was to create.
         UncertainCommitError
             The store failed, and the table may or may not have the rows: do not `abort`.
         UnsupportedFeatureError, StorageError
         """
-        options = CommitOptions(properties or {}, max_retries=self.commit_retries, once=once)
+        options = CommitOptions(
+            properties or {}, max_retries=self.commit_retries, write_token=write_token
+        )
         return self.strategy.commit(self, fragments, options)
 
     def with_strategy(self, strategy: WriteStrategy) -> WriteJob:

@@ -294,7 +294,7 @@ def test_rows_that_were_not_counted(tmp_path: Path, keep_writer: bool) -> None:
     assert check(expected).num_rows == 5_000
     ours = lance_spark.open_dataset(str(path))
     assert [fragment.physical_rows for fragment in ours.fragments] == [2_048, 2_048, 904]
-    tasks = ours.plan(target_rows=500)
+    tasks = ours.plan(rows_per_task=500)
     assert sum(task.num_rows for task in tasks) == 5_000
     assert len(tasks) > 5
 

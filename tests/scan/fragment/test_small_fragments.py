@@ -90,7 +90,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def ours(path: Path, metrics: ScanMetrics | None = None, **plan: Any) -> pa.Table:
     dataset = lance_spark.open_dataset(str(path))
-    tasks = dataset.plan(target_rows=1 << 40, **plan)
+    tasks = dataset.plan(rows_per_task=1 << 40, **plan)
     batches = [batch for task in tasks for batch in task.batches(metrics)]
     return pa.Table.from_batches(batches, tasks[0].schema)
 
@@ -195,14 +195,14 @@ def test_parts_of_fragments_keep_the_order(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     expected = lance.dataset(str(path)).to_table(columns=["id"])
     for rows in (100, 700, 5000):
-        tasks = dataset.plan(["id"], target_rows=rows)
+        tasks = dataset.plan(["id"], rows_per_task=rows)
         batches = [batch for task in tasks for batch in task.batches()]
         same(pa.Table.from_batches(batches), expected)
 
 
 def test_batch_size(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
-    (task,) = dataset.plan(["id", "text"], target_rows=1 << 40, batch_size=1000)
+    (task,) = dataset.plan(["id", "text"], rows_per_task=1 << 40, batch_size=1000)
     sizes = [batch.num_rows for batch in task.batches()]
     assert max(sizes) == 1000
     assert len(sizes) < 60
@@ -217,7 +217,7 @@ def test_first_rows_open_few_files(path: Path, monkeypatch: pytest.MonkeyPatch) 
         return open_one(source, tail)
 
     monkeypatch.setattr(FileReader, "open", count)
-    (task,) = lance_spark.open_dataset(str(path)).plan(["id"], target_rows=1 << 40)
+    (task,) = lance_spark.open_dataset(str(path)).plan(["id"], rows_per_task=1 << 40)
     batches = task.batches(prefetch=False)
     next(batches)
     batches.close()
@@ -279,7 +279,7 @@ def test_an_error_names_the_file_and_comes_after_the_rows_before(tmp_path: Path)
     (file,) = lance.dataset(str(path)).get_fragment(6).data_files()
     damaged = path / "data" / file.path
     damaged.write_bytes(b"\xff" * 64 + damaged.read_bytes()[64:])
-    (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
+    (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40)
     found: list[int] = []
 
     def read() -> Iterator[None]:
@@ -304,7 +304,7 @@ def test_highly_compressed_files_form_small_runs(
             pa.table({"v": values}), str(path), mode="append" if number else "create"
         )
     stored = sum(file.stat().st_size for file in (path / "data").iterdir())
-    (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40, batch_size=1 << 30)
+    (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40, batch_size=1 << 30)
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()
     most = 0
@@ -352,7 +352,7 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
     fsspec.register_implementation("far", FarFileSystem, clobber=True)
     options = {"io_threads": str(io_threads)}
     dataset = lance_spark.open_dataset(f"far://{path}", storage_options=options)
-    (task,) = dataset.plan(target_rows=1 << 40)
+    (task,) = dataset.plan(rows_per_task=1 << 40)
     FarFileSystem.requests = FarFileSystem.most = 0
     found = pa.Table.from_batches(list(task.batches()))
     assert found.column("a").to_pylist() == list(range(100)) * 20
@@ -364,7 +364,7 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
 def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     (fragment, *_) = (one for one in dataset.fragments if one.physical_rows == 1500)
-    (task,) = dataset.plan(["id", "_rowoffset"], target_rows=1 << 40, filter="id >= 0")
+    (task,) = dataset.plan(["id", "_rowoffset"], rows_per_task=1 << 40, filter="id >= 0")
     halves = [FragmentSlice(fragment, 0, 700, 5), FragmentSlice(fragment, 700, 1500, 5)]
     for slices in ((), (*task.slices, *halves), tuple(halves)):
         one = replace(task, slices=slices)

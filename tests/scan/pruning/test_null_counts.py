@@ -56,7 +56,7 @@ COLUMNS = [
 
 def counted(path: Path, column: str) -> tuple[int, int]:
     """Return the number of counted rows and of rows left to read, after their sum was checked."""
-    tasks = lance_spark.open_dataset(str(path)).plan([column], target_rows=8_000)
+    tasks = lance_spark.open_dataset(str(path)).plan([column], rows_per_task=8_000)
     count = left = values = 0
     names = column.split(".")
     for task in tasks:

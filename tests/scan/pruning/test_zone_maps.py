@@ -93,7 +93,7 @@ def test_same_rows_as_without_zone_maps(
 def rows_read(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) -> tuple[int, int]:
     """Return how many rows of the filter's columns were read, and how many rows matched."""
     dataset = lance_spark.open_dataset(str(path))
-    tasks = dataset.plan([], target_rows=ROWS, **filters)  # type: ignore[arg-type]
+    tasks = dataset.plan([], rows_per_task=ROWS, **filters)  # type: ignore[arg-type]
     rows = 0
     read = FileReader.read
 
@@ -125,7 +125,7 @@ def test_pruned_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rows, found = rows_read(monkeypatch, path, filter="id = 31000 OR id = 55000")
     assert (rows, found) == (16_384, 2)
     (task,) = lance_spark.open_dataset(str(path)).plan(
-        filter="id = 31000 OR id = 55000", target_rows=ROWS
+        filter="id = 31000 OR id = 55000", rows_per_task=ROWS
     )
     assert [one.fragment.id for one in task.slices] == [1, 2]
     # Both zones of NaN are greater than all.

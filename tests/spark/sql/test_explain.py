@@ -119,12 +119,54 @@ def test_metrics_of_statements(spark: Any, catalog: TestCatalog) -> None:
         assert size.endswith(("iB", " B"))
     spark.range(7).writeTo(f"{catalog.name}.framed").create()
     assert metrics(spark, "rows inserted")["rows inserted"] == "7"
+    saved = str(catalog.root / "saved.lance")
+    for rows, mode in ((5, "errorifexists"), (6, "append"), (3, "overwrite")):
+        spark.range(0, rows, 1, 2).write.format("lance").mode(mode).save(saved)
+        values = metrics(spark, "rows inserted")
+        assert [values[name] for name in names] == [str(rows), "0", "0", "2", "2"], mode
+        assert values["bytes written"].endswith(("iB", " B"))
 
 
 def test_metrics_of_reads(spark: Any, catalog: TestCatalog, tasks: None) -> None:
     assert len(spark.table(f"{catalog.name}.t").where("id > 25").collect()) == 4
     values = metrics(spark, "fragments scanned")
     assert (values["fragments scanned"], values["fragments skipped"]) == ("1", "2")
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_metrics_of_what_tasks_read(
+    spark: Any,
+    catalog: TestCatalog,
+    tasks: None,
+    set_conf: Callable[[str, str], None],
+    adaptive: str,
+) -> None:
+    set_conf("spark.sql.adaptive.enabled", adaptive)
+    wide = f"{catalog.name}.wide_{adaptive}"
+    spark.range(0, 40_000, 1, 4).selectExpr(
+        "id", "uuid() AS text", "array(id, 1L) AS list"
+    ).writeTo(wide).create()
+    path = catalog.root / f"wide_{adaptive}.lance"
+    size = sum(file.stat().st_size for file in (path / "data").iterdir())
+    counted = {}
+    for columns in ("id", "id, text", "id, text, list"):
+        for frame in (spark.table(wide), spark.read.format("lance").load(str(path))):
+            assert len(frame.select(*columns.split(", ")).collect()) == 40_000
+            values = metrics(spark, "reads of the store")
+            assert values["files opened"] == "4"
+            assert int(values["reads of the store"].replace(",", "")) >= 8
+            assert {"time to read", "time to decode"} <= set(values)
+            counted[columns] = bytes_of(values["bytes read"])
+    assert counted["id"] < counted["id, text"] < counted["id, text, list"]
+    assert 0.7 * size < counted["id, text, list"] <= size + 4 * 70_000
+    joined = f"SELECT count(*), max(a.text) FROM {wide} a JOIN {wide} b ON a.id = b.id + 1"
+    assert spark.sql(joined).first()[0] == 39_999
+    assert metrics(spark, "reads of the store")["files opened"] == "4"
+
+
+def bytes_of(shown: str) -> float:
+    number, unit = shown.split()
+    return float(number) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
 
 
 def test_a_small_table_is_broadcast(

@@ -50,7 +50,7 @@ for number, one in enumerate(fragments):
     base = read_latest(store)
     once = WriteToken("{ID}", "q", "{NUMBER}", number)
     try:
-        commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100, once=once)
+        commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100, write_token=once)
     except AlreadyCommittedError:
         continue
     done.append(str(number))
@@ -69,7 +69,7 @@ def append(
     base = base or read_latest(store)
     operation = Append(written_by_pylance(path, rows(start)))
     transaction = Transaction.new(base.version, operation, {"kept": "yes"})
-    return commit(store, transaction, base, once=only)
+    return commit(store, transaction, base, write_token=only)
 
 
 def test_committed_change_is_found(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_invalid_tokens_are_refused(tmp_path: Path) -> None:
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     with pytest.raises(InvalidInputError, match="detached"):
-        commit(store, Transaction.new(1, Append(())), base, detached=True, once=once(0))
+        commit(store, Transaction.new(1, Append(())), base, detached=True, write_token=once(0))
 
 
 def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
@@ -226,7 +226,7 @@ def test_concurrent_creations_of_the_table(tmp_path: Path, monkeypatch: pytest.M
             data_storage_version=(2, 2),
         )
         store = ObjectStore.from_uri(path)
-        return commit(store, Transaction.new(0, operation), None, once=once(0)).version
+        return commit(store, Transaction.new(0, operation), None, write_token=once(0)).version
 
     made = race(monkeypatch, create)
     assert Counter(type(one) for one in made) == Counter([int, AlreadyCommittedError])

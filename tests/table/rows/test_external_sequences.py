@@ -127,7 +127,7 @@ def test_external_sequences_are_read(pair: tuple[Path, Path]) -> None:
     plain, moved = pair
     same(plain, moved)
     assert len(set(content(moved)["_row_created_at_version"].to_pylist())) > 3
-    tasks = open_dataset(str(moved)).plan(["id", *ABOUT], target_rows=7)
+    tasks = open_dataset(str(moved)).plan(["id", *ABOUT], rows_per_task=7)
     assert len(tasks) > 10
     batches = [one for task in tasks for one in pickle.loads(pickle.dumps(task)).batches()]
     assert pa.Table.from_batches(batches).combine_chunks() == content(plain).drop_columns(["s"])

@@ -39,7 +39,7 @@ from lance_spark.spark.table.dataframes import (
 )
 from lance_spark.spark.table.jobs.rewrite_columns import (
     WriteColumns,
-    update_in_place,
+    rewrite_columns,
     write_in_order,
     write_sorted,
 )
@@ -173,7 +173,7 @@ def update_from(
         if fragment.num_rows
     ]
     rows = join_by_key(frame(handle, dataset, key), source, key, values, "inner")
-    return update_in_place(job, table, fields, rows, fragments, options, ordered=False)
+    return rewrite_columns(job, table, fields, rows, fragments, options, ordered=False)
 
 
 def join_by_key(

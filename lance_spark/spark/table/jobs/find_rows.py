@@ -133,7 +133,7 @@ def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] 
     if dataset._table.manifest.index_section is None:
         return None
     rows: dict[int, BitMap] = {}
-    for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
+    for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, rows_per_task=_ALL_ROWS):
         for piece in task.slices:
             rows.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
     return rows

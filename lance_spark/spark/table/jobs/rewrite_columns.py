@@ -165,7 +165,7 @@ def write_sorted(
     return _concatenated(job.run_frame(ordered, replace(work, ordered=True), "write columns"))
 
 
-def update_in_place(
+def rewrite_columns(
     job: Job,
     table: OpenTable,
     fields: Sequence[Field],

@@ -40,7 +40,7 @@ from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.find_rows import STEP, addresses_of, find_rows
-from lance_spark.spark.table.jobs.rewrite_columns import update_in_place
+from lance_spark.spark.table.jobs.rewrite_columns import rewrite_columns
 from lance_spark.spark.table.merge.clauses import assigned_columns
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
@@ -140,7 +140,7 @@ def update(
         fragments = matches or [
             fragment.id for fragment in counted_fragments(table.paths, table.manifest)
         ]
-        return update_in_place(job, table, fields, rows, fragments, options, ordered=in_order)
+        return rewrite_columns(job, table, fields, rows, fragments, options, ordered=in_order)
     rows = new_values(handle, dataset, condition, assigned, fragments=matches)
     if matches is not None and num_matches < _MIN_ROWS_PER_FRAGMENT * len(matches):
         # Otherwise each partition of the scan would write a small file.

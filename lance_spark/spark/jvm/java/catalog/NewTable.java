@@ -65,7 +65,7 @@ public class NewTable implements StagedTable, SupportsWrite {
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);
-    return new PathWriteBuilder(python.newWriteBuilder(complete)).truncate();
+    return new PathWriteBuilder(python.newWriteBuilder(complete), true).truncate();
   }
 
   public void commitStagedChanges() {

@@ -56,12 +56,12 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
 
   public Write build() {
     if (added.isEmpty()) {
-      return new PathWriteBuilder(python.newWriteBuilder(info)).build();
+      return new PathWriteBuilder(python.newWriteBuilder(info), true).build();
     }
     Map options = new HashMap(info.options().asCaseSensitiveMap());
     options.putAll(added);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
-    return new PathWriteBuilder(python.newWriteBuilder(complete)).truncate().build();
+    return new PathWriteBuilder(python.newWriteBuilder(complete), true).truncate().build();
   }
 }

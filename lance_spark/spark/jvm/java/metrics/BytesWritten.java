@@ -14,10 +14,6 @@ public class BytesWritten extends CustomSumMetric {
   }
 
   public String aggregateTaskMetrics(long[] values) {
-    long sum = 0;
-    for (int i = 0; i < values.length; i++) {
-      sum += values[i];
-    }
-    return Utils.bytesToString(sum);
+    return Utils.bytesToString(Metrics.sum(values));
   }
 }

@@ -1,5 +1,8 @@
 package org.lancespark;
 
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.util.Utils;
@@ -10,7 +13,8 @@ final class Metrics {
 
   /** Returns Spark's counters of a scan, and those of this package. */
   static CustomMetric[] ofScan(CustomMetric[] others) {
-    return with(others, new CustomMetric[] {new FragmentsScanned(), new FragmentsSkipped()});
+    CustomMetric[] planned = {new FragmentsScanned(), new FragmentsSkipped()};
+    return with(with(others, planned), ReadCounts.COUNTERS);
   }
 
   /**
@@ -37,6 +41,33 @@ final class Metrics {
       new Value(new FragmentsScanned().name(), reply.scannedFragments),
       new Value(new FragmentsSkipped().name(), reply.fragments - reply.scannedFragments)
     };
+  }
+
+  /** Notes that the execution of this thread runs a scan. */
+  static void begin(ReadCounts counts) {
+    if (counts != null) {
+      counts.begin();
+    }
+  }
+
+  static long sum(long[] values) {
+    long sum = 0;
+    for (int i = 0; i < values.length; i++) {
+      sum += values[i];
+    }
+    return sum;
+  }
+
+  /** Returns the numbers after a word in the pickle of a Python object; none if it lacks them. */
+  static long[] numbers(String word, byte[] pickle) {
+    String text = new String(pickle, StandardCharsets.ISO_8859_1);
+    Matcher found = Pattern.compile(word + " ([0-9 ]+);").matcher(text);
+    String[] parts = found.find() ? found.group(1).split(" ") : new String[0];
+    long[] numbers = new long[parts.length];
+    for (int i = 0; i < numbers.length; i++) {
+      numbers[i] = Long.parseLong(parts[i]);
+    }
+    return numbers;
   }
 
   static boolean areOnClassPath() {

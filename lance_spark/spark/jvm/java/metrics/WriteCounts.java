@@ -1,8 +1,5 @@
 package org.lancespark;
 
-import java.nio.charset.StandardCharsets;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -13,7 +10,6 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMe
  * NUMBERS;", with a number for each counter.
  */
 final class WriteCounts {
-  private static final Pattern TEXT = Pattern.compile("lance-written ([0-9 ]+);");
   private static final CustomMetric[] COUNTERS = {
     new RowsInserted(),
     new RowsUpdated(),
@@ -36,10 +32,9 @@ final class WriteCounts {
     for (int i = 0; i < messages.length; i++) {
       if (messages[i] instanceof PythonWriterCommitMessage) {
         byte[] pickle = ((PythonWriterCommitMessage) messages[i]).pickledMessage();
-        Matcher text = TEXT.matcher(new String(pickle, StandardCharsets.ISO_8859_1));
-        String[] numbers = text.find() ? text.group(1).split(" ") : new String[0];
+        long[] numbers = Metrics.numbers("lance-written", pickle);
         for (int n = 0; n < numbers.length && n < counted.length; n++) {
-          counted[n] += Long.parseLong(numbers[n]);
+          counted[n] += numbers[n];
         }
       }
     }

@@ -9,7 +9,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.StructType;
 
 /** A scan that returns packed arrays, for a plan that unpacks them. */
-public class PackedScan implements Scan, Batch {
+public class PackedScan implements Scan, Batch, ReadCounts.Counted {
   private final RequestScan scan;
   private final StructType output;
 
@@ -31,7 +31,12 @@ public class PackedScan implements Scan, Batch {
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
-    return scan.reportDriverMetrics();
+    Metrics.begin(counts());
+    return Metrics.of(scan.reply());
+  }
+
+  public ReadCounts counts() {
+    return scan.reply().counts;
   }
 
   public Batch toBatch() {

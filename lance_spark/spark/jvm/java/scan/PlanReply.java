@@ -44,6 +44,10 @@ final class PlanReply {
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
+
+  /** What tasks read of the partitions. */
+  final ReadCounts counts;
+
   final long rows;
   final long bytes;
 
@@ -64,6 +68,7 @@ final class PlanReply {
   private PlanReply(
       InputPartition[] partitions,
       PartitionReaderFactory factory,
+      ReadCounts counts,
       long rows,
       long bytes,
       String version,
@@ -73,6 +78,7 @@ final class PlanReply {
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
+    this.counts = counts;
     this.rows = rows;
     this.bytes = bytes;
     this.version = version;
@@ -117,6 +123,7 @@ final class PlanReply {
       StructType output,
       StructType packedOutput) {
     Map complete = new LinkedHashMap(request);
+    complete.put("counts", Boolean.TRUE);
     complete.put("parallelism", Integer.valueOf(SparkContext.getOrCreate().defaultParallelism()));
     if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
       complete.put("tasks", Boolean.TRUE);
@@ -161,9 +168,12 @@ final class PlanReply {
     while (pickles.hasNext()) {
       partitions.add(new PythonInputPartition(partitions.size(), (byte[]) pickles.next()));
     }
+    ReadCounts counts = new ReadCounts(partitions.size());
+    SparkContext.getOrCreate().register(counts);
     return new PlanReply(
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
-        Versions.readerFactory(table, options, info, packedOutput),
+        Versions.readerFactory(table, options, info, packedOutput, counts),
+        counts,
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
         text.group(3),

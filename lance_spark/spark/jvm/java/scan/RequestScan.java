@@ -20,7 +20,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A scan that the Python reader plans once, when Spark first needs its size or its partitions. */
-public class RequestScan implements SupportsReportStatistics, Batch {
+public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.Counted {
   private final RequestTable table;
   private final CaseInsensitiveStringMap options;
   private final StructType output;
@@ -29,6 +29,7 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   private final Predicate[] filters;
   private final List packed;
   private volatile PlanReply reply;
+  private volatile RequestScan plain;
 
   RequestScan(
       RequestTable table,
@@ -83,6 +84,7 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
+    Metrics.begin(counts());
     return Metrics.of(reply());
   }
 
@@ -94,12 +96,21 @@ public class RequestScan implements SupportsReportStatistics, Batch {
    * Returns a batch of plain columns. If the request asked for packed columns, sends another one.
    */
   public Batch toBatch() {
-    if (packed.isEmpty()) {
-      return this;
+    return packed.isEmpty() ? this : plain();
+  }
+
+  private synchronized RequestScan plain() {
+    if (plain == null) {
+      Map others = new LinkedHashMap(request);
+      others.remove("packed");
+      plain = new RequestScan(table, options, output, others, filters);
     }
-    Map plain = new LinkedHashMap(request);
-    plain.remove("packed");
-    return new RequestScan(table, options, output, plain, filters);
+    return plain;
+  }
+
+  public ReadCounts counts() {
+    RequestScan read = plain == null ? this : plain;
+    return read.reply == null ? null : read.reply.counts;
   }
 
   /**

@@ -6,6 +6,7 @@ import java.util.Set;
 import org.apache.spark.JobArtifactSet$;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkBuildInfo;
+import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -21,9 +22,11 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
 import scala.Product;
 
@@ -112,7 +115,7 @@ final class Versions {
   }
 
   /**
-   * Returns Spark's own factory of readers.
+   * Returns Spark's own factory of readers, whose tasks add values to an accumulator.
    *
    * <p>Since 4.1 a data source that has a plan makes the factory, whose constructor takes more
    * arguments in each version. 4.0 has the constructor only.
@@ -121,8 +124,10 @@ final class Versions {
       RequestTable table,
       CaseInsensitiveStringMap options,
       PythonDataSourceReadInfo info,
-      StructType output) {
+      StructType output,
+      AccumulatorV2 accumulator) {
     try {
+      PythonDataSourceV2 source = new CountedSource(table.source, accumulator);
       if (isFirst()) {
         Option artifacts = JobArtifactSet$.MODULE$.getCurrentJobArtifactState();
         Option uuid =
@@ -132,9 +137,8 @@ final class Versions {
         return (PartitionReaderFactory)
             PythonPartitionReaderFactory.class
                 .getConstructors()[0]
-                .newInstance(new Object[] {table.source.source(), info.func(), output, uuid});
+                .newInstance(new Object[] {source.source(), info.func(), output, uuid});
       }
-      PythonDataSourceV2 source = new PythonDataSourceV2();
       source.setShortName(table.name());
       method(PythonDataSourceV2.class, "setReadInfo").invoke(source, new Object[] {info});
       Table planned = source.getTable(output, new Transform[0], options);
@@ -151,6 +155,25 @@ final class Versions {
               + PushDownRule.ENABLED
               + " to false",
           e);
+    }
+  }
+
+  /** A Python source whose tasks add values to an accumulator. */
+  static class CountedSource extends PythonDataSourceV2 {
+    private final UserDefinedPythonDataSource counted;
+
+    CountedSource(PythonDataSourceV2 source, AccumulatorV2 accumulator)
+        throws ReflectiveOperationException {
+      UserDefinedPythonDataSource original = source.source();
+      Product function = (Product) original.dataSourceCls();
+      counted =
+          original.copy(
+              (PythonFunction)
+                  copy(function, new String[] {"accumulator"}, new Object[] {accumulator}));
+    }
+
+    public UserDefinedPythonDataSource source() {
+      return counted;
     }
   }
 

@@ -35,7 +35,7 @@ public class PathTable extends PythonTable {
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     WriteBuilder python = super.newWriteBuilder(info);
     // createRelation looks at the errors itself.
-    return isStarted ? python : new PathWriteBuilder(python);
+    return new PathWriteBuilder(python, !isStarted);
   }
 
   /**

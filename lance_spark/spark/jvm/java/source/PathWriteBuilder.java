@@ -17,9 +17,16 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
  */
 public class PathWriteBuilder implements SupportsTruncate {
   private WriteBuilder python;
+  private final boolean shortErrors;
 
-  PathWriteBuilder(WriteBuilder python) {
+  /**
+   * Makes a write.
+   *
+   * @param shortErrors whether errors lose their traceback here; if not, the caller reads them
+   */
+  PathWriteBuilder(WriteBuilder python, boolean shortErrors) {
     this.python = python;
+    this.shortErrors = shortErrors;
   }
 
   public WriteBuilder truncate() {
@@ -28,15 +35,17 @@ public class PathWriteBuilder implements SupportsTruncate {
   }
 
   public Write build() {
-    return new PathWrite(python.build());
+    return new PathWrite(python.build(), shortErrors);
   }
 
   public static class PathWrite implements Write {
     private final Write python;
+    private final boolean shortErrors;
     private final WriteCounts counts = new WriteCounts();
 
-    PathWrite(Write python) {
+    PathWrite(Write python, boolean shortErrors) {
       this.python = python;
+      this.shortErrors = shortErrors;
     }
 
     public String description() {
@@ -44,7 +53,7 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public BatchWrite toBatch() {
-      return new PathBatch(python.toBatch(), counts);
+      return new PathBatch(python.toBatch(), counts, shortErrors);
     }
 
     public StreamingWrite toStreaming() {
@@ -67,18 +76,24 @@ public class PathWriteBuilder implements SupportsTruncate {
   public static class PathBatch implements BatchWrite {
     private final BatchWrite python;
     private final WriteCounts counts;
+    private final boolean shortErrors;
 
-    PathBatch(BatchWrite python, WriteCounts counts) {
+    PathBatch(BatchWrite python, WriteCounts counts, boolean shortErrors) {
       this.python = python;
       this.counts = counts;
+      this.shortErrors = shortErrors;
     }
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
       try {
         return python.createBatchWriterFactory(info);
       } catch (Exception e) {
-        throw Errors.raiseFromPython(e);
+        throw raised(e);
       }
+    }
+
+    private RuntimeException raised(Exception e) {
+      return shortErrors ? Errors.raiseFromPython(e) : Errors.rethrow(e);
     }
 
     public boolean useCommitCoordinator() {
@@ -94,7 +109,7 @@ public class PathWriteBuilder implements SupportsTruncate {
         python.commit(messages);
         counts.count(messages);
       } catch (Exception e) {
-        throw Errors.raiseFromPython(e);
+        throw raised(e);
       }
     }
 
