@@ -350,21 +350,4 @@ public class LanceCatalog extends NamespaceCatalog
   void refresh(Identifier entry, List table) {
     CachedTables.refresh(name, table);
   }
-
-  /** Returns the arguments of the call of a procedure, without the values of its parameters. */
-  Map ofProcedure(String procedure) {
-    CatalogManager manager = SparkSession.active().sessionState().catalogManager();
-    boolean isCurrent = name.equals(manager.currentCatalog().name());
-    Map arguments = ofStatement(isCurrent ? manager.currentNamespace() : defaultNamespace);
-    arguments.put("procedure", procedure);
-    return arguments;
-  }
-
-  /** Returns the arguments of a call about names that a statement has. */
-  Map ofStatement(String[] currentNamespace) {
-    Map arguments = arguments();
-    arguments.put("catalog_name", name);
-    arguments.put("current_namespace", Arrays.asList(currentNamespace));
-    return arguments;
-  }
 }
