@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, ParseException
 
 from lance_spark.spark.catalog.procedures.statements import rewrite_statement
-from lance_spark.spark.jvm.classes import CATALOG_CLASS
+from lance_spark.spark.jvm.classes import CATALOG_CLASS, SESSION_CATALOG_CLASS
 from tests.spark.sql.catalogs import TestCatalog
 
 CATALOGS = {"cat": CATALOG_CLASS, "iceberg": "org.apache.iceberg.spark.SparkCatalog"}
@@ -312,3 +312,30 @@ def test_variables_and_new_sessions(catalog: TestCatalog) -> None:
     assert catalog.sql("ALTER TABLE CAT.`it's` CREATE TAG a") == [("a",)]
     other = catalog.spark.newSession()
     assert other.sql(f"SHOW TAGS IN {catalog.name}.variables").collect() == []
+
+
+def test_statements_that_depend_on_tables() -> None:
+    """The JVM looks for these tables, and leaves the statement to Spark."""
+    catalogs = {"lance": CATALOG_CLASS, "spark_catalog": SESSION_CATALOG_CLASS}
+    current = {"catalog_name": "spark_catalog", "current_namespace": ["own"]}
+
+    def reply(statement: str) -> dict[str, Any]:
+        call = {"statement": statement, "catalogs": catalogs, "settings": {}, "current": current}
+        return rewrite_statement(call)
+
+    found = reply("UNCACHE TABLE IF EXISTS lance.t;")
+    assert found["unless_table"] == ["lance", "t"]
+    assert found["statement"].startswith("UNCACHE TABLE IF EXISTS `lance`.`")
+    for statement in (
+        "UNCACHE TABLE IF EXISTS lance.t FOO",
+        "UNCACHE TABLE IF EXISTS lance.db.t",
+        "UNCACHE TABLE lance.t",
+        "CREATE TABLE t AS SELECT 1 WHERE 'a' LIKE 'b'",
+        "CREATE TABLE IF NOT EXISTS t LIKE s USING parquet",
+    ):
+        assert reply(statement) == {"statement": None}, statement
+    found = reply("OPTIMIZE t")
+    assert found["session_table"] == ["own", "t"]
+    assert found["statement"].startswith("CALL `spark_catalog`.system.optimize(")
+    assert reply("DESCRIBE HISTORY t")["unless_table"] == ["spark_catalog", "own", "HISTORY"]
+    assert reply("CREATE TABLE t LIKE s USING lance")["error"]["near"] == "'LIKE'"

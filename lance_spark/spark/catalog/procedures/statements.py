@@ -172,7 +172,7 @@ class _StatementParser(StatementCursor):
         if not (self._accept_word("IF") and self._accept_word("EXISTS")):
             raise NotOursError
         self._table()
-        if len(self._named) != 1 or self._catalog.lower() != "lance":
+        if len(self._named) != 1 or self._catalog.lower() != "lance" or not self._is_end:
             raise NotOursError
         self.of_session["unless_table"] = [self._catalog, *self._named]
         missing = uuid.uuid4().hex
