@@ -11,6 +11,8 @@ import pytest
 
 from tests.spark.sql.catalogs import TestCatalog
 
+NAME = "altered"
+
 #: Columns of the table that each case changes, and its rows.
 COLUMNS = "id BIGINT, name STRING COMMENT 'a name', s STRUCT<x: INT, y: STRING>, l ARRAY<STRUCT<p: INT, q: INT>>"
 VALUES = "(1, 'a', named_struct('x', 1, 'y', 'p'), array(named_struct('p', 1, 'q', 2))), (2, NULL, NULL, NULL)"
@@ -87,11 +89,6 @@ CHANGES = {
     ),
     "after itself": ("ALTER COLUMN name AFTER id", ROWS, 0),
 }
-
-
-@pytest.fixture(scope="module")
-def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
-    return TestCatalog.of(spark, "altered", tmp_path_factory.mktemp("altered"))
 
 
 @pytest.fixture

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 
 from tests.spark.sql.catalogs import TestCatalog
 
-
-@pytest.fixture(scope="module")
-def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
-    return TestCatalog.of(spark, "created", tmp_path_factory.mktemp("created"))
+NAME = "created"
 
 
 def test_a_table_is_created_as_it_is_shown(catalog: TestCatalog) -> None:

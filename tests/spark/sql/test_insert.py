@@ -10,6 +10,8 @@ import pytest
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import SPARK
 
+NAME = "inserted"
+
 COLUMNS = "a INT DEFAULT 5, b STRING DEFAULT 'x' || 'y', c INT COMMENT 'a c', d DATE"
 #: Statements that append rows; `T` is the table.
 STATEMENTS = (
@@ -29,11 +31,6 @@ STATEMENTS = (
     "INSERT INTO T (nope) VALUES (1)",
     "INSERT INTO T VALUES ('text', 'p', 2, DATE '2020-01-01')",
 )
-
-
-@pytest.fixture(scope="module")
-def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
-    return TestCatalog.of(spark, "inserted", tmp_path_factory.mktemp("inserted"))
 
 
 def outcomes(spark: Any, table: str) -> tuple[dict[str, str | None], list[Any]]:

@@ -10,16 +10,7 @@ import lance
 import pytest
 from pyspark.errors import AnalysisException
 
-import lance_spark
-
 NAME = "procedures"
-
-
-@pytest.fixture(scope="module")
-def root(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("procedures")
-    lance_spark.enable(spark, NAME, root=str(folder))
-    return folder
 
 
 def call(spark: Any, text: str) -> list[Any]:

@@ -14,6 +14,8 @@ import pytest
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import HAS_TIME, SPARK
 
+NAME = "recorded"
+
 COLUMNS = (
     "id INT, x VARIANT, c CHAR(4), w VARCHAR(4), l STRING COLLATE UTF8_LCASE, d INTERVAL DAY, "
     "n STRUCT<c: ARRAY<CHAR(3)>, m: MAP<STRING, INTERVAL HOUR TO MINUTE>, "
@@ -42,11 +44,6 @@ TOO_LONG = ["'abcde', 'a'", "'a', 'abcde'"]
 
 #: Spark 4.0 cannot plan an INSERT of a UNION into columns of char(n): docs/reference/types.md.
 needs_unions = pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 fails to plan the INSERT")
-
-
-@pytest.fixture(scope="module")
-def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
-    return TestCatalog.of(spark, "recorded", tmp_path_factory.mktemp("recorded"))
 
 
 @needs_unions

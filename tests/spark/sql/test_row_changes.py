@@ -11,19 +11,11 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.functions import col, expr, lit
 
-import lance_spark
 from lance_spark import LanceTable
 from lance_spark.spark.catalog.row_changes import abort_row_changes
 from lance_spark.table.fragments.writer import TAG_BYTES
 
 NAME = "row_changes"
-
-
-@pytest.fixture(scope="module")
-def root(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("row_changes")
-    lance_spark.enable(spark, NAME, root=str(folder))
-    return folder
 
 
 def create(spark: Any, name: str, columns: str, rows: str, **properties: str) -> str:

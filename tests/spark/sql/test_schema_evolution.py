@@ -12,6 +12,8 @@ from pyspark.sql.functions import expr
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import SPARK
 
+NAME = "evolution"
+
 pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 has no schema evolution")
 later = pytest.mark.skipif(SPARK < (4, 2), reason="the statement needs Spark 4.2")
 
@@ -19,11 +21,6 @@ MERGE = (
     "MERGE WITH SCHEMA EVOLUTION INTO CAT.{} AS t USING ({}) AS s ON t.id = s.id "
     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 )
-
-
-@pytest.fixture(scope="module")
-def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
-    return TestCatalog.of(spark, "evolution", tmp_path_factory.mktemp("evolution"))
 
 
 def rows(catalog: TestCatalog, name: str) -> list[tuple[Any, ...]]:
