@@ -134,7 +134,7 @@ def rows_by(program: str, *arguments: str, variables: dict[str, str], folder: Pa
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     # beeline prints `null` where it would show a prompt.
-    output = re.sub(r"^(null\s*)+", "", ran.stdout, flags=re.MULTILINE)
+    output = re.sub(r"^(null *)+", "", ran.stdout, flags=re.MULTILINE)
     return [line.split("\t") for line in output.splitlines()]
 
 

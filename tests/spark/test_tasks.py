@@ -100,7 +100,7 @@ class Job:
         self.aborted: list[Any] = []
 
     def commit_manifest(
-        self, fragments: list[Any], properties: Any = None, once: Any = None
+        self, fragments: list[Any], properties: Any = None, write_token: Any = None
     ) -> int:
         raise self.error
 

@@ -22,9 +22,12 @@ from lance_spark.errors import (
 )
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.rewrite.column_rewriter import changed_columns
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
-from lance_spark.mutations.rows.update import commit_moved_rows, primary_key
+from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates, primary_key
+from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
+from lance_spark.mutations.rows.update_task import Mode, UpdateResult
 from lance_spark.mutations.runner import new_tag, sweep_failed
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
@@ -32,12 +35,14 @@ from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.write.row_changes import (
+    ColumnChangeMessage,
     RowChangeMessage,
     key_filter,
     open_planned,
     write_deletions,
 )
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
+from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
@@ -52,14 +57,18 @@ _ROW_BYTES = 24
 
 
 def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Check a statement; return the tag of its files, and the size of its partitions."""
+    """Check a statement; return the tag of its files, the size of its partitions, and the mode."""
     write = arguments["write"]
     table = open_planned(arguments["options"], write)
     deletes = write["command"] == "DELETE"
     check_rows_writable(table, data_files=not deletes)
     if not deletes:
         check_types(table.schema, table.manifest.data_storage_version)
-    return {"tag": new_tag().hex(), "partition_bytes": _partition_bytes(table, write)}
+    return {
+        "tag": new_tag().hex(),
+        "partition_bytes": _partition_bytes(table, write),
+        "mode": _mode(table, write),
+    }
 
 
 def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +99,24 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise
 
 
+def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
+    """Return how the statement writes; see `lance_spark.mutations.rows.update`.
+
+    A statement that names no rows changes all rows of each fragment, so that the columns that it
+    assigns can be written alone. Of other statements nobody knows yet how many rows they change.
+    """
+    if write["command"] != "UPDATE" or not write["all_rows"] or len(write["given"]) != 1:
+        return "rows"
+    given = _given_columns(write)
+    fields = [field for field in table.schema.fields if field.name in given]
+    fragments = counted_fragments(table.paths, table.manifest)
+    if not fields or not fragments or not can_rewrite_columns(table, fields):
+        return "rows"
+    num_rows = sum(fragment.num_rows for fragment in fragments)
+    ids = {fragment.id for fragment in fragments}
+    return "columns" if columns_are_cheaper(table, fields, ids, num_rows) else "rows"
+
+
 def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
     """Return whether the statement means the same rows in a newer version, and was not tried too
     often.
@@ -101,6 +128,8 @@ def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
 
 
 def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
+    if write["mode"] == "columns":
+        return _commit_columns(table, pickles)
     messages = _messages(pickles)
     if not messages:
         return {"version": table.version}
@@ -124,6 +153,19 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
         keys.inserted(path_ids) if keys is not None and has_keys else None,
     )
     return {"version": manifest.version}
+
+
+def _commit_columns(table: OpenTable, pickles: Sequence[str]) -> dict[str, Any]:
+    files = [
+        file
+        for message in map(_unpickled, pickles)
+        if isinstance(message, ColumnChangeMessage)
+        for file in message.files
+    ]
+    if not files:
+        return {"version": table.version}
+    result = UpdateResult(columns=tuple(changed_columns(table, files)))
+    return {"version": commit_updates(table, [result], (), mode="columns").version}
 
 
 def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,14 +220,17 @@ def delete_where(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(texts: Sequence[str]) -> list[RowChangeMessage]:
-    # The tasks of this statement made the pickles: no user can send others.
-    messages = [pickle.loads(base64.b64decode(text)) for text in texts]  # noqa: S301
     return [
         message
-        for message in messages
+        for message in map(_unpickled, texts)
         if isinstance(message, RowChangeMessage)
         and (message.changed.rewritten.rows or message.changed.rewritten.num_inserted)
     ]
+
+
+def _unpickled(text: str) -> object:
+    # The tasks of this statement made the pickles: no user can send others.
+    return pickle.loads(base64.b64decode(text))  # noqa: S301
 
 
 def _deletions(

@@ -78,10 +78,10 @@ def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[
 
 
 def _packed(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    columns, labels = list(batch.columns), list(batch.schema.names)
+    columns, fields = list(batch.columns), list(batch.schema)
     try:
         for number, name in enumerate(names):
-            index = labels.index(name)
+            index = batch.schema.get_field_index(name)
             array = columns[index]
             packed_array = _bytes_of(array)
             if packed_array is None:
@@ -90,13 +90,15 @@ def _packed(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBa
             else:
                 columns[index] = packed_array
                 columns.append(pa.nulls(len(array), array.type))
-            labels.append(f"{ITEMS}{number}")
+            fields[index] = pa.field(name, pa.binary())
+            fields.append(pa.field(f"{ITEMS}{number}", array.type))
     except OffsetsTooLarge:
         half = batch.num_rows // 2
         yield from _packed(batch.slice(0, half), names)
         yield from _packed(batch.slice(half), names)
         return
-    yield pa.RecordBatch.from_arrays(columns, names=labels)
+    # Spark refuses columns that may be null where the schema says that they are not.
+    yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _bytes_of(array: pa.Array) -> pa.Array | None:

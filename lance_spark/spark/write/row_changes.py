@@ -1,7 +1,8 @@
 """Rows that a statement deletes, updates and inserts: written by a task, message to the commit.
 
 Rows of one fragment are in one task, ordered by their addresses. The task writes updated and new
-rows to data files, and the deletion files of the fragments that lose rows.
+rows to data files, and the deletion files of the fragments that lose rows. An update of all rows
+(`columns` of the write's mode) writes data files of the columns that change instead.
 
 | column of a batch | meaning |
 | --- | --- |
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnRewriter
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
@@ -133,6 +136,47 @@ class RowChanger:
         return converter(values)
 
 
+class ColumnChanger:
+    """Writes the columns that an update of all rows changes, for the fragments of one task.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns.
+    """
+
+    def __init__(self, table: OpenTable, names: Sequence[str], tag: bytes) -> None:
+        given = set(names)
+        schema = Schema(tuple(field for field in table.schema.fields if field.name in given))
+        self._convert = InputConverter(input_schema(schema), names)
+        self._rewriter = ColumnRewriter(table, schema, old=True, tag=tag)
+
+    def update(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
+        """Write the new values of rows."""
+        position = 0
+        for piece in self._convert(values):
+            self._rewriter.put(addresses[position : position + piece.num_rows], piece)
+            position += piece.num_rows
+
+    def finish(self) -> list[ColumnFile]:
+        """Close the files."""
+        return self._rewriter.finish()
+
+    def abort(self) -> None:
+        """Delete the files that were written."""
+        self._rewriter.abort()
+
+
+class ColumnChangeMessage(WriterCommitMessage):
+    """The files of the columns that one task changed."""
+
+    def __init__(self, files: Sequence[ColumnFile]) -> None:
+        self.files = tuple(files)
+        updated = sum(len(BitMap.deserialize(file.rows)) for file in files)
+        data_files = [file.file for file in files]
+        self.counts = counts_text([], inserted=0, updated=updated, column_files=data_files)
+
+
 class RowChangeMessage(WriterCommitMessage):
     """The changed rows of one task, and the deletion files of their fragments."""
 
@@ -158,7 +202,8 @@ class RowChangeWriter(DataSourceArrowWriter):
         The version that the statement was planned on.
     write : mapping
         What the columns of a batch are (`RowChangeRule.java`): ``address`` and ``ordinals`` are
-        positions, ``columns`` names, and ``given`` the columns of each kind of update.
+        positions, ``columns`` names, and ``given`` the columns of each kind of update; and the
+        ``mode`` of an update (`lance_spark.mutations.rows.update`).
     """
 
     def __init__(self, table: TableSnapshot, write: Mapping[str, Any]) -> None:
@@ -177,6 +222,10 @@ class RowChangeWriter(DataSourceArrowWriter):
         table = self._table.open()
         tag = bytes.fromhex(self._write["tag"])
         with naming(table.store.display):
+            if self._write["mode"] == "columns":
+                return self._write_columns(
+                    ColumnChanger(table, self._write["given"][0], tag), iterator
+                )
             changer = RowChanger(table, self._write["columns"], tag)
             with abort_on_error(changer.abort):
                 for batch in iterator:
@@ -188,10 +237,32 @@ class RowChangeWriter(DataSourceArrowWriter):
             with abort_on_error(lambda: delete_fragments(table.paths, new)):
                 return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
 
+    def _write_columns(
+        self, changer: ColumnChanger, iterator: Iterator[pa.RecordBatch]
+    ) -> ColumnChangeMessage:
+        names = self._write["given"][0]
+        positions = self._positions()
+        with abort_on_error(changer.abort):
+            for batch in iterator:
+                if batch.num_rows:
+                    columns = [batch.column(positions[name]) for name in names]
+                    values = pa.RecordBatch.from_arrays(columns, names=names)
+                    changer.update(self._addresses(batch), values)
+            return ColumnChangeMessage(changer.finish())
+
+    def _addresses(self, batch: pa.RecordBatch) -> UInt64Array:
+        addresses: UInt64Array = (
+            batch.column(self._write["address"]).fill_null(0).to_numpy().view(np.uint64)
+        )
+        return addresses
+
+    def _positions(self) -> dict[str, int]:
+        return dict(zip(self._write["columns"], self._write["ordinals"], strict=True))
+
     def _apply(self, changer: RowChanger, batch: pa.RecordBatch) -> None:
         operations = batch.column(0).to_numpy()
-        addresses = batch.column(self._write["address"]).fill_null(0).to_numpy().view(np.uint64)
-        positions = dict(zip(self._write["columns"], self._write["ordinals"], strict=True))
+        addresses = self._addresses(batch)
+        positions = self._positions()
         for number in np.unique(operations).tolist():
             chosen = np.flatnonzero(operations == number)
             operation, index = number % _STEP, number // _STEP

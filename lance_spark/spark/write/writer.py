@@ -23,6 +23,7 @@ from lance_spark.spark.write.input import InputConverter
 if TYPE_CHECKING:
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
+    from lance_spark.table.fragments.files import DataFile
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.fragments.writer import FragmentWriter
 
@@ -49,9 +50,10 @@ def counts_text(
     updated: int = 0,
     deleted: int = 0,
     deletion_files: int = 0,
+    column_files: Sequence[DataFile] = (),
 ) -> str:
     """Return what a task has written, as `WriteCounts.java` finds it in the pickle of a message."""
-    files = [file for fragment in fragments for file in fragment.files]
+    files = [file for fragment in fragments for file in fragment.files] + [*column_files]
     size = sum(file.file_size_bytes for file in files)
     numbers = (inserted, updated, deleted, len(fragments), len(files) + deletion_files, size)
     return f"lance-written {' '.join(map(str, numbers))};"

@@ -114,6 +114,27 @@ def test_nulls(frame: Any, path: str, columns: list[str]) -> None:
     assert rows_of(query) == expected(path, columns)
 
 
+def test_columns_that_must_not_be_null(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    pushdown(True, False)
+    array = vectors(np.random.default_rng(5), pa.float32(), 100, 0.0)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("v", array.type, nullable=False),
+            pa.field("n", array.type),
+        ]
+    )
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table([range(100), array, array], schema=schema), path)
+    frame = spark.read.format("lance").load(path)
+    for columns in (["id", "n"], ["id", "v"], ["id", "v", "n"], ["v"]):
+        chosen = frame.select(columns)
+        assert is_packed(chosen)
+        assert rows_of(chosen) == expected(path, columns)
+
+
 def test_other_arrays_are_not_packed(frame: Any, path: str) -> None:
     query = frame.select("flags", "deep", "id")
     assert not is_packed(query)

@@ -115,6 +115,9 @@ class Statements:
 
     def _update(self) -> Statement:
         condition, values = self._condition(), self._assignments()
+        where = f" WHERE {condition}"
+        if self._random.random() < 0.3:
+            condition, where = "true", ""
         sets = ", ".join(f"{name} = {value}" for name, value in values.items())
         columns = [
             f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
@@ -123,7 +126,7 @@ class Statements:
             for name in COLUMNS
         ]
         return Statement(
-            f"UPDATE {{table}} SET {sets} WHERE {condition}",
+            f"UPDATE {{table}} SET {sets}{where}",
             f"SELECT {', '.join(columns)} FROM model",
         )
 

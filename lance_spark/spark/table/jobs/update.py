@@ -13,7 +13,7 @@ if a condition selects other rows when it is evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -22,16 +22,14 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs, input_schema
-from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
-from lance_spark.mutations.rewrite.row_reader import hides_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.update import commit_moved
+from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
-from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.job import Job
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.projection import finder
@@ -110,7 +108,6 @@ def update(
     assigned = assignments(table.schema, values, handle.spark, handle.alias_name)
     by_name = {field.name: field for field in table.schema.fields}
     fields = [by_name[name] for name in assigned]
-    ids = {node.id for field in fields for node in field.walk()}
     blobs = [field.name for field in fields if has_blobs(field)]
     if blobs and mode == "columns":
         raise UnsupportedError(
@@ -129,8 +126,8 @@ def update(
         if not matches:
             return _commit(job, table, [], assigned, options)
         num_matches = sum(map(len, matches.values()))
-        in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
-        if in_place and columns_are_cheaper(table, fields, matches, num_matches):
+        can_rewrite = can_rewrite_columns(table, fields)
+        if can_rewrite and columns_are_cheaper(table, fields, matches, num_matches):
             mode = "columns"
     if mode == "columns":
         in_order = not has_windows(condition, *assigned.values())
@@ -148,32 +145,6 @@ def update(
     work = RewriteRows(snapshot_of(table), tuple(assigned), job.tag)
     rewritten: list[RewrittenRows] = job.run_frame(rows, work, "write rows")
     return _commit(job, table, rewritten, assigned, options)
-
-
-def columns_are_cheaper(
-    table: OpenTable, fields: Sequence[Field], fragments: Collection[int], num_rows: int
-) -> bool:
-    """Return whether the mode ``columns`` writes fewer bytes than the mode ``rows``.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-        Top-level columns to update, without blobs.
-    fragments : collection of int
-        Ids of the fragments with rows to update.
-    """
-    touched = [
-        fragment
-        for fragment in counted_fragments(table.paths, table.manifest)
-        if fragment.id in fragments
-    ]
-    physical = sum(fragment.physical_rows for fragment in touched)
-    stored = estimated_bytes(touched, physical)
-    if not stored:
-        # The manifest does not record the sizes of the files.
-        return num_rows >= physical
-    row_bytes = stored * num_rows / physical
-    return 2 * read_bytes(stored, physical, fields, table.schema.fields) < row_bytes
 
 
 def assignments(

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.ProjectingInternalRow;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -75,6 +76,7 @@ public class RowChangeRule extends Rule {
         write.put("ordinals", ordinals);
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
+        write.put("all_rows", Boolean.valueOf(isTrue(Versions.field(delta, "condition"))));
         write.put("attempt", Integer.valueOf(change.attempt));
         RowChangeSink sink = new RowChangeSink(change, write);
         DataSourceV2Relation relation =
@@ -85,6 +87,11 @@ public class RowChangeRule extends Rule {
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
+    }
+
+    private static boolean isTrue(Object condition) {
+      return condition instanceof Literal
+          && Boolean.TRUE.equals(((Literal) condition).value());
     }
 
     private static List ordinals(ProjectingInternalRow row) {
