@@ -133,9 +133,9 @@ def rows_by(program: str, *arguments: str, variables: dict[str, str], folder: Pa
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    # beeline prints `null` where it would show a prompt.
+    # beeline prints `null` and empty lines where it would show a prompt.
     output = re.sub(r"^(null *)+", "", ran.stdout, flags=re.MULTILINE)
-    return [line.split("\t") for line in output.splitlines()]
+    return [line.split("\t") for line in output.splitlines() if line]
 
 
 @pytest.mark.skipif(not (PROGRAMS / "spark-sql").exists(), reason="spark-sql is not installed")
