@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnRewriter
+from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
@@ -36,6 +36,7 @@ from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.reader import open_table
+from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.spark.write.writer import counts_text
 from lance_spark.table.fragments.writer import delete_fragments
@@ -136,37 +137,6 @@ class RowChanger:
         return converter(values)
 
 
-class ColumnChanger:
-    """Writes the columns that an update of all rows changes, for the fragments of one task.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The columns.
-    """
-
-    def __init__(self, table: OpenTable, names: Sequence[str], tag: bytes) -> None:
-        given = set(names)
-        schema = Schema(tuple(field for field in table.schema.fields if field.name in given))
-        self._convert = InputConverter(input_schema(schema), names)
-        self._rewriter = ColumnRewriter(table, schema, old=True, tag=tag)
-
-    def update(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
-        """Write the new values of rows."""
-        position = 0
-        for piece in self._convert(values):
-            self._rewriter.put(addresses[position : position + piece.num_rows], piece)
-            position += piece.num_rows
-
-    def finish(self) -> list[ColumnFile]:
-        """Close the files."""
-        return self._rewriter.finish()
-
-    def abort(self) -> None:
-        """Delete the files that were written."""
-        self._rewriter.abort()
-
-
 class ColumnChangeMessage(WriterCommitMessage):
     """The files of the columns that one task changed."""
 
@@ -223,9 +193,7 @@ class RowChangeWriter(DataSourceArrowWriter):
         tag = bytes.fromhex(self._write["tag"])
         with naming(table.store.display):
             if self._write["mode"] == "columns":
-                return self._write_columns(
-                    ColumnChanger(table, self._write["given"][0], tag), iterator
-                )
+                return self._write_columns(table, iterator, tag)
             changer = RowChanger(table, self._write["columns"], tag)
             with abort_on_error(changer.abort):
                 for batch in iterator:
@@ -238,17 +206,15 @@ class RowChangeWriter(DataSourceArrowWriter):
                 return RowChangeMessage(changed, write_deletions(table, [rewritten], tag))
 
     def _write_columns(
-        self, changer: ColumnChanger, iterator: Iterator[pa.RecordBatch]
+        self, table: OpenTable, iterator: Iterator[pa.RecordBatch], tag: bytes
     ) -> ColumnChangeMessage:
-        names = self._write["given"][0]
+        given = self._write["given"][0]
+        schema = Schema(tuple(field for field in table.schema.fields if field.name in given))
         positions = self._positions()
-        with abort_on_error(changer.abort):
-            for batch in iterator:
-                if batch.num_rows:
-                    columns = [batch.column(positions[name]) for name in names]
-                    values = pa.RecordBatch.from_arrays(columns, names=names)
-                    changer.update(self._addresses(batch), values)
-            return ColumnChangeMessage(changer.finish())
+        chosen = [self._write["address"], *(positions[name] for name in schema.names)]
+        work = WriteColumns(self._table, schema, tag, old=True, ordered=True)
+        parts = work(batch.select(chosen) for batch in iterator)
+        return ColumnChangeMessage([file for part in parts for file in part or ()])
 
     def _addresses(self, batch: pa.RecordBatch) -> UInt64Array:
         addresses: UInt64Array = (
