@@ -20,6 +20,7 @@ from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.fragments.fragment import Fragment
+from tests.support.spark.settled import settled
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]
@@ -168,7 +169,7 @@ def test_a_failed_job_leaves_the_table_and_its_folder_unchanged(
     before = data_files(path)
     with pytest.raises(Exception, match="always"):
         write(spark.range(0, 30_000, 1, 2).mapInArrow(failing, "id long"))
-    assert data_files(path) == before
+    assert settled(lambda: data_files(path), before) == before
     assert lance.dataset(str(path)).version == 1
     assert ids(path) == list(range(10))
 
@@ -179,4 +180,4 @@ def test_a_refused_value_leaves_no_file(spark: Any, write: Write, tmp_path: Path
     before = data_files(path)
     with pytest.raises(Exception, match="column id holds a value outside the range of int8"):
         write(spark.range(0, 30_000, 1, 1))
-    assert data_files(path) == before
+    assert settled(lambda: data_files(path), before) == before

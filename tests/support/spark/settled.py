@@ -1,0 +1,23 @@
+"""Waits for what Python workers still do after Spark has reported the failure of their job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def settled(read: Callable[[], T], expected: T) -> T:
+    """Return what `read` returns, once that is as expected or 30 seconds have passed.
+
+    Spark reports that a job failed while the worker of the failed task may still be about to
+    write, and then delete, its file.
+    """
+    deadline = time.monotonic() + 30
+    value = read()
+    while value != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+        value = read()
+    return value
