@@ -108,12 +108,17 @@ class LanceDataSource(DataSource):
             if request is not None:
                 raise refused("a change feed takes no requests", "option readChangeFeed")
             return ChangeFeedReader(options, FeedOptions.parse(options), schema)
+        columnar = None
         if request is not None and request.packed:
             from lance_spark.spark.pushdown.packed_arrays import pack
 
             schema = pack(schema, request.packed)
+        if request is not None and request.columnar:
+            from lance_spark.spark.pushdown.columnar import to_messages
+
+            schema, columnar = to_messages(schema)
         with naming(display(options.path)):
-            return LanceReader(options, schema, request)
+            return LanceReader(options, schema, request, columnar)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer for a schema. It records the current version.

@@ -16,6 +16,7 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `tasks` | true if tasks must read all rows |
 | `settings` | settings of the session by Spark's names, which the option filter is parsed with |
 | `packed` | names of columns that tasks return as bytes (`packed_arrays`) |
+| `columnar` | true if tasks return batches of columns, if they can (`columnar`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
@@ -30,6 +31,7 @@ The reply takes the place of the first partition. Its pickle holds the text
 | `at` | the version, such as `7`; for a tag, which may be moved meanwhile, `BRANCH@7` |
 | `fragments` | number of fragments that are read, and number of fragments of the table |
 | `table` | where the table is, for EXPLAIN, as a part of a URL |
+| ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 """
@@ -66,6 +68,7 @@ _KEYS = {
     "packed",
     "settings",
     "counts",
+    "columnar",
 }
 
 
@@ -141,6 +144,8 @@ class Request:
         Settings that the option filter is parsed with, if it is given.
     counts : bool
         Whether tasks report what they read.
+    columnar : bool
+        Whether tasks return batches of columns, if the types of all columns allow it.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -153,6 +158,7 @@ class Request:
     packed: tuple[str, ...] = ()
     settings: SqlSettings | None = None
     counts: bool = False
+    columnar: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -202,6 +208,7 @@ class Request:
             packed=tuple(packed),
             settings=None if settings is None else parse_settings(settings),
             counts=parts.get("counts") is True,
+            columnar=parts.get("columnar") is True,
         )
 
 

@@ -98,6 +98,8 @@ class PlanReply(InputPartition):
         Where the table is, as EXPLAIN shows it.
     stream : bytes or None
         All rows as an Arrow stream, if they were read on the driver.
+    columnar : str or None
+        "yes" if tasks return columns, or why not; None if the request does not ask for them.
     """
 
     def __init__(
@@ -108,10 +110,13 @@ class PlanReply(InputPartition):
         fragments: tuple[int, int],
         table: str,
         stream: bytes | None = None,
+        columnar: str | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
         text += " fragments={}/{}".format(*fragments) + f" table={quote(table)}"
+        if columnar is not None:
+            text += f" columnar={quote(columnar)}"
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream

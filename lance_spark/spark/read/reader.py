@@ -44,14 +44,21 @@ class LanceReader(DataSourceReader):
         columns such as _rowid. With aggregates, one column for each aggregate.
     request : Request, optional
         Of the rule of Spark's optimizer.
+    columnar : str, optional
+        Whether tasks return columns, if the request asks for them (`pushdown.columnar`).
     """
 
     def __init__(
-        self, options: ReadOptions, schema: StructType, request: Request | None = None
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        request: Request | None = None,
+        columnar: str | None = None,
     ) -> None:
         self.options = options
         self.spark_schema = schema
         self.request = request
+        self.columnar = columnar
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
         if options.push_filters:
@@ -108,7 +115,8 @@ class LanceReader(DataSourceReader):
         fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         table = display(self.options.path)
-        return [PlanReply(rows, size, version, fragments, table, stream), *partitions]
+        reply = PlanReply(rows, size, version, fragments, table, stream, self.columnar)
+        return [reply, *partitions]
 
     def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:
         """Return the plan of a read, and the text of a predicate that tasks check."""
@@ -152,6 +160,12 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.read.planning import LancePartition
 
         assert isinstance(partition, LancePartition)
+        if self.columnar is not None:
+            from lance_spark.spark.pushdown.columnar import YES, messages
+
+            if self.columnar == YES:
+                yield from messages(self._rows(partition))
+                return
         if self.request is None or not self.request.packed:
             yield from self._rows(partition)
             return

@@ -37,10 +37,12 @@ final class PlanReply {
   /** Key of the metadata by which the reader of a table by name gets its options. */
   private static final String OPTIONS = "lance_spark.options";
 
+  private static final String COLUMNAR = "yes";
+
   private static final Pattern TEXT =
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
-              + "(?: table=([^ ;]+))?(?: stream=(\\d+))?;");
+              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -65,6 +67,9 @@ final class PlanReply {
   /** Where the table is, without secrets. */
   final String location;
 
+  /** "yes" if partitions return columns, or why not; null if the request did not ask for it. */
+  final String columnar;
+
   private PlanReply(
       InputPartition[] partitions,
       PartitionReaderFactory factory,
@@ -75,6 +80,7 @@ final class PlanReply {
       long scannedFragments,
       long fragments,
       String location,
+      String columnar,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -85,6 +91,7 @@ final class PlanReply {
     this.scannedFragments = scannedFragments;
     this.fragments = fragments;
     this.location = location;
+    this.columnar = columnar;
     this.driverRows = driverRows;
   }
 
@@ -170,20 +177,37 @@ final class PlanReply {
     }
     ReadCounts counts = new ReadCounts(partitions.size());
     SparkContext.getOrCreate().register(counts);
+    boolean isColumnar = COLUMNAR.equals(text.group(7));
     return new PlanReply(
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
-        Versions.readerFactory(table, options, info, packedOutput, counts),
+        factory(table, options, info, output, packedOutput, counts, isColumnar),
         counts,
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
         text.group(3),
         Long.parseLong(text.group(4)),
         Long.parseLong(text.group(5)),
-        text.group(6) == null
-            ? ""
-            : URLDecoder.decode(text.group(6), StandardCharsets.UTF_8),
-        text.group(7) == null
+        text.group(6) == null ? "" : decoded(text.group(6)),
+        text.group(7) == null ? null : decoded(text.group(7)),
+        text.group(8) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(7)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(8)), output));
+  }
+
+  private static String decoded(String text) {
+    return URLDecoder.decode(text, StandardCharsets.UTF_8);
+  }
+
+  private static PartitionReaderFactory factory(
+      RequestTable table,
+      CaseInsensitiveStringMap options,
+      PythonDataSourceReadInfo info,
+      StructType output,
+      StructType packedOutput,
+      ReadCounts counts,
+      boolean isColumnar) {
+    StructType sent = isColumnar ? ColumnarFactory.sent() : packedOutput;
+    PartitionReaderFactory python = Versions.readerFactory(table, options, info, sent, counts);
+    return isColumnar ? new ColumnarFactory(python, output) : python;
   }
 }

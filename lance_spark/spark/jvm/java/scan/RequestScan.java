@@ -73,6 +73,9 @@ public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.
       text.append(" partitions=").append(planned.partitions.length);
       text.append(" fragments=").append(planned.scannedFragments);
       text.append(" skipped=").append(planned.fragments - planned.scannedFragments);
+      if (planned.columnar != null) {
+        text.append(" columnar=").append(planned.columnar);
+      }
       text.append(" version=").append(planned.version);
       text.append(" table=").append(planned.location);
     }

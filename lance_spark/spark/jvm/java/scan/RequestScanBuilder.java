@@ -189,7 +189,9 @@ public abstract class RequestScanBuilder
   public Scan build() {
     if (!request.containsKey("aggregates")) {
       List packed = Packing.columns(wanted);
-      if (!packed.isEmpty()) {
+      if (ColumnarFactory.isWanted()) {
+        request.put("columnar", Boolean.TRUE);
+      } else if (!packed.isEmpty()) {
         request.put("packed", packed);
       }
     }

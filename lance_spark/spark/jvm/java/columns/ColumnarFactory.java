@@ -1,0 +1,62 @@
+package org.lancespark;
+
+import java.nio.ByteOrder;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+
+/** Makes readers of batches. Spark sends it to executors. */
+public class ColumnarFactory implements PartitionReaderFactory {
+  /** Setting: whether scans return columns in place of rows. */
+  static final String ENABLED = "spark.lance.columnar.enabled";
+
+  private static final long serialVersionUID = 1L;
+
+  private final PartitionReaderFactory python;
+  private final StructType output;
+
+  /**
+   * Makes a factory.
+   *
+   * @param python Spark's own factory, whose rows have a batch each as their only column
+   * @param output columns of the batches
+   */
+  ColumnarFactory(PartitionReaderFactory python, StructType output) {
+    this.python = python;
+    this.output = output;
+  }
+
+  /** Returns whether scans that are planned now return columns, if their types allow it. */
+  static boolean isWanted() {
+    try {
+      return ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN
+          && Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))
+          && ExecutorClasses.areAvailable();
+    } catch (Exception e) {
+      Log.leftToSpark("columns", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("columns", e);
+    }
+    return false;
+  }
+
+  /** Returns the columns of the rows that Python sends: the batch. */
+  static StructType sent() {
+    return new StructType().add("batch", DataTypes.BinaryType, false);
+  }
+
+  public boolean supportColumnarReads(InputPartition partition) {
+    return true;
+  }
+
+  public PartitionReader createReader(InputPartition partition) {
+    throw new UnsupportedOperationException("the scan returns columns");
+  }
+
+  public PartitionReader createColumnarReader(InputPartition partition) {
+    return new ColumnarReader(python.createReader(partition), output);
+  }
+}

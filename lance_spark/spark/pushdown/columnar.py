@@ -1,0 +1,132 @@
+"""Columnar scans: Spark gets batches of columns in place of rows.
+
+Spark takes each value out of the batches of a Python source, and writes it into a row. The rule of
+Spark's optimizer asks for whole batches instead, and hands them to Spark's generated code as
+columns (`java/columns`). A batch travels as the only value of a row, of type binary: an Arrow
+stream of its own, with its schema, its dictionaries, and one record batch.
+
+| type of Spark | types in the stream |
+| --- | --- |
+| boolean, numbers, date, timestamps, time, day-time interval | as Spark has them in Arrow |
+| decimal | decimal128 |
+| string, char, varchar, binary | with offsets of 32 or 64 bits, or a dictionary of such values |
+| array | list, large list, fixed-size list |
+| map, struct, variant | map, struct, struct of two binary values |
+| any | null, if all values are |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from lance_spark.errors import UnsupportedTypeError
+from lance_spark.spark.pushdown.request import set_fields
+
+#: What a scan answers that returns columns.
+YES = "yes"
+#: Bytes of a message, at most, unless one row has more.
+MAX_MESSAGE_BYTES = 1 << 30
+#: Bytes of the largest array of a JVM.
+_MAX_ROW_BYTES = 2**31 - 64
+
+#: The column of the rows that have a batch each.
+BATCH = spark.StructField("batch", spark.BinaryType(), False)
+_SCHEMA = pa.schema([pa.field(BATCH.name, pa.binary(), nullable=False)])
+#: Names of the classes of the types without children; pyspark 4.0 lacks some.
+_TYPES = {
+    "BinaryType",
+    "BooleanType",
+    "ByteType",
+    "CharType",
+    "DateType",
+    "DayTimeIntervalType",
+    "DecimalType",
+    "DoubleType",
+    "FloatType",
+    "IntegerType",
+    "LongType",
+    "NullType",
+    "ShortType",
+    "StringType",
+    "TimeType",
+    "TimestampNTZType",
+    "TimestampType",
+    "VarcharType",
+    "VariantType",
+}
+
+
+def to_messages(schema: spark.StructType) -> tuple[spark.StructType, str]:
+    """Turn the schema of a scan into that of its messages, in place, if all types allow it.
+
+    Returns
+    -------
+    StructType
+        The columns of the scan.
+    str
+        `YES`, or the column that does not allow it.
+    """
+    obstacle = _obstacle(schema)
+    if obstacle is not None:
+        return schema, obstacle
+    columns = spark.StructType(list(schema.fields))
+    set_fields(schema, [BATCH])
+    return columns, YES
+
+
+def _obstacle(schema: spark.StructType) -> str | None:
+    for field in schema:
+        if not _is_columnar(field.dataType):
+            return f"no:{field.name}:{field.dataType.simpleString()}"
+    return None
+
+
+def _is_columnar(data_type: spark.DataType) -> bool:
+    if isinstance(data_type, spark.ArrayType):
+        return _is_columnar(data_type.elementType)
+    if isinstance(data_type, spark.MapType):
+        return _is_columnar(data_type.keyType) and _is_columnar(data_type.valueType)
+    if isinstance(data_type, spark.StructType):
+        return _obstacle(data_type) is None
+    return type(data_type).__name__ in _TYPES
+
+
+def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each batch, whose value is the message.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        One row has more bytes than an array of a JVM.
+    """
+    for batch in batches:
+        for message in _messages(batch):
+            ends = pa.py_buffer(len(message).to_bytes(4, "little").rjust(8, b"\0"))
+            value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, message], 0)
+            yield pa.RecordBatch.from_arrays([value], schema=_SCHEMA)
+
+
+def _messages(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    counted = pa.MockOutputStream()
+    _write(batch, counted)
+    size = counted.size()
+    if size > MAX_MESSAGE_BYTES and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _messages(batch.slice(0, half))
+        yield from _messages(batch.slice(half))
+        return
+    if size > _MAX_ROW_BYTES:
+        raise UnsupportedTypeError(
+            "one row has more than 2 GiB, more than a batch of Spark can hold"
+        )
+    message = pa.allocate_buffer(size)
+    _write(batch, pa.FixedSizeBufferWriter(message))
+    yield message
+
+
+def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
