@@ -13,6 +13,7 @@ write of such a DataFrame would go to the table that it was read from.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
@@ -108,17 +109,17 @@ class LanceDataSource(DataSource):
             if request is not None:
                 raise refused("a change feed takes no requests", "option readChangeFeed")
             return ChangeFeedReader(options, FeedOptions.parse(options), schema)
-        columnar = None
+        columns, columnar = copy(schema), None
         if request is not None and request.packed:
             from lance_spark.spark.pushdown.packed_arrays import pack
 
-            schema = pack(schema, request.packed)
+            pack(schema, request.packed)
         if request is not None and request.columnar:
             from lance_spark.spark.pushdown.columnar import to_messages
 
-            schema, columnar = to_messages(schema)
+            columnar = to_messages(schema)
         with naming(display(options.path)):
-            return LanceReader(options, schema, request, columnar)
+            return LanceReader(options, columns, request, columnar)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer for a schema. It records the current version.

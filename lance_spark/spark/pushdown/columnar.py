@@ -59,22 +59,18 @@ _TYPES = {
 }
 
 
-def to_messages(schema: spark.StructType) -> tuple[spark.StructType, str]:
+def to_messages(schema: spark.StructType) -> str:
     """Turn the schema of a scan into that of its messages, in place, if all types allow it.
 
     Returns
     -------
-    StructType
-        The columns of the scan.
     str
         `YES`, or the column that does not allow it.
     """
     obstacle = _obstacle(schema)
-    if obstacle is not None:
-        return schema, obstacle
-    columns = spark.StructType(list(schema.fields))
-    set_fields(schema, [BATCH])
-    return columns, YES
+    if obstacle is None:
+        set_fields(schema, [BATCH])
+    return obstacle or YES
 
 
 def _obstacle(schema: spark.StructType) -> str | None:

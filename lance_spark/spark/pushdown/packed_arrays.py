@@ -37,13 +37,8 @@ _NUMBERS = (
 )
 
 
-def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
+def pack(schema: spark.StructType, names: Sequence[str]) -> None:
     """Pack columns of a schema in place.
-
-    Returns
-    -------
-    StructType
-        The schema without packed columns.
 
     Raises
     ------
@@ -58,9 +53,7 @@ def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
             raise refused("a packed column is not an array of numbers", name)
         items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[index].dataType))
         fields[index] = spark.StructField(name, spark.BinaryType(), True, fields[index].metadata)
-    plain = spark.StructType(list(schema.fields))
     set_fields(schema, [*fields, *items])
-    return plain
 
 
 def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -160,18 +160,17 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.read.planning import LancePartition
 
         assert isinstance(partition, LancePartition)
+        batches = self._rows(partition)
+        if self.request is not None and self.request.packed:
+            from lance_spark.spark.pushdown.packed_arrays import packed
+
+            batches = packed(batches, self.request.packed)
         if self.columnar is not None:
             from lance_spark.spark.pushdown.columnar import YES, messages
 
             if self.columnar == YES:
-                yield from messages(self._rows(partition))
-                return
-        if self.request is None or not self.request.packed:
-            yield from self._rows(partition)
-            return
-        from lance_spark.spark.pushdown.packed_arrays import packed
-
-        yield from packed(self._rows(partition), self.request.packed)
+                batches = messages(batches)
+        yield from batches
 
     def _rows(self, partition: LancePartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, before arrays are packed."""

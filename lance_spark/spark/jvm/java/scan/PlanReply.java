@@ -180,7 +180,7 @@ final class PlanReply {
     boolean isColumnar = COLUMNAR.equals(text.group(7));
     return new PlanReply(
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
-        factory(table, options, info, output, packedOutput, counts, isColumnar),
+        factory(table, options, info, packedOutput, counts, isColumnar),
         counts,
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
@@ -203,10 +203,9 @@ final class PlanReply {
       CaseInsensitiveStringMap options,
       PythonDataSourceReadInfo info,
       StructType output,
-      StructType packedOutput,
       ReadCounts counts,
       boolean isColumnar) {
-    StructType sent = isColumnar ? ColumnarFactory.sent() : packedOutput;
+    StructType sent = isColumnar ? ColumnarFactory.sent() : output;
     PartitionReaderFactory python = Versions.readerFactory(table, options, info, sent, counts);
     return isColumnar ? new ColumnarFactory(python, output) : python;
   }

@@ -191,7 +191,8 @@ public abstract class RequestScanBuilder
       List packed = Packing.columns(wanted);
       if (ColumnarFactory.isWanted()) {
         request.put("columnar", Boolean.TRUE);
-      } else if (!packed.isEmpty()) {
+      }
+      if (!packed.isEmpty()) {
         request.put("packed", packed);
       }
     }
