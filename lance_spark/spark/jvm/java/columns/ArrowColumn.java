@@ -19,8 +19,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  * an array of the JVM, which a value keeps alive.
  */
 final class ArrowColumn extends ColumnVector {
-  private static final UTF8String[] NO_STRINGS = null;
-
   private final Layout layout;
   private final ArrowColumn[] children;
   private final long listSize;
@@ -32,7 +30,9 @@ final class ArrowColumn extends ColumnVector {
   private long validity;
   private long offsets;
   private long data;
-  private UTF8String[] strings = NO_STRINGS;
+
+  /** Values of the dictionary; null if the column has none. */
+  private UTF8String[] strings;
 
   ArrowColumn(DataType type, Layout layout, ArrowColumn[] children) {
     super(type);
@@ -114,7 +114,8 @@ final class ArrowColumn extends ColumnVector {
     boolean isInside = true;
     for (int i = 0; i < rows; i++) {
       int index = index(i);
-      isInside &= (index >= 0 && index < strings.length) || isNullAt(i);
+      isInside &=
+          (index >= 0 && index < strings.length && strings[index] != null) || isNullAt(i);
     }
     if (!isInside) {
       throw Body.malformed("an index is outside its dictionary");
@@ -204,7 +205,7 @@ final class ArrowColumn extends ColumnVector {
     if (isNullAt(i)) {
       return null;
     }
-    if (strings != NO_STRINGS) {
+    if (strings != null) {
       return strings[index(i)];
     }
     long start = offset(i);
@@ -215,7 +216,7 @@ final class ArrowColumn extends ColumnVector {
     if (isNullAt(i)) {
       return null;
     }
-    if (strings != NO_STRINGS) {
+    if (strings != null) {
       return strings[index(i)].getBytes();
     }
     long start = offset(i);

@@ -15,6 +15,7 @@ import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StringType;
@@ -120,6 +121,9 @@ final class Layout {
         return plain(LONG_LIST);
       case Type.FixedSizeList:
         int size = ((FixedSizeList) field.type(new FixedSizeList())).listSize();
+        if (size < 0) {
+          throw Body.malformed("column " + field.name() + " has lists of " + size + " values");
+        }
         return new Layout(FIXED_LIST, 0, size, -1L);
       case Type.Struct_:
         return plain(STRUCT);
@@ -161,8 +165,7 @@ final class Layout {
     }
     if (type instanceof VariantType) {
       return new DataType[] {
-        org.apache.spark.sql.types.DataTypes.BinaryType,
-        org.apache.spark.sql.types.DataTypes.BinaryType
+        DataTypes.BinaryType, DataTypes.BinaryType
       };
     }
     if (!(type instanceof StructType)) {

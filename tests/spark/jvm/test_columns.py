@@ -1,0 +1,254 @@
+"""Columns that Java reads in the bytes of an Arrow stream, beside Spark's own Arrow vectors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark_types
+
+import lance_spark
+from lance_spark.errors import LanceError
+from lance_spark.spark.jvm import classes
+from lance_spark.spark.pushdown.columnar import messages, to_messages
+from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
+from tests.support.interop.tables import random_table
+
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "200"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "100"))
+#: Reads all rows of messages, and of messages with changed bytes.
+HELPER = """
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+public class Decoded {
+  public static Object[] rows(Object messages, byte[] bytes, int length, Object schema)
+      throws Exception {
+    Method read = messages.getClass().getDeclaredMethod(
+        "read", new Class[] {byte[].class, int.class, int.class});
+    read.setAccessible(true);
+    ColumnarBatch batch = (ColumnarBatch) read.invoke(
+        messages, new Object[] {bytes, Integer.valueOf(0), Integer.valueOf(length)});
+    UnsafeProjection copier = UnsafeProjection.create((StructType) schema);
+    Object[] rows = new Object[batch.numRows()];
+    for (int i = 0; i < rows.length; i++) {
+      rows[i] = copier.apply(batch.getRow(i)).copy();
+    }
+    return rows;
+  }
+
+  /** Returns whether two arrays of rows are equal. */
+  public static boolean equal(Object left, Object right) {
+    return java.util.Arrays.equals((Object[]) left, (Object[]) right);
+  }
+
+  /** Returns how many of the changed messages raise an error. */
+  public static int refused(
+      Constructor make, Object schema, byte[] bytes, int changes, int most, int seed)
+      throws Exception {
+    Random random = new Random(seed);
+    int refused = 0;
+    for (int i = 0; i < changes; i++) {
+      byte[] changed = (byte[]) bytes.clone();
+      int length = changed.length;
+      if (i % 4 == 0) {
+        length = random.nextInt(length);
+      } else {
+        int at = random.nextInt(Math.min(most, length));
+        changed[at] = i % 4 == 1 ? (byte) random.nextInt(256)
+            : (byte) (changed[at] ^ (1 << random.nextInt(8)));
+      }
+      try {
+        rows(make.newInstance(new Object[] {schema}), changed, length, schema);
+      } catch (java.lang.reflect.InvocationTargetException e) {
+        if (!(e.getCause() instanceof RuntimeException)) {
+          throw e;
+        }
+        refused++;
+      } catch (RuntimeException e) {
+        refused++;
+      }
+    }
+    return refused;
+  }
+}
+"""
+
+
+class Jvm:
+    """Reads messages in the JVM."""
+
+    def __init__(self, spark: Any) -> None:
+        lance_spark.enable(spark)
+        self.loader = classes.loaded_extension(spark).getClassLoader()
+        self.gateway, self.jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
+        compiler = self.jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(self.loader)
+        compiler.cook(HELPER)
+        self.helper = compiler.getClassLoader().loadClass("Decoded")
+        reader = self.loader.loadClass(f"{classes.PACKAGE}.ArrowMessages")
+        (self.make,) = reader.getDeclaredConstructors()
+        self.make.setAccessible(True)
+
+    def _call(self, owner: Any, name: str, *arguments: Any) -> Any:
+        (method,) = [item for item in owner.getDeclaredMethods() if item.getName() == name]
+        method.setAccessible(True)
+        values = self.gateway.new_array(self.jvm.java.lang.Object, len(arguments))
+        for index, argument in enumerate(arguments):
+            values[index] = argument
+        return method.invoke(None, values)
+
+    def schema(self, schema: spark_types.StructType) -> Any:
+        return self.jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+
+    def reader(self, schema: Any) -> Any:
+        values = self.gateway.new_array(self.jvm.java.lang.Object, 1)
+        values[0] = schema
+        return self.make.newInstance(values)
+
+    def rows(self, reader: Any, message: bytes, schema: Any) -> Any:
+        return self._call(self.helper, "rows", reader, bytearray(message), len(message), schema)
+
+    def refused(self, message: bytes, schema: Any, changes: int, most: int) -> int:
+        return int(
+            self._call(
+                self.helper, "refused", self.make, schema, bytearray(message), changes, most, 7
+            )
+        )
+
+    def rows_of_spark(self, stream: bytes, schema: Any) -> Any:
+        """Return the rows by Spark's own vectors."""
+        owner = self.loader.loadClass(f"{classes.PACKAGE}.Rows")
+        (method,) = [item for item in owner.getDeclaredMethods() if item.getName() == "of"]
+        method.setAccessible(True)
+        values = self.gateway.new_array(self.jvm.java.lang.Object, 4)
+        values[0], values[1], values[2], values[3] = bytearray(stream), 0, len(stream), schema
+        return method.invoke(None, values)
+
+    def equal(self, left: Any, right: Any) -> bool:
+        return bool(self._call(self.helper, "equal", left, right))
+
+
+@pytest.fixture(scope="module")
+def jvm(spark: Any) -> Jvm:
+    return Jvm(spark)
+
+
+def message_of(batch: pa.RecordBatch) -> bytes:
+    (row,) = messages(iter([batch]))
+    return bytes(row.column(0)[0].as_buffer())
+
+
+def stream_of(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def converted(table: pa.Table) -> tuple[spark_types.StructType, pa.RecordBatch] | None:
+    """Return a table as Spark gets it; None if Spark has no type for a column."""
+    try:
+        schema = to_spark_schema(table.schema)
+        convert = BatchConverter(table.schema, batch_schema(schema), reading=True)
+        batches = [part for batch in table.combine_chunks().to_batches() for part in convert(batch)]
+    except LanceError:
+        return None
+    if not batches:
+        return schema, pa.RecordBatch.from_pylist([], schema=batch_schema(schema))
+    (batch,) = batches
+    return schema, batch
+
+
+@pytest.mark.parametrize("first", range(0, TABLES, 50))
+def test_random_tables(jvm: Jvm, first: int) -> None:
+    compared = 0
+    for seed in range(first, first + 50):
+        result = converted(random_table(seed, maps=True))
+        if result is None:
+            continue
+        schema, batch = result
+        assert to_messages(spark_types.StructType(list(schema.fields))) == "yes"
+        java_schema = jvm.schema(schema)
+        reader = jvm.reader(java_schema)
+        rng = np.random.default_rng(seed)
+        start = int(rng.integers(0, batch.num_rows + 1))
+        for part in (batch, batch.slice(start), batch.slice(0, start)):
+            rows = jvm.rows(reader, message_of(part), java_schema)
+            assert len(rows) == part.num_rows
+            assert jvm.equal(rows, jvm.rows_of_spark(stream_of(part), java_schema)), seed
+        compared += batch.num_rows > 0
+    assert compared > 20
+
+
+ROWS = 1_500
+NUMBERS = np.arange(ROWS)
+ABSENT = NUMBERS % 7 == 3
+WORDS = pa.array([f"wörd {n % 90}" * (n % 3) for n in NUMBERS], mask=ABSENT)
+LISTS = pa.array([None if n % 5 == 0 else [n, None, -n][: n % 4] for n in NUMBERS])
+VECTORS = pa.array([None if n % 5 == 0 else [n / 4, -n, None] for n in NUMBERS])
+
+
+@pytest.mark.parametrize(
+    ("array", "stored"),
+    [
+        (WORDS, pa.large_string()),
+        (WORDS, pa.dictionary(pa.int8(), pa.string())),
+        (WORDS, pa.dictionary(pa.int16(), pa.large_string())),
+        (WORDS, pa.dictionary(pa.int32(), pa.string())),
+        (WORDS.cast(pa.binary()), pa.dictionary(pa.int32(), pa.binary())),
+        (WORDS.cast(pa.binary()), pa.large_binary()),
+        (LISTS, pa.large_list(pa.int64())),
+        (VECTORS, pa.list_(pa.float64(), 3)),
+        (pa.nulls(ROWS, pa.string()), pa.null()),
+        (pa.nulls(ROWS, pa.list_(pa.int32())), pa.null()),
+        (pa.nulls(ROWS, pa.struct([("a", pa.int32())])), pa.null()),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)
+def test_other_types_in_the_stream(jvm: Jvm, array: pa.Array, stored: pa.DataType) -> None:
+    schema = jvm.schema(to_spark_schema(pa.schema([pa.field("x", array.type)])))
+    reader = jvm.reader(schema)
+    for start, count in ((0, ROWS), (100, 1_001), (5, 1), (7, 0)):
+        plain = pa.record_batch({"x": array.slice(start, count)})
+        encoded = pa.nulls(count) if pa.types.is_null(stored) else plain["x"].cast(stored)
+        rows = jvm.rows(reader, message_of(pa.record_batch({"x": encoded})), schema)
+        assert jvm.equal(rows, jvm.rows_of_spark(stream_of(plain), schema))
+
+
+def everything() -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "id": NUMBERS,
+            "word": WORDS,
+            "coded": WORDS.cast(pa.dictionary(pa.int8(), pa.string())),
+            "flag": pa.array(NUMBERS % 2 == 0, mask=ABSENT),
+            "list": LISTS,
+            "vector": VECTORS.cast(pa.list_(pa.float64(), 3)),
+            "money": pa.array(NUMBERS).cast(pa.decimal128(38, 2)),
+            "map": pa.array([[("a", n)] * (n % 3) for n in NUMBERS], pa.map_("string", "int64")),
+            "struct": pa.StructArray.from_arrays([WORDS, pa.array(NUMBERS)], ["s", "n"]),
+        }
+    )
+
+
+def test_damaged_messages_are_errors(jvm: Jvm) -> None:
+    """No input ends the JVM, and each is read or refused."""
+    batch = everything()
+    schema = jvm.schema(to_spark_schema(batch.schema))
+    message = message_of(batch)
+    assert len(jvm.rows(jvm.reader(schema), message, schema)) == ROWS
+    # The first 4,000 bytes have the schema, and the dictionary with its metadata.
+    assert FLIPS // 3 < jvm.refused(message, schema, FLIPS, 4_000) < FLIPS
+    assert jvm.refused(message, schema, FLIPS, len(message)) >= FLIPS // 4
