@@ -261,7 +261,7 @@ def test_properties(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="needs the property 'root'"):
         connect("dir", {})
     with pytest.raises(
-        InvalidOptionError, match=r"unknown property 'rot'.*known are root, storage"
+        InvalidOptionError, match=r"no property 'rot'; its properties are root, storage"
     ):
         connect("dir", {"rot": "/"})
     with pytest.raises(InvalidOptionError, match=r"the namespace 'no\.such\.Class' cannot be used"):
