@@ -40,7 +40,7 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedT
 from lance_spark.storage.source import Bytes
 
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
-#: Mean occurrences of a dictionary item from which on measuring a sample pays.
+#: Mean occurrences of a dictionary item above which a sample is measured.
 _REPEATED = 16
 _SAMPLE = 1024
 #: Spare room for bytes of strings, as a share of the estimate from a sample.
@@ -49,13 +49,13 @@ _NO_BYTES = np.zeros(0, np.uint8)
 
 
 def is_packed(field: pa.Field) -> bool:
-    """Tell whether a struct field is to be stored as one leaf, row by row."""
+    """Return whether a struct field is stored as one leaf, row by row."""
     metadata = field.metadata or {}
     return any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
 
 
 def is_variable(dtype: pa.DataType) -> bool:
-    """Whether values of the type are byte strings of any length, stored with offsets."""
+    """Return whether values of the type are byte strings of any length, stored with offsets."""
     return bool(
         pat.is_string(dtype)
         or pat.is_binary(dtype)
@@ -65,14 +65,14 @@ def is_variable(dtype: pa.DataType) -> bool:
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Whether values of the type are strings, not bytes."""
+    """Return whether values of the type are strings, not bytes."""
     return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
 
 
 @lru_cache(maxsize=256)
 def is_plain(dtype: pa.DataType) -> bool:
-    """Whether arrays of the type are stored as they are: byte strings, and values of fixed width
-    without items.
+    """Return whether arrays of the type are stored without a change: byte strings, and values of
+    fixed width without items.
     """
     if pat.is_nested(dtype) or pat.is_dictionary(dtype) or pat.is_null(dtype):
         return False
@@ -80,7 +80,9 @@ def is_plain(dtype: pa.DataType) -> bool:
 
 
 def holds_structs(dtype: pa.DataType) -> bool:
-    """Whether a fixed-size list (of fixed-size lists) has structs inside: a layer, not a leaf."""
+    """Return whether a fixed-size list, at any depth, has structs inside: it is a layer, not a
+    leaf.
+    """
     while pat.is_fixed_size_list(dtype):
         dtype = dtype.value_type
     return bool(pat.is_struct(dtype))
@@ -116,7 +118,7 @@ def with_validity(array: pa.Array, validity: BoolArray | None) -> pa.Array:
     ----------
     array : pa.Array
     validity : bool array of its length, or None
-        False where the value is to be null; None leaves the array as it is.
+        False where the result is null; None for no change.
     """
     dtype = array.type
     if validity is None or pat.is_null(dtype) or validity.all():
@@ -147,7 +149,7 @@ def from_block(block: DataBlock, dtype: pa.DataType) -> pa.Array:
     Raises
     ------
     CorruptFileError
-        The block is not one that stores this type, or contradicts itself.
+        The block cannot store this type, or contradicts itself.
     """
     count = block.num_values
     if isinstance(block, DictionaryBlock):
@@ -207,7 +209,9 @@ def _from_variable(block: VariableWidthBlock, dtype: pa.DataType) -> pa.Array:
 
 
 def item_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of the items of a dictionary that stores a column: that of its values."""
+    """Return the type of the items of a dictionary that stores a column: the type of the values of
+    the column.
+    """
     return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
@@ -247,8 +251,7 @@ def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.
 
 
 def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
-    """Return the items with one unused item more, so that Arrow reserves enough memory for a
-    look-up.
+    """Return the items and one unused item, so that Arrow reserves enough memory for a look-up.
 
     Arrow reserves the bytes of the mean item for each position, and copies everything if that is
     too little by one byte.

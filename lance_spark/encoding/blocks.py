@@ -1,10 +1,10 @@
 """Data blocks: the values of one leaf column without their nulls and lists, between Arrow and the
 codecs.
 
-A codec turns a block into bytes and back; it knows nothing of Arrow types, nulls of outer layers or
-lists. Null slots hold a value of any content, so that a block always has a value for every visible
-slot of its page. The block kinds are those of the format: fixed width, variable width, fixed-size
-list, struct (packed) and dictionary.
+A codec turns a block into bytes and back, without regard to Arrow types, nulls of outer layers or
+lists. Null slots hold an arbitrary value, so a block has a value for every visible slot of its
+page. The format has these blocks: fixed width, variable width, fixed-size list, struct (packed) and
+dictionary.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class VariableWidthBlock:
     def of(
         cls, offsets: npt.NDArray[np.int64], data: Bytes, offset_bytes: int
     ) -> VariableWidthBlock:
-        """Return values with offsets of 4 bytes, if that is asked for and they fit, or else 8."""
+        """Return values with offsets of 4 bytes if requested and possible, otherwise of 8 bytes."""
         if offset_bytes == 4 and int(offsets[-1]) <= np.iinfo(np.int32).max:
             return cls(offsets.astype(np.int32), data)
         return cls(offsets, data)

@@ -23,8 +23,8 @@ bytes               content
 4                   0
 ==================  ================================================================================
 
-A buffer has the length before compression where the frame wants that of the block: both take 4
-bytes. Specification: lz4_Frame_format.md of LZ4.
+The length before compression and the length of the block both take 4 bytes, so the frame has the
+second in the place of the first. Specification: lz4_Frame_format.md of LZ4.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lance_spark.storage.source import Bytes
 
 #: Start of a Zstandard frame.
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: Most bytes of a decompressed buffer: offsets of strings of a page have 31 bits in practice.
+#: Maximum bytes of a decompressed buffer: offsets of strings of a page have 31 bits in practice.
 MAX_SIZE = (1 << 31) - 1
 
 _NAMES = {pb.COMPRESSION_ALGORITHM_LZ4: "lz4", pb.COMPRESSION_ALGORITHM_ZSTD: "zstd"}
@@ -68,7 +68,7 @@ _LZ4_LITERALS = 5
 
 
 def scheme_of(message: pb.BufferCompression) -> str:
-    """Return the name, ``lz4`` or ``zstd``, of the scheme that a message asks for.
+    """Return the name, ``lz4`` or ``zstd``, of the scheme that a message names.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def scheme_of(message: pb.BufferCompression) -> str:
 
 
 def message_of(scheme: str, level: int | None) -> pb.BufferCompression:
-    """Return the message for a scheme by its name; `level` is noted for zstd only."""
+    """Return the message for a scheme by its name; it records `level` for zstd only."""
     if scheme not in _SCHEMES:
         raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
     message = pb.BufferCompression(scheme=_SCHEMES[scheme])
@@ -100,7 +100,7 @@ def compress(scheme: str, data: Bytes, level: int | None = None) -> bytes:
         ``lz4`` or ``zstd``.
     data : uint8 array
     level : int, optional
-        Of zstd: 1 to 22, or below 0 for more speed; 3 if not given.
+        Level of zstd: 1 to 22, or below 0 for more speed; 3 by default.
 
     Raises
     ------
@@ -117,8 +117,8 @@ def frame(scheme: str, data: Bytes, level: int | None = None) -> bytes:
 
 
 def compressed_share(pieces: Iterable[Bytes]) -> float:
-    """Return how much of the bytes of a sample a quick compressor leaves; 1 if the sample has no
-    bytes.
+    """Return the compressed size of a sample as a share of its bytes, with a quick compressor; 1
+    for an empty sample.
     """
     before = after = 0
     for piece in pieces:
@@ -136,7 +136,7 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
         ``lz4`` or ``zstd``.
     data : uint8 array
     max_size : int
-        Most bytes that the caller accepts; more is an error, raised before memory is allocated.
+        Maximum bytes that the caller accepts; more is an error, raised before memory is allocated.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
 
 
 def claimed_size(scheme: str, head: bytes) -> int | None:
-    """Return the length that the first eight bytes of a buffer claim; None without it."""
+    """Return the length that the first eight bytes of a buffer claim; None if they have none."""
     if scheme == "lz4":
         return int.from_bytes(head[:4], "little")
     return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")
@@ -269,7 +269,7 @@ def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
 
 
 def _is_bare(data: Bytes) -> bool:
-    """Tell whether a frame has no length before it."""
+    """Return whether a frame has no length before it."""
     head = data[:8].tobytes()
     return len(head) < 8 or (head.startswith(ZSTD_MAGIC) and not head[4] & 0x10)
 

@@ -11,11 +11,11 @@ row r of lane l        bits ``[r * W, (r + 1) * W)`` of the stream, low bits fir
 value of (r, l)        ``ORDER[r // 8] * 16 + (r % 8) * 128 + l``, ORDER = 0, 4, 2, 6, 1, 5, 3, 7
 =====================  =============================================================================
 
-A row takes L consecutive values, which are 128 bytes like the words they come from. Unpacking
-copies for each row the 128 bytes of the word it starts in straight to the row's place in the
-output, then shifts the whole output by one constant pattern; rows that go on in the next word get
-that one in the same way. Values of 8 and 16 bits are shifted eight bytes at a time, as no processor
-shifts each of them by itself: masks take away what comes over from their neighbours.
+A row has L consecutive values: 128 bytes, like word w of all lanes. Unpacking copies for each row
+the 128 bytes of the word in which it starts to the row's place in the output, then shifts the whole
+output by one constant pattern. If a row continues in the next word, that word is added in the same
+way. Values of 8 and 16 bits are shifted eight bytes at a time, because processors cannot shift each
+of them alone: masks remove the bits of their neighbours.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _RUN = 128
 #: Position of the n-th group of eight rows, in units of 16 values.
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
-#: Output bytes processed at once: together with as much scratch they fit the cache of a core.
+#: Output bytes processed at once: together with scratch memory of the same size they fit the cache
+#: of a core.
 _GROUP_BYTES = 512 << 10
 
-#: Share of rows that continue in the next word from which on all are treated so.
+#: If more than this share of rows continues in the next word, all rows are treated so.
 _MOST_SPLIT = 0.6
 
-#: Most chunks packed at once.
+#: Maximum number of chunks that are packed at once.
 _PACK_CHUNKS = 256
 
 IndexArray = npt.NDArray[np.int64]
@@ -71,21 +72,22 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the T rows of one (T, W) lie; patterns are in words of 32 or 64 bits of the output."""
+    """Positions of the T rows for one (T, W); patterns are words of 32 or 64 bits of the output."""
 
-    #: Word that each row starts in.
+    #: Word in which each row starts.
     word: IndexArray
-    #: By how much the bits of each of the output's words are moved.
+    #: Shift of the bits of each word of the output.
     right: UIntArray
-    #: What is then left of them; without `next_mask` also of what the next words give.
+    #: Mask of the bits that stay after the shift; without `next_mask`, also of the bits of the next
+    #: words.
     mask: UIntArray
-    #: Rows that go on in the next word; all rows, if most do.
+    #: Rows that continue in the next word; all rows, if most do.
     split: IndexArray
     #: The next word of each of these rows; never beyond the last.
     next_word: IndexArray
-    #: By how much its bits are moved; by all, which leaves nothing, where a row ends in its word.
+    #: Shift of its bits. Where a row ends in its word, the shift removes all of them.
     left: UIntArray
-    #: What is then left of them, for values of 8 and 16 bits.
+    #: Mask of its bits that stay after the shift, for values of 8 and 16 bits.
     next_mask: UIntArray | None
 
 
@@ -105,7 +107,7 @@ def _rows(bits: int, width: int) -> _Rows:
         split = np.arange(bits)
     wide = bits if bits >= 32 else 64
     dtype = np.dtype(f"<u{wide // 8}")
-    # So many values in a word of a pattern, so many words in a row.
+    # Values in a word of a pattern, and words in a row.
     per_word, words = wide // bits, _RUN * 8 // wide
 
     def pattern(numbers: list[int]) -> UIntArray:
@@ -133,7 +135,7 @@ def _rows(bits: int, width: int) -> _Rows:
 
 
 class _Scratch(threading.local):
-    """Memory that all calls of a thread reuse: fresh memory costs more than the work in it."""
+    """Memory that all calls of a thread reuse: new memory would cost more than the work in it."""
 
     def __init__(self) -> None:
         self.packed = np.empty(_GROUP_BYTES, np.uint8)
@@ -164,7 +166,7 @@ def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     starts : int64 array of n
         Target of each chunk in `data`; targets do not overlap.
     rows : uint8 array of shape (n, size)
-        As many bytes of each as `packed_size` says.
+        Each with `packed_size` bytes.
     """
     step = _even_step(starts, rows.shape[1])
     if step:
@@ -175,7 +177,7 @@ def write_chunks(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
 
 
 def _even_step(starts: IndexArray, size: int) -> int:
-    """Return the distance of evenly spaced chunks; else 0."""
+    """Return the distance of evenly spaced chunks; 0 for others."""
     steps = np.diff(starts)
     if not len(steps):
         return size
@@ -189,7 +191,7 @@ def _strided(data: Bytes, starts: IndexArray, size: int, step: int) -> Bytes:
 
 
 def _windows(data: Bytes) -> npt.NDArray[np.void]:
-    """Return the 128 bytes from every byte on, as one element each."""
+    """Return, for each byte, the 128 bytes from it on as one element."""
     return np.ndarray((len(data) - _RUN + 1,), f"V{_RUN}", buffer=data, strides=(1,))
 
 
@@ -203,12 +205,12 @@ def unpack(
     data : uint8 array, contiguous
         Memory that holds the chunks.
     starts : int64 array, one element per chunk
-        Where each chunk lies in `data`; `packed_size(width)` bytes from there are inside, which the
-        caller has checked.
+        Position of each chunk in `data`. The caller has checked that `packed_size(width)` bytes
+        from there are inside.
     width : int
-        Bits of a packed value, from 0 to those of an element of `out`.
+        Bits of a packed value, from 0 to the bits of an element of `out`.
     out : unsigned array of shape (n, 1024), contiguous
-        Where the values go.
+        Receives the values.
     rows : int64 array, one element per chunk, or None
         Row of `out` that each chunk fills; None fills all of them in order.
     """
@@ -237,7 +239,7 @@ def unpack(
 
 
 def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
-    """Make values of the words that their rows start in."""
+    """Turn the words in which rows start into values, in place."""
     np.right_shift(values, table.right, out=values)
     if table.next_mask is not None:
         np.bitwise_and(values, table.mask, out=values)
@@ -261,11 +263,11 @@ def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None
 
 @cache
 def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
-    """Return for each turn of packing the row that each word gets bits of, and by how much they are
-    moved in each lane.
+    """Return for each turn of packing the row whose bits each word gets, and their shift in each
+    lane.
 
-    The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in
-    the word before, and is moved down; the others are moved up.
+    The n-th turn adds the n-th row that has bits in a word. The first row may begin in the previous
+    word, and is shifted down; the others are shifted up.
     """
     position = np.argsort(_row_order(bits))
     first = np.arange(width) * bits // width

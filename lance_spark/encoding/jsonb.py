@@ -1,6 +1,6 @@
 """JSONB, the stored form of JSON columns: bytes that can be searched without parsing.
 
-All numbers are big-endian. A value is one container; no bytes at all are null::
+All numbers are big-endian. A value is one container; zero bytes are null::
 
     u32 header       top 3 bits: kind of the container, 29 bits below: number of its entries
     u32 entries[n]   bits 28 to 30: kind of the entry, 28 bits below: bytes of its payload
@@ -37,9 +37,9 @@ number     after a first byte that says which
            read as float64
 =========  ========================================================================
 
-Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals:
-other numbers than integers of 64 bits are float64. Text is what pylance makes of it: no spaces,
-keys as stored, floats in the fewest digits.
+Layout: https://github.com/databendlabs/jsonb, which pylance uses, without decimals: all numbers
+except integers of 64 bits are float64. Texts are equal to those of pylance: no spaces, keys as
+stored, floats with as few digits as possible.
 
 Values are processed one by one, as their layouts differ. The C code of the json module parses
 texts. Reading or writing an object of five keys takes about 10 microseconds, twice as long as the
@@ -59,10 +59,10 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 
-#: Most levels of arrays and objects; far below the limit of Python's stack.
+#: Maximum depth of arrays and objects; far below the limit of Python's stack.
 MAX_DEPTH = 256
 
-#: Sets of keys that are remembered, and how many keys one has at most.
+#: Number of sets of keys that are cached, and maximum number of keys of a cached set.
 _KNOWN_KEYS = 256
 _SMALL = 64
 #: Characters of a text that an error shows.
@@ -77,7 +77,8 @@ _LITERALS = {0: "null", _FALSE: "false", _TRUE: "true"}
 
 _ZERO, _INT, _UINT, _FLOAT, _DECIMAL = 0x00, 0x40, 0x50, 0x60, 0x70
 _NOT_FINITE = (0x10, 0x20, 0x30)
-#: Bytes of the integer in a decimal of so many; early writers put the precision before the scale.
+#: Bytes of the integer in a decimal, by the bytes of the decimal; early writers put the precision
+#: before the scale.
 _DECIMAL_BYTES = {9: 8, 17: 16, 18: 16, 33: 32, 34: 32}
 
 _U32 = Struct(">I")
@@ -103,7 +104,7 @@ def to_text(array: pa.Array) -> pa.Array:
     CorruptFileError, UnsupportedEncodingError
         A value is damaged, or has a type that JSON lacks.
     InvalidInputError
-        The texts are more than one array holds.
+        The texts do not fit into one array.
     """
     texts = [None if value is None else decode(value) for value in array.to_pylist()]
     result = pa.array(texts, pa.string())
@@ -153,8 +154,7 @@ def decode(data: bytes) -> str:
 def encode(text: str) -> bytes:
     """Return the JSONB of one JSON text (RFC 8259).
 
-    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in
-    pylance.
+    A lone surrogate, which UTF-8 cannot hold, becomes the text of its escape, as in pylance.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     if container == _SCALAR:
         return texts[0]
     if not all(text[0] == '"' for text in texts[:count]):
-        _corrupt("a key is no string")
+        _corrupt("a key is not a string")
     pairs = zip(texts, texts[count:], strict=False)
     return f"{{{','.join([f'{key}:{value}' for key, value in pairs])}}}"
 
@@ -224,7 +224,7 @@ def _string(payload: bytes) -> str:
     try:
         return encode_basestring(str(payload, "utf-8"))
     except UnicodeDecodeError as error:
-        return _corrupt(f"a string is no UTF-8: {error.reason}")
+        return _corrupt(f"a string is not UTF-8: {error.reason}")
 
 
 def _number(data: bytes) -> str:
@@ -241,7 +241,7 @@ def _number(data: bytes) -> str:
     if tag == _DECIMAL and size in _DECIMAL_BYTES:
         value = int.from_bytes(data[1 : 1 + _DECIMAL_BYTES[size]], "big", signed=True)
         return _float_text(float(value) / 10.0 ** data[-1])
-    return _corrupt(f"{data[:40].hex()} is no number")
+    return _corrupt(f"{data[:40].hex()} is not a number")
 
 
 def _float_text(value: float) -> str:
@@ -364,7 +364,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _corrupt(problem: str) -> NoReturn:

@@ -20,9 +20,9 @@ r levels up (the number of list layers: a new row). Parquet counts both the othe
 Specification: repdef.rs of lance-encoding.
 
 Levels are unraveled to validity and list lengths from the leaf outwards. After the innermost list
-is taken off, its first entries stand for the lists themselves: one entry per slot of the next
-layer, with the repetition level lowered by one. An entry whose definition level belongs to a layer
-above the next list has no slot there, but stays until that layer is reached.
+is removed, its first entries represent the lists themselves: one entry per slot of the next layer,
+with the repetition level lowered by one. An entry whose definition level belongs to a layer above
+the next list has no slot there, but stays until that layer is reached.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Layer(IntEnum):
 
     @property
     def num_levels(self) -> int:
-        """How many definition levels the layer takes."""
+        """Number of definition levels that the layer takes."""
         if self in (Layer.ALL_VALID_ITEM, Layer.ALL_VALID_LIST):
             return 0
         return 2 if self is Layer.NULL_AND_EMPTY_LIST else 1
@@ -129,7 +129,7 @@ class Levels:
         From the leaf outwards.
     num_entries : int
     repetition, definition : uint16 array of num_entries, or None
-        None if no layer can produce any but 0.
+        None if the layers allow only level 0.
     """
 
     layers: tuple[Layer, ...]
@@ -152,7 +152,7 @@ class Levels:
         return visible
 
     def entries_of(self, values: IndexArray) -> IndexArray:
-        """Return the entries that hold some values, which are counted by themselves.
+        """Return the entries that hold some values, given by their numbers among all values.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class Levels:
         return Levels(layers, num_entries)
 
     def check(self) -> None:
-        """Raise CorruptFileError if the layers cannot produce some level."""
+        """Raise CorruptFileError if the layers cannot produce one of the levels."""
         for name, levels, limit in (
             ("repetition", self.repetition, max_repetition(self.layers)),
             ("definition", self.definition, max_definition(self.layers)),
@@ -202,8 +202,8 @@ class Step:
         A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds
         structs.
     dimension : int
-        For a fixed-size list that holds structs: items per list; each of its slots stands for that
-        many slots of the layer inside. 1 for everything else.
+        For a fixed-size list that holds structs: items per list, which are slots of the layer
+        inside. 1 for everything else.
     """
 
     is_list: bool = False
@@ -218,10 +218,10 @@ class LayerSlots:
     ----------
     count : int
     validity : bool array of count, or None
-        None if no slot is null. What a slot below a null one says has no meaning.
+        None if no slot is null. The value of a slot below a null slot has no meaning.
     lengths : int64 array of count, or None
-        For lists, the items of each; None for other layers. Their sum is the count of the layer
-        inside.
+        For lists, the number of items of each; None for other layers. Their sum is the count of the
+        layer inside.
     """
 
     count: int

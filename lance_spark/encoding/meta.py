@@ -48,8 +48,7 @@ class EncodedPage:
     """A page ready to be written: its buffers in order and the serialized message that describes
     them.
 
-    A header is a page of a column that must not have a second one: the rows of all its pages are
-    those of the first.
+    A header is the only page of its column: the rows of later pages are added to its rows.
     """
 
     buffers: tuple[Bytes | bytes, ...]
@@ -91,5 +90,5 @@ class PageLocation:
 
 
 def total_rows(pages: Sequence[PageMeta]) -> int:
-    """Return the rows of all pages."""
+    """Return the number of rows of all pages."""
     return sum(page.num_rows for page in pages)

@@ -1,8 +1,8 @@
 """Which rows of a page or column to read.
 
 `Rows` is either a `range` with step 1 (a scan) or a strictly increasing int64 array of row numbers
-(a take). Decoders touch the chunks that hold these rows and no others; whoever needs another order
-or repeated rows sorts first and takes afterwards.
+(a take). Decoders read the chunks that hold these rows, and no others. A caller that needs another
+order or repeated rows sorts them before, and takes from the result.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     Returns
     -------
     list of (int, Rows)
-        Page number and the rows counted from that page's start, only for pages that hold some of
-        them.
+        Page number, and rows counted from the start of that page. Pages without such rows are left
+        out.
     """
     ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
     starts = ends - np.asarray(lengths, dtype=np.int64)
@@ -55,7 +55,7 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
 
 
 def runs_of(bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> list[range]:
-    """Return the rows of the blocks that are kept, neighbours joined.
+    """Return the rows of the chosen blocks, neighbours merged.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def runs_of(bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> list[range]:
 
 
 def expanded(rows: Rows, per_row: int) -> Rows:
-    """Return the numbers of the values that rows of `per_row` values each stand for."""
+    """Return the numbers of the values of rows that have `per_row` values each."""
     if per_row == 1:
         return rows
     if isinstance(rows, range):

@@ -53,7 +53,9 @@ def connect(impl: str, properties: Mapping[str, str]) -> Namespace:
 
 
 def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Ask a namespace for the storage options of a table: see `lance_spark.namespace.renewal`.
+    """Return the storage options that a namespace gives a table.
+
+    Other processes call it to renew credentials; see `lance_spark.namespace.renewal`.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises
     ------
     LanceError
-        The namespace does not answer, or does not have the table any more.
+        The namespace does not answer, or no longer has the table.
     """
     namespace = connect(request["impl"], request["properties"])
     return namespace.describe_table(tuple(request["id"])).storage_options
@@ -80,14 +82,16 @@ def _below(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
 def _needed(impl: str, properties: Mapping[str, str], name: str) -> str:
     value = properties.get(name)
     if not value:
-        raise InvalidOptionError(f"a namespace of the kind {impl!r} needs the property {name!r}")
+        raise InvalidOptionError(f"namespace {impl!r} needs the property {name!r}; set it")
     return value
 
 
 def _check_known(impl: str, properties: Mapping[str, str], *known: str) -> None:
     for name in properties:
-        if not any(name == one or (one.endswith(".") and name.startswith(one)) for one in known):
+        if not any(
+            name == other or (other.endswith(".") and name.startswith(other)) for other in known
+        ):
+            names = ", ".join(f"{other}*" if other.endswith(".") else other for other in known)
             raise InvalidOptionError(
-                f"unknown property {name!r} of a namespace of the kind {impl!r}; known are "
-                f"{', '.join(f'{one}*' if one.endswith('.') else one for one in known)}"
+                f"namespace {impl!r} has no property {name!r}; its properties are {names}"
             )

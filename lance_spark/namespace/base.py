@@ -1,4 +1,4 @@
-"""What every namespace can do."""
+"""The base class of namespaces, and the entry of a table in a namespace."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def new_table(self, identifier: Identifier) -> TableEntry:
-        """Return where a new table is to be written. `register_table` makes it known after that.
+        """Return where to write a new table. Afterwards, `register_table` adds its name.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Give a name of `new_table` up, because the table was not written.
+        """Release the name that `new_table` took, because the table was not written.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Make a table known by a name.
+        """Give an existing table a name in the namespace.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def deregister_table(self, identifier: Identifier) -> TableEntry:
-        """Forget the name of a table, and keep its files; return where they are.
+        """Remove the name of a table, and keep its files; return where they are.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def drop_table(self, identifier: Identifier) -> None:
-        """Forget the name of a table, and delete its files.
+        """Remove the name of a table, and delete its files.
 
         Raises
         ------

@@ -65,7 +65,7 @@ Change = Callable[[pa.Table], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """The catalog table of a root folder. It may not exist: then it has no rows.
+    """The catalog table of a root folder. A table that does not exist yet has no rows.
 
     Attributes
     ----------
@@ -100,8 +100,8 @@ class CatalogTable:
         Parameters
         ----------
         change : callable
-            Called again with newer rows after another client committed first. It returns its
-            argument if nothing is to do, or raises an error.
+            Returns the new rows for the present rows, or the present rows to change nothing. It is
+            called again with newer rows after another client committed first.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""Namespaces that other programs keep: what they are asked, and what their answers mean.
+"""Namespaces that another program manages: requests to the program, and its answers.
 
 The specification of namespaces (docs/src/spec.yaml) has the same fields for the requests of the
-REST protocol and of the Python package lance-namespace. A request is a name of an operation and a
-mapping of fields, and so is an answer.
+REST protocol and of the Python package lance-namespace. A request is the name of an operation and a
+mapping of fields. An answer is a mapping of fields.
 
 A new table is declared before it is written: the name is taken from then on.
 """
@@ -32,7 +32,7 @@ from lance_spark.namespace.identifiers import Identifier, display, text_of
 from lance_spark.namespace.renewal import with_source
 from lance_spark.storage.uri import parse_uri
 
-#: Errors by their code in the specification. Others are of the store.
+#: Errors by their code in the specification. All other codes mean an error of the store.
 _ERRORS: Mapping[int, type[LanceError]] = {
     0: UnsupportedError,
     1: NamespaceNotFoundError,
@@ -54,16 +54,18 @@ def error_of(code: int, message: str) -> LanceError:
 
 
 class ClientNamespace(Namespace):
-    """A namespace that another program keeps.
+    """A namespace that another program manages.
 
     Parameters
     ----------
     label : str
-        The program, for errors.
+        Name of the program in errors.
     impl, properties
-        By which `lance_spark.namespace.connect` makes this namespace again, in another process.
+        Arguments with which `lance_spark.namespace.connect` opens this namespace in another
+        process.
     storage_options : mapping
-        Settings of the stores of the tables. What the program gives for a table comes first.
+        Settings of the stores of the tables. Settings that the program returns for a table replace
+        them.
     """
 
     def __init__(
@@ -113,26 +115,26 @@ class ClientNamespace(Namespace):
         return self._listed("list_tables", parent, "tables")
 
     def describe_table(self, identifier: Identifier) -> TableEntry:
-        """Return where a table is; see `Namespace`."""
+        """Return the entry of a table; see `Namespace`."""
         text_of(identifier)
         return self._entry(
             self._ask("describe_table", identifier, {"vend_credentials": True}), identifier
         )
 
     def new_table(self, identifier: Identifier) -> TableEntry:
-        """Declare a table, and return where it is to be written; see `Namespace`."""
+        """Declare a table, and return where to write it; see `Namespace`."""
         text_of(identifier)
         return self._entry(
             self._ask("declare_table", identifier, {"vend_credentials": True}), identifier
         )
 
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Give a declared table up; see `Namespace`."""
+        """Remove the declaration of a table that was not written; see `Namespace`."""
         with suppress(TableNotFoundError):
             self._ask("deregister_table", identifier, {})
 
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Make a table known by a name, unless `new_table` has declared it; see `Namespace`."""
+        """Give a table a name, unless `new_table` has declared it; see `Namespace`."""
         try:
             existing = self.describe_table(identifier)
         except TableNotFoundError:
@@ -146,13 +148,13 @@ class ClientNamespace(Namespace):
             )
 
     def deregister_table(self, identifier: Identifier) -> TableEntry:
-        """Forget the name of a table, and keep its files; see `Namespace`."""
+        """Remove the name of a table, and keep its files; see `Namespace`."""
         entry = self.describe_table(identifier)
         self._ask("deregister_table", identifier, {})
         return entry
 
     def drop_table(self, identifier: Identifier) -> None:
-        """Forget the name of a table, and delete its files; see `Namespace`."""
+        """Remove the name of a table, and delete its files; see `Namespace`."""
         text_of(identifier)
         self._ask("drop_table", identifier, {})
 
@@ -174,9 +176,9 @@ class ClientNamespace(Namespace):
             raise StorageError(
                 f"{self._label}: the answer has no location of table {display(identifier)}"
             )
-        given = _texts(answer.get("storage_options"))
-        handed_out = with_source(given, self._impl, self._properties, identifier)
-        options = {**self._options, **handed_out}
+        returned = _texts(answer.get("storage_options"))
+        renewable = with_source(returned, self._impl, self._properties, identifier)
+        options = {**self._options, **renewable}
         return TableEntry(location, _texts(answer.get("properties")), options)
 
     def _listed(self, operation: str, parent: Identifier, key: str) -> list[str]:
@@ -187,7 +189,7 @@ class ClientNamespace(Namespace):
             answer = self._ask(operation, parent, fields)
             names.update(answer.get(key) or ())
             following = answer.get("page_token")
-            # A program that returns the same token for ever must not be asked for ever.
+            # A program that always returns the same token must not cause an endless loop.
             if not following or following == token:
                 return sorted(names)
             token = following

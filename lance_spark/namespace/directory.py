@@ -138,14 +138,14 @@ class DirectoryNamespace(Namespace):
         return sorted(names)
 
     def describe_table(self, identifier: Identifier) -> TableEntry:
-        """Return where a table is; see `Namespace`."""
+        """Return the entry of a table; see `Namespace`."""
         entry = self._find(self._catalog.rows(), identifier)
         if entry is None:
             raise self._no_table(identifier)
         return entry
 
     def new_table(self, identifier: Identifier) -> TableEntry:
-        """Return where a new table is to be written; see `Namespace`."""
+        """Return where to write a new table; see `Namespace`."""
         text = text_of(identifier)
         rows = self._catalog.rows()
         if len(identifier) > 1:
@@ -167,7 +167,7 @@ class DirectoryNamespace(Namespace):
         """Do nothing: `new_table` leaves nothing behind; see `Namespace`."""
 
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Make a table known by a name; see `Namespace`."""
+        """Give an existing table a name; see `Namespace`."""
         text = text_of(identifier)
         location = self._relative(entry.location)
 
@@ -178,7 +178,7 @@ class DirectoryNamespace(Namespace):
         self._catalog.change(change)
 
     def deregister_table(self, identifier: Identifier) -> TableEntry:
-        """Forget the name of a table, and keep its files; see `Namespace`."""
+        """Remove the name of a table, and keep its files; see `Namespace`."""
         entry = self._forget(identifier)
         if len(identifier) == 1 and entry.location.endswith(f"/{identifier[0]}{_SUFFIX}"):
             # Without it, the folder would be listed as a table.
@@ -186,7 +186,7 @@ class DirectoryNamespace(Namespace):
         return entry
 
     def drop_table(self, identifier: Identifier) -> None:
-        """Forget the name of a table, and delete its files; see `Namespace`."""
+        """Remove the name of a table, and delete its files; see `Namespace`."""
         try:
             location = self._relative(self._forget(identifier).location)
         except TableNotFoundError:
@@ -341,10 +341,10 @@ def _children(rows: pa.Table, object_type: str, parent: Identifier) -> list[str]
 
 def _row(rows: pa.Table, text: str, object_type: str | None = None) -> dict[str, Any] | None:
     """Return the row of an object, if it has this type."""
-    found = rows.filter(pc.equal(rows["object_id"], text)).to_pylist()
-    if not found or (object_type is not None and found[0]["object_type"] != object_type):
+    matching = rows.filter(pc.equal(rows["object_id"], text)).to_pylist()
+    if not matching or (object_type is not None and matching[0]["object_type"] != object_type):
         return None
-    row: dict[str, Any] = found[0]
+    row: dict[str, Any] = matching[0]
     return row
 
 

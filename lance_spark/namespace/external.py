@@ -1,5 +1,4 @@
-"""Namespaces of the package lance-namespace: Glue, Hive, Unity, Polaris and others, and classes of
-users.
+"""Namespaces of the package lance-namespace: Glue, Hive, Unity, Polaris, and classes of the user.
 
 The package is optional: `pip install lance-spark[namespaces]`.
 """
@@ -15,7 +14,7 @@ from lance_spark.namespace.identifiers import Identifier
 
 
 class ExternalNamespace(ClientNamespace):
-    """A namespace by the package lance-namespace.
+    """A namespace that the package lance-namespace implements.
 
     Parameters
     ----------
@@ -24,7 +23,8 @@ class ExternalNamespace(ClientNamespace):
     properties : mapping of str to str
         Properties of the implementation. Errors and `repr` do not show them.
     storage_options : mapping, optional
-        Settings of the stores of the tables. What the namespace gives for a table comes first.
+        Settings of the stores of the tables. Settings that the namespace returns for a table
+        replace them.
 
     Raises
     ------
@@ -70,5 +70,5 @@ class ExternalNamespace(ClientNamespace):
                     f"{self._label}: {operation} failed: {type(error).__name__}: {error}"
                 ) from error
             raise error_of(int(code), f"{self._label}: {error}") from error
-        found: Mapping[str, Any] = {} if answer is None else answer.model_dump()
-        return found
+        fields_of_answer: Mapping[str, Any] = {} if answer is None else answer.model_dump()
+        return fields_of_answer

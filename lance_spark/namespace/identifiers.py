@@ -10,7 +10,8 @@ from lance_spark.errors import InvalidInputError
 
 Identifier = tuple[str, ...]
 DELIMITER = "$"
-#: A name must not have them: they would name another object, or a folder outside of the root.
+#: Characters that a name must not contain: it would mean another object, or a folder outside of the
+#: root.
 _RESERVED = frozenset("$/\\\x00")
 
 

@@ -1,9 +1,9 @@
-"""Credentials that a namespace hands out for a table, and hands out again before they expire.
+"""Credentials of a table from a namespace, which returns new ones before they expire.
 
 The answer to `describe_table` has storage options. If `expires_at_millis` is among them, the option
-`credential_source` is added: how to ask the namespace again. It travels with the other storage
-options to tasks, so every process of a job can ask. It has the properties of the namespace, which
-may be secret, as headers are.
+`credential_source` is added. It says how to request new credentials from the namespace. It travels
+with the other storage options to tasks, so every process of a job can request them. It contains the
+properties of the namespace, some of which are secret, such as headers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lance_spark.storage.options.fsspec_options import (
 )
 from lance_spark.storage.renewal import source_text
 
-#: Asks a namespace again.
+#: The function that requests new credentials from a namespace.
 _FUNCTION = "lance_spark.namespace:storage_options_of"
 #: Storage options that name code. A namespace must not choose what this process runs.
 _OF_CODE = (COMMIT_LOCK, CREDENTIAL_SOURCE, "manifest_store")
@@ -36,7 +36,7 @@ def with_source(
     Parameters
     ----------
     impl, properties
-        As `lance_spark.namespace.connect` takes them.
+        Arguments of `lance_spark.namespace.connect`.
 
     Raises
     ------

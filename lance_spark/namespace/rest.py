@@ -1,4 +1,4 @@
-"""The REST namespace: a server knows the tables. See docs/src/spec.yaml of the specification.
+"""The REST namespace: a server manages the tables. See docs/src/spec.yaml of the specification.
 
 | operation | request |
 | --- | --- |
@@ -6,8 +6,8 @@
 | others of a namespace | POST /v1/namespace/ID/ACTION, with a JSON object |
 | others of a table | POST /v1/table/ID/ACTION, with a JSON object |
 
-ID is the names with `$` between, and `$` for the root. Answers are JSON objects. That of an error
-has `code` and `error`.
+ID is the names with `$` between, and `$` for the root. Answers are JSON objects. The answer to a
+refused request has `code` and `error`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OPENER = build_opener(_NoRedirects)
 
 
 class RestNamespace(ClientNamespace):
-    """Tables that a server knows.
+    """The namespace of a server.
 
     Parameters
     ----------
@@ -62,12 +62,13 @@ class RestNamespace(ClientNamespace):
     headers : mapping of str to str, optional
         Headers of all requests, such as ``x-api-key``. Errors and `repr` do not show them.
     storage_options : mapping, optional
-        Settings of the stores of the tables. What the server gives for a table comes first.
+        Settings of the stores of the tables. Settings that the server returns for a table replace
+        them.
 
     Raises
     ------
     InvalidInputError
-        The URI is not one of a server.
+        The URI does not begin with ``http://`` or ``https://`` and the name of a server.
     """
 
     def __init__(
@@ -123,12 +124,12 @@ class RestNamespace(ClientNamespace):
         except (HTTPException, OSError) as error:
             raise _BusyError(f"{name}: no answer: {getattr(error, 'reason', error)}") from None
         try:
-            found = json.loads(content or b"{}")
+            fields_of_answer = json.loads(content or b"{}")
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise StorageError(f"{name}: the answer is not a JSON object")
-        return found
+            fields_of_answer = None
+        if not isinstance(fields_of_answer, dict):
+            raise StorageError(f"{name}: the answer is not a JSON object; check the URI")
+        return fields_of_answer
 
 
 class _BusyError(StorageError):

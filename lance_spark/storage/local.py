@@ -158,7 +158,7 @@ def write_whole(path: str, data: bytes, *, durable: bool) -> None:
 
 
 def temporary_path(path: str) -> str:
-    """Return the path of a hidden file beside `path` that there is not yet."""
+    """Return the path of a hidden file beside `path` that does not exist yet."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
 

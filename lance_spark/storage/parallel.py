@@ -50,8 +50,9 @@ def read_all(
 def read_each(
     read: Callable[[_Item], _Result], items: Sequence[_Item], *, local: bool
 ) -> Iterator[_Result]:
-    """Yield what `read` makes of each; whoever stops early has items for less than `AT_ONCE` too
-    many. Parameters as in `read_all`.
+    """Yield the result of `read` for each item; see `read_all`.
+
+    At most `AT_ONCE` items are read at a time, so a caller that stops early wastes fewer reads.
     """
     if local:
         yield from map(read, items)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.external import ExternalNamespace
 from lance_spark.namespace.rest import RestNamespace
 from lance_spark.storage.uri import parse_uri
+from tests.support.stores.namespaces import Reply, Request, serving
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -108,47 +108,23 @@ def test_deregistered_tables_keep_their_files(server: Namespace) -> None:
     assert lance.dataset(entry.location).count_rows() == 3
 
 
-Answer = tuple[int, Any]
-
-
 @pytest.fixture
 def answering() -> Iterator[Callable[..., tuple[RestNamespace, list[Any]]]]:
-    """Return a namespace of a server that gives these answers, one after the other, and a list of
-    its requests.
+    """Return a function that starts a server with these replies, of which the last is repeated. It
+    returns the namespace of the server, and the list of its requests.
     """
-    servers = []
+    with ExitStack() as servers:
 
-    def start(*answers: Answer, headers: dict[str, str] | None = None) -> Any:
-        waiting, requests = list(answers), []
+        def start(*answers: Reply, headers: dict[str, str] | None = None) -> Any:
+            waiting, requests = list(answers), list[Request]()
 
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                requests.append((self.command, self.path, self.headers, body))
-                status, content = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-                self.send_response(status)
-                if status in (301, 302, 307):
-                    self.send_header("Location", content)
-                    content = ""
-                data = content if isinstance(content, bytes) else json.dumps(content).encode()
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+            def reply_to(request: Request) -> Reply:
+                requests.append(request)
+                return waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
-            do_GET = do_POST = _answer
+            return RestNamespace(servers.enter_context(serving(reply_to)), headers), requests
 
-            def log_message(self, *_args: object) -> None:
-                """Log nothing."""
-
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return RestNamespace(f"http://127.0.0.1:{server.server_port}", headers), requests
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
 @pytest.fixture
@@ -285,7 +261,7 @@ def test_properties(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="needs the property 'root'"):
         connect("dir", {})
     with pytest.raises(
-        InvalidOptionError, match=r"unknown property 'rot'.*known are root, storage"
+        InvalidOptionError, match=r"no property 'rot'; its properties are root, storage"
     ):
         connect("dir", {"rot": "/"})
     with pytest.raises(InvalidOptionError, match=r"the namespace 'no\.such\.Class' cannot be used"):

@@ -92,7 +92,7 @@ def test_a_rename_that_replaces_is_found_out(monkeypatch: pytest.MonkeyPatch, hd
         os.replace(self._path(source), new)
 
     monkeypatch.setattr(StandIn, "rename", rename)
-    monkeypatch.setattr(FolderRename, "_is_there", lambda *_: False)
+    monkeypatch.setattr(FolderRename, "_exists", lambda *_: False)
     with pytest.raises(StorageError, match="commit_lock"):
         lance_spark.write_dataset(rows(1), "hdfs://names/t")
     assert not [path for path in hdfs.rglob("*") if path.is_file()]
@@ -112,7 +112,7 @@ def test_a_rename_that_fails_leaves_nothing(
     assert [path.name for path in (hdfs / "user/me/t/_versions").iterdir()] == ["1"]
 
 
-@pytest.mark.parametrize("look", ["_is_there", "cat_file"])
+@pytest.mark.parametrize("look", ["_exists", "cat_file"])
 def test_a_rename_that_nobody_may_look_at_is_not_refused(
     monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_rename_that_nobody_may_look_at_is_not_refused(
     uri = "hdfs://names/expired"
     lance_spark.write_dataset(rows(0), uri)
     rename = StandIn.rename
-    place = FolderRename if look == "_is_there" else StandInFileSystem
+    place = FolderRename if look == "_exists" else StandInFileSystem
     allowed = getattr(place, look)
     renamed: list[str] = []
 

@@ -30,22 +30,22 @@ HEADER = f"{MARK}-header"
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[Expiring]:
-    with expiring.serving() as server:
-        yield server
+def running() -> Iterator[Expiring]:
+    with expiring.serving() as servers:
+        yield servers
 
 
 @pytest.fixture
-def servers(made: Expiring, monkeypatch: pytest.MonkeyPatch) -> Expiring:
-    made.seconds, made.offset, made.lag, made.down = 1000, 60_000, 0.0, False
-    made.asked = made.refused = 0
-    made.keys.clear()
-    made.extra.clear()
-    made.locations.clear()
-    made.locations["t"] = f"s3://{BUCKET}/t"
+def servers(running: Expiring, monkeypatch: pytest.MonkeyPatch) -> Expiring:
+    running.seconds, running.offset, running.lag = 1000, 60_000, 0.0
+    running.issued = running.refused = 0
+    running.keys.clear()
+    running.extra.clear()
+    running.namespace.is_down = False
+    running.namespace.locations = {"t": f"s3://{BUCKET}/t"}
     renewal._Known.by_source.clear()
-    monkeypatch.setattr(renewal, "_now", made.now)
-    return made
+    monkeypatch.setattr(renewal, "_now", running.now)
+    return running
 
 
 def entry(servers: Expiring, name: str = "t") -> TableEntry:
@@ -73,7 +73,7 @@ def test_reads_listings_and_commits_after_the_first_credentials(servers: Expirin
         assert store.list_names("") == ["a"]
         assert not store.put_if_absent("a", b"y")
     assert len(servers.keys) == 3
-    assert servers.asked == 3
+    assert servers.issued == 3
     assert servers.refused == 0
 
 
@@ -99,13 +99,13 @@ def test_stores_share_what_was_renewed(servers: Expiring) -> None:
     stores.append(stores[0].below("folder"))
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda store: store.write_bytes("x", b"1"), stores))
-    assert servers.asked == 2
+    assert servers.issued == 2
     assert len({id(store._fs) for store in stores}) == 1
     # Tasks get the newest ones.
     data = pickle.dumps(stores[0])
     renewal._Known.by_source.clear()
     pickle.loads(data).write_bytes("x", b"2")
-    assert servers.asked == 2
+    assert servers.issued == 2
     assert servers.refused == 0
 
 
@@ -120,7 +120,7 @@ def test_the_newest_of_two_processes_are_used(servers: Expiring) -> None:
 
 
 def test_tables_of_two_sources_share_no_client(servers: Expiring) -> None:
-    servers.locations["u"] = f"s3://{BUCKET}/u"
+    servers.namespace.locations["u"] = f"s3://{BUCKET}/u"
     entries = entry(servers), entry(servers, "u")
     options = entries[0].storage_options
     source = entries[1].storage_options["credential_source"]
@@ -139,7 +139,7 @@ def test_a_table_beside_pylance(servers: Expiring) -> None:
         dataset = lance_spark.open_dataset(found.location, storage_options=options)
         expires_now(servers)
         assert dataset.to_table().num_rows == 10 * (number + 1)
-    theirs = lance.dataset(f"s3://{BUCKET}/t", storage_options=servers.theirs())
+    theirs = lance.dataset(f"s3://{BUCKET}/t", storage_options=servers.lasting_options())
     assert theirs.count_rows() == 30
     assert servers.refused == 0
 
@@ -155,7 +155,7 @@ def test_manifests_in_dynamodb(servers: Expiring) -> None:
         ],
         BillingMode="PAY_PER_REQUEST",
     )
-    servers.locations["t"] = f"s3+ddb://{BUCKET}/d?ddbTableName=renewed"
+    servers.namespace.locations["t"] = f"s3+ddb://{BUCKET}/d?ddbTableName=renewed"
     found = entry(servers)
     dataset = lance_spark.write_dataset(
         pa.table({"x": [1]}), found.location, storage_options=dict(found.storage_options)
@@ -172,7 +172,7 @@ def told(error: BaseException) -> str:
 
 
 def test_without_a_namespace(servers: Expiring) -> None:
-    options = servers.handed_out()
+    options = servers.issue_options()
     store = ObjectStore.from_uri(f"s3://{BUCKET}/t", options)
     store.write_bytes("x", b"1")
     expires_now(servers)
@@ -190,7 +190,7 @@ def test_without_a_namespace(servers: Expiring) -> None:
 
 def test_a_namespace_that_fails(servers: Expiring) -> None:
     store = store_of(servers)
-    servers.down = True
+    servers.namespace.is_down = True
     servers.shift += 950
     store.write_bytes("x", b"1")
     expires_now(servers)
@@ -200,7 +200,7 @@ def test_a_namespace_that_fails(servers: Expiring) -> None:
     assert time.monotonic() - begun < 5
     assert "status 500: down" in str(raised.value)
     assert MARK not in told(raised.value)
-    servers.down = False
+    servers.namespace.is_down = False
     assert store.read_bytes("x") == b"1"
 
 
@@ -218,7 +218,7 @@ def test_credentials_of_a_short_life_are_not_renewed_for_each_request(servers: E
     store = store_of(servers)
     for _ in range(5):
         store.write_bytes("x", b"1")
-    assert servers.asked == 2
+    assert servers.issued == 2
 
 
 def test_credentials_without_an_end(servers: Expiring) -> None:

@@ -9,12 +9,12 @@ values                      one page of their own, plainly encoded if they are i
                             says where: the position of the page and its number of values
 ==========================  ===================================================================
 
-There is no validity: a null comes back as the value at the position that the writer had in its
-place, the first one as a rule; values that are empty strings come back as nulls of the dictionary.
-pylance reads the same.
+Validity is not stored. A null is read as the value at the position that the writer stored for it,
+usually the first value. Values that are empty strings are read as nulls of the dictionary. pylance
+reads the same.
 
-pylance itself takes the values from the manifest of the table, which holds a copy, and refuses to
-append rows whose dictionary is another one: both copies are the same.
+pylance takes the values from the copy in the manifest of the table, and refuses to append rows with
+another dictionary: both copies are equal.
 
 Specification: format/file/encoding of the legacy format, "Dictionary".
 """
@@ -43,13 +43,13 @@ class DictionaryReader:
     dtype : pa.DataType
         A dictionary type.
     pages : Pages
-        Of the positions.
+        Pages of the positions.
     bounds : int64 array
         First row of each page, and the number of all rows.
     values : Pages
-        The one page of the values.
+        The only page of the values.
     size : int
-        Of the file in bytes.
+        Size of the file in bytes.
 
     Raises
     ------
@@ -86,7 +86,7 @@ class DictionaryReader:
 
 
 def encode_values(values: pa.Array, start: int) -> EncodedPages:
-    """Encode the values of a dictionary as the one page that the whole file shares.
+    """Encode the values of a dictionary as one page, which the whole file shares.
 
     Raises
     ------

@@ -1,5 +1,4 @@
-"""Fields of file version 0.1: which pages they are made of, and how many values each batch has of
-them.
+"""Fields of file version 0.1: their pages, and their number of values in each batch.
 
 ==================================  ==============================================================
 field                               pages
@@ -14,9 +13,9 @@ null                                none, though the page table has a length
 fixed-size list, all others         values of a fixed width; nothing below has pages
 ==================================  ==============================================================
 
-A writer encodes the rows of several batches together: `cuts` says where one batch ends and the next
-begins. The pages of a field stand one after the other, those of all fields depth first, so that a
-scan of few columns reads few ranges.
+A writer encodes the rows of several batches together: `cuts` has the bounds of the batches. The
+pages of a field follow each other, and the fields are in depth-first order, so a scan of few
+columns reads few ranges.
 
 Specification: format/file of the legacy format.
 """
@@ -40,25 +39,26 @@ from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_bin
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedTypeError
 from lance_spark.storage.source import ByteRange, ReadPlan
 
-#: Pages of strings whose bytes are looked up; the others are taken to be like them.
+#: Number of pages of strings whose bytes are read, to estimate the bytes of the others.
 _SAMPLE = 16
 _WAY_OUT = "use data storage version 2.2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A field with what a file says about it.
+    """A field, and its pages in a file.
 
     Attributes
     ----------
     field : pa.Field
-        Its type says what to read: a struct may lack children that the file has.
+        Its type selects what to read: a struct may lack children that the file has.
     pages : Pages or None
         None for a struct.
     children : tuple of Node
-        Of a struct, as its type has them; of a list, the one of its items; else none.
+        The children of a struct, in the order of its type; the items of a list; empty for other
+        types.
     dictionary : Pages or None
-        The one page of the values of a dictionary.
+        The only page of the values of a dictionary.
     """
 
     field: pa.Field
@@ -68,7 +68,7 @@ class Node:
 
 
 def has_pages(dtype: pa.DataType) -> bool:
-    """Whether a field of the type has entries in the page table that mean something."""
+    """Return whether the entries of such a field in the page table have a meaning."""
     return not pat.is_struct(dtype)
 
 
@@ -81,7 +81,7 @@ def open_field(node: Node, counts: Numbers, size: int) -> FieldReader:
     counts : int64 array
         Rows of each batch.
     size : int
-        Of the file in bytes.
+        Size of the file in bytes.
 
     Raises
     ------
@@ -95,8 +95,8 @@ def open_field(node: Node, counts: Numbers, size: int) -> FieldReader:
 
 
 def _open(node: Node, path: str, counts: Numbers | None, size: int) -> tuple[FieldReader, Numbers]:
-    # Below a list nothing but the pages says how many values a batch has: `counts` is None until
-    # one of them did.
+    # Below a list, only the pages know the number of values of a batch: `counts` is None before the
+    # first field with pages.
     dtype = node.field.type
     if pat.is_struct(dtype):
         return _open_struct(node, path, counts, size)
@@ -156,13 +156,13 @@ def _open_struct(
 def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
     """Plan the estimate of the stored bytes of a field and all fields below it.
 
-    The page table does not say how many bytes strings have: that is estimated from some of their
+    The page table does not have the number of bytes of strings: it is estimated from some of their
     pages.
 
     Parameters
     ----------
     node : Node
-        Not checked; damaged pages count nothing.
+        Not checked; damaged pages count as 0 bytes.
     size : int
         Of the file in bytes.
     """
@@ -189,8 +189,8 @@ def _bits(dtype: pa.DataType) -> int:
 
 
 def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
-    # Writers put the bytes of a page right before its offsets, so that the first offset says how
-    # many there are.
+    # Writers put the bytes of a page directly before its offsets, so the first offset reveals their
+    # number.
     non_empty = np.flatnonzero(
         (pages.lengths > 0) & (pages.positions >= 0) & (pages.positions <= size - 8)
     )
@@ -206,8 +206,7 @@ def _value_bytes(pages: Pages, values: int, size: int) -> ReadPlan[int]:
 
 
 def encode_field(array: pa.Array, cuts: Numbers, start: int) -> Iterator[EncodedPages]:
-    """Yield the pages of a field and of each field below it, in the order in which they stand in
-    the file.
+    """Yield the pages of a field and of each field below it, in the order of the file.
 
     Parameters
     ----------

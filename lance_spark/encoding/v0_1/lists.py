@@ -4,7 +4,7 @@ A page of n lists holds n + 1 offsets, int32 of lists and int64 of large lists: 
 of the *same batch* from offset i to offset i + 1. The page's length is n + 1. The item's field has
 one page per batch with the items of that batch.
 
-There is no validity: a null list comes back as an empty one. pylance reads the same.
+Validity is not stored: a null list is read as an empty list. pylance reads the same.
 
 Specification: format/file/encoding of the legacy format, "Lists".
 """
@@ -78,8 +78,8 @@ class ListReader(PagesReader):
         if not len(starts):
             return range(0)
         if _has_no_bytes(self._dtype.value_type):
-            # They have no bytes, and a corrupt page may claim any number: nothing may be made for
-            # each.
+            # These items have no bytes, and a corrupt page may claim any number of them, so no
+            # memory is allocated for each.
             return range(int((stops - starts).sum()))
         if (starts[1:] == stops[:-1]).all():
             return range(int(starts[0]), int(stops[-1]))

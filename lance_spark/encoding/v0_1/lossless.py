@@ -1,6 +1,6 @@
-"""Which values version 0.1 would give back as others.
+"""Values that readers of version 0.1 would get changed.
 
-The version stores no validity, so that these come back changed:
+The version stores no validity, so these values are read changed:
 
 ======================================  =====================================================
 value                                   comes back as
@@ -14,8 +14,9 @@ empty string or bytes, where the field  null
 may be null
 ======================================  =====================================================
 
-Nulls of strings and bytes and of type null are stored: the first as empty values. Every other null
-is refused, so that what is read from a file of the version can always be written to another one.
+Nulls of strings and bytes are stored as empty values, and nulls of type null are stored. Every
+other null is refused. So the values that are read from a file of the version can always be written
+to another file.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from lance_spark.encoding.arrow_blocks import is_text, is_variable, vector_items
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that would come back as another one.
+    """A value that would be read as another value.
 
     Attributes
     ----------
     row : int
         The first such row of the array.
     path : str
-        The field, with those above it.
+        The field, with the fields above it.
     value, becomes : str
-        What the value is and what would be read instead.
+        The value, and the value that would be read instead.
     """
 
     row: int
@@ -52,8 +53,8 @@ class Change:
 
 
 def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | None:
-    """Return the first value of a field, or of one below it, that version 0.1 would change; None if
-    there is none.
+    """Return the first value of a field, or of a field below it, that version 0.1 would change;
+    None if no value would change.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | N
         Of the field's type.
     field : pyarrow.Field
     path : str
-        Of the fields above.
+        Path of the fields above.
     """
     dtype = array.type
     path = f"{path}.{field.name}" if path else field.name

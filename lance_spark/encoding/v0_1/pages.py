@@ -1,14 +1,14 @@
-"""What all encodings of version 0.1 share: the pages of a field, and which of their values some
-rows need.
+"""Basis of all encodings of version 0.1: the pages of a field, and the values of pages that rows
+need.
 
-A file is cut into batches (1,024 rows unless the writer had another number set), and every field
-that has values has one page per batch. Fields below a list count items instead of rows, but have
-one page per batch too. A page is known by its position in the file and its *length*, which counts
-values and not bytes; its bytes have no header and stand at any address.
+A file is cut into batches (by default of 1,024 rows), and every field that has values has one page
+per batch. Fields below a list count items instead of rows, but have one page per batch too. A page
+is given by its position in the file and its *length*, which counts values and not bytes. It has no
+header, and can start at any address.
 
-Pages are small and many. The requested rows are therefore turned into *spans*, arrays with
-one entry for each stretch of values of one page, and the bytes of all spans are asked for at once
-and joined: decoders see one buffer.
+Pages are small and many. The requested rows are therefore turned into *spans*, arrays with one
+entry for each run of values of one page. The bytes of all spans are requested at once and joined,
+so decoders get one buffer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pages:
     Attributes
     ----------
     positions : int64 array
-        Where each page begins in the file.
+        Position of each page in the file.
     lengths : int64 array
         Values of each page.
     """
@@ -57,7 +57,7 @@ class Pages:
         Raises
         ------
         CorruptFileError
-            A page does not; the message names the batch.
+            A page lies outside the file; the message names the batch.
         """
         position = np.clip(self.positions, 0, size)
         # Divided, so that no product can overflow.
@@ -78,7 +78,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedPages:
-    """The pages of one field for some batches that follow one another, ready to be written.
+    """The pages of one field for some consecutive batches, ready to be written.
 
     Attributes
     ----------
@@ -99,8 +99,8 @@ class EncodedPages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Stretches of values, in order: those from `start` to `stop` of the page of `batch`. None is
-    empty.
+    """Runs of values, in order: each has the values from `start` to `stop` of the page of `batch`.
+    No run is empty.
 
     Attributes
     ----------
@@ -113,12 +113,12 @@ class Spans:
 
     @property
     def sizes(self) -> Numbers:
-        """Values of each."""
+        """Number of values of each run."""
         return self.stop - self.start
 
     @property
     def num_values(self) -> int:
-        """Values of all."""
+        """Number of values of all runs."""
         return int(self.sizes.sum())
 
 
@@ -161,7 +161,7 @@ class PagesReader:
         pages.check(bits, size, extra)
 
     def _check_total(self, num_rows: int, total: int, content: str, dtype: type) -> None:
-        """Refuse rows whose content is more than offsets of this type can count."""
+        """Refuse rows whose content is larger than the offsets of this type can address."""
         if total > np.iinfo(dtype).max:
             raise InvalidInputError(
                 f"{num_rows} rows have {total} {content}, which do not fit one array of type "
@@ -175,21 +175,21 @@ def bounds_of(counts: Numbers) -> Numbers:
     Raises
     ------
     CorruptFileError
-        A number is negative, or they are more than 64 bits count.
+        A number is negative, or their sum does not fit into 64 bits.
     """
     bounds = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
     if (counts < 0).any():
         batch = int(np.argmax(counts < 0))
         raise CorruptFileError(f"the page of batch {batch} has {int(counts[batch])} values")
-    # The first sum that is too great is negative.
+    # The first sum that overflows is negative.
     if (bounds < 0).any():
         raise CorruptFileError("the pages claim more values than there can be")
     return bounds
 
 
 def spans_of(rows: Rows, bounds: Numbers) -> Spans:
-    """Return the stretches of pages that hold some rows.
+    """Return the runs of values of pages that hold some rows.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def read_values(pages: Pages, spans: Spans, width: int, extra: int = 0) -> ReadP
     width : int
         Bytes of one value.
     extra : int
-        How many values to read behind each span.
+        Number of values to read after each span.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
         starts, sizes = starts[non_empty], sizes[non_empty]
     if not len(starts):
         return np.zeros(0, np.uint8)
-    # Pages that follow one another, as in files of one column, are one range.
+    # Adjacent pages, as in files of one column, are one range.
     ends = starts + sizes
     firsts = np.concatenate([[True], starts[1:] != ends[:-1]])
     lasts = np.concatenate([firsts[1:], [True]])
@@ -274,14 +274,14 @@ def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extents:
-    """What the offsets of some values say.
+    """Lengths and positions of some values, from their offsets.
 
     Attributes
     ----------
     lengths : int64 array
-        Of each value.
+        Length of each value.
     starts, stops : int64 arrays
-        Where the first value of each span begins and the last one ends: the values between lie back
+        Start of the first value and end of the last value of each span. The values between lie back
         to back.
     """
 
@@ -310,13 +310,13 @@ def read_extents(
     Raises
     ------
     CorruptFileError
-        Offsets are negative, or one is less than the one before.
+        Offsets are negative, or decrease.
     """
     data = yield from read_values(pages, spans, np.dtype(dtype).itemsize, extra=1)
     offsets = data.view(np.dtype(dtype).newbyteorder("<"))
     stops_at = np.cumsum(spans.sizes + 1) - 1
     starts_at = stops_at - spans.sizes
-    # Without negative ones no difference can overflow.
+    # Without negative offsets, no difference can overflow.
     lowest = int(offsets.min(initial=0))
     wide = offsets.astype(np.int64, copy=False)
     lengths: Numbers = wide[1:] - wide[:-1]

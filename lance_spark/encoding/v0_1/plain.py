@@ -12,8 +12,8 @@ fixed-size list of m items  n * m items
 null                        none
 ==========================  =============================================================
 
-There is no validity: what was null comes back as what the writer's array had in that slot, 0 as a
-rule, and false for bools. pylance reads the same.
+Validity is not stored: a null is read as the content of its slot in the writer's array, usually 0
+or false. pylance reads the same.
 
 Specification: format/file/encoding of the legacy format, "Plain".
 """

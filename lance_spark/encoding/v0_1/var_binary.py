@@ -9,11 +9,11 @@ offsets         8 n+8  n + 1 int64: value i is the bytes of the *file* from offs
                        i + 1
 ==============  =====  ==================================================================
 
-The page's position is that of the offsets, its length is n.
+The position of the page is the position of the offsets, its length is n.
 
-There is no validity: in a nullable field an empty value is read as null, whether it was one or an
-empty string; in a field that is not nullable it is an empty value. A null comes back as the bytes
-that the writer's array had in that slot, none as a rule. pylance reads the same.
+Validity is not stored. In a nullable field, nulls and empty values are read as null; in a field
+that is not nullable, as empty values. A null is read as the bytes of its slot in the writer's
+array, usually none. pylance reads the same.
 
 Specification: format/file/encoding of the legacy format, "Variable-length binary".
 """
@@ -95,7 +95,7 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     firsts = offsets[cuts]
     lengths = np.diff(cuts)
     entries = lengths + 1
-    # The offsets of all earlier pages lie between the values of a page and the first values.
+    # The offsets of all earlier pages lie between the first values and the values of a page.
     before = (np.cumsum(entries) - entries) * (_OFFSET_BITS // 8)
     shift = start - offsets[0] + before
     stored = offsets[ranges(cuts[:-1], entries)] + np.repeat(shift, entries)

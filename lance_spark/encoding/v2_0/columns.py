@@ -1,4 +1,4 @@
-"""The columns that fields of file version 2.0 are made of.
+"""The columns of the fields of file version 2.0.
 
 * A column without children: its pages, which of them hold the rows asked for, and their decoders.
   Decoders know storage types only; extension types are put around what they give.
@@ -37,7 +37,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 
 def parse(encoding: bytes) -> pb.ArrayEncoding:
-    """Return the message that describes a page; CorruptFileError if it is none."""
+    """Return the message that describes a page; raise CorruptFileError if it cannot be parsed."""
     try:
         return pb.ArrayEncoding.FromString(encoding)
     except DecodeError as error:
@@ -50,7 +50,7 @@ def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
     Raises
     ------
     CorruptFileError
-        The page has another encoding than the one of this name.
+        The page does not have the encoding of this name.
     """
     encoding = parse(column.pages[page].encoding)
     result = encoding.WhichOneof("array_encoding")
@@ -62,7 +62,7 @@ def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
 def check_rows(
     pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], location: PageLocation
 ) -> None:
-    """Check that the pages hold all of `rows`; CorruptFileError if they do not."""
+    """Raise CorruptFileError if the pages do not hold all of `rows`."""
     if sum(len(part) for _, part in pieces) != len(rows):
         raise CorruptFileError(
             f"{location.file}, column {location.column!r}: row {int(rows[-1])} was asked for, "
@@ -73,8 +73,8 @@ def check_rows(
 class ColumnReader:
     """Reads rows of one column.
 
-    Decoders of the pages that were read last are kept, with what they learnt (dictionaries,
-    decompressed bytes), so that a scan in batches does that work once for each page.
+    Decoders of the last pages are kept with their dictionaries and decompressed bytes, so a scan in
+    batches does that work once for each page.
     """
 
     def __init__(self, dtype: pa.DataType, column: ColumnMeta, location: PageLocation) -> None:
@@ -117,14 +117,14 @@ class ColumnReader:
 
 
 def check_header(column: ColumnMeta, location: PageLocation) -> None:
-    """Check that a column is the header of a struct; CorruptFileError if it is not."""
+    """Raise CorruptFileError if a column is not the header of a struct."""
     for page in range(len(column.pages)):
         with errors_at(replace(location, page=page)):
             message_of(column, page, "struct")
 
 
 class Wrapped:
-    """Gives what another reader reads its extension types back."""
+    """Adds extension types to the values of another reader."""
 
     def __init__(self, reader: FieldReader, dtype: pa.DataType) -> None:
         self._reader = reader
@@ -150,7 +150,7 @@ def storage_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def wrap(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return an array of a storage type as one of the type it is the storage of."""
+    """Return an array of a storage type with its extension types."""
     if array.type == dtype:
         return array
     if isinstance(dtype, pa.BaseExtensionType):
@@ -172,18 +172,18 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) ->
     Parameters
     ----------
     dtype : pa.DataType
-        A struct of two uint64 children: where the blobs are. A binary type for columns that are no
-        blobs after all.
+        A struct of two uint64 children, the positions and sizes of the blobs; a binary type for
+        columns that are not blobs in this file.
     column : ColumnMeta
     location : PageLocation
-        Of the column, for error messages.
+        Location of the column, for error messages.
 
     Raises
     ------
     CorruptFileError
         The column's own encoding cannot be parsed.
     UnsupportedEncodingError
-        It is not `Blob`, or the type is another one.
+        The encoding is not `Blob`, or the type is not one of these.
     """
     try:
         name = pb.ColumnEncoding.FromString(column.encoding).WhichOneof("column_encoding")
@@ -192,7 +192,7 @@ def open_blob(dtype: pa.DataType, column: ColumnMeta, location: PageLocation) ->
             f"{location}: the column's encoding cannot be parsed: {error}"
         ) from None
     if name != "blob":
-        # Files of a table that became a blob column later, or that a writer without blobs wrote.
+        # The column became a blob column after this file was written, or its writer has no blobs.
         return ColumnReader(dtype, column, location)
     if not pat.is_struct(dtype) or [field.type for field in dtype] != [pa.uint64(), pa.uint64()]:
         raise UnsupportedEncodingError(f"{location}: a blob cannot be read as type {dtype}")

@@ -1,4 +1,4 @@
-"""Fields of file version 2.0: which columns they are made of.
+"""Fields of file version 2.0, and their columns.
 
 Every node of a field's tree has a column, depth first:
 
@@ -41,12 +41,13 @@ from lance_spark.encoding.v2_0.lists import ByteLists, ListReader
 from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 
-#: Row numbers and what they are multiplied with have 64 bits; no file comes near.
+#: Maximum number of rows, far above that of any file: products of row numbers must fit into 64
+#: bits.
 _MOST_ROWS = 1 << 48
 
 
 def is_leaf(field: pa.Field) -> bool:
-    """Whether nothing below a field (of storage type) has a column."""
+    """Return whether no field below a field (of storage type) has a column."""
     dtype = field.type
     if pat.is_struct(dtype):
         return is_packed(field) or is_blob(field)
@@ -54,7 +55,7 @@ def is_leaf(field: pa.Field) -> bool:
 
 
 def count_columns(field: pa.Field) -> int:
-    """Return how many columns a field is made of."""
+    """Return the number of columns of a field."""
     field = storage_field(field)
     if is_leaf(field):
         return 1
@@ -72,15 +73,15 @@ def open_field(
     Parameters
     ----------
     field : pa.Field
-        Its type says what to read: a struct may lack children that the file has, a blob is read as
-        its ``struct<position: uint64, size: uint64>`` or as its bytes.
+        Its type selects what to read: a struct may lack children that the file has, a blob is read
+        as its ``struct<position: uint64, size: uint64>`` or as its bytes.
     columns : sequence of ColumnMeta
         The columns of `field`, depth first.
     file : str
         Name of the file, for errors.
     byte_columns : mapping of int to ColumnMeta, optional
-        For those of `columns` that hold strings as lists, by their position: the column with the
-        bytes; see `lists`.
+        The columns with the bytes of strings that are stored as lists, by the index of their list
+        in `columns`; see `lists`.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def open_field(
 def _open(
     field: pa.Field, prefix: str, columns: Iterator[tuple[ColumnMeta, ColumnMeta | None]], file: str
 ) -> tuple[FieldReader, int]:
-    # Returns the reader and how many rows it has.
+    # Returns the reader and its number of rows.
     stored = storage_field(field)
     dtype = stored.type
     location = PageLocation(file, f"{prefix}.{field.name}" if prefix else field.name, 0)

@@ -101,10 +101,9 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
 
 
 def _hints(field: pa.Field) -> Hints:
-    """Return what version 2.0 makes of a field's hints: it knows two, and ignores values that are
-    none of theirs.
+    """Return the hints of a field that version 2.0 has: it has two, and ignores invalid values.
 
-    pylance does, too, so that tables hold them; from version 2.1 on it refuses them.
+    So does pylance, so tables can have such values. Later versions refuse them.
     """
     metadata: dict[bytes, bytes] = {}
     for key, value in (field.metadata or {}).items():

@@ -1,6 +1,6 @@
-"""`List` columns: which items of the next column make up each list.
+"""`List` columns: the items of each list in the next column.
 
-A list column has pages of their own, whose message is `List`:
+A list column has pages of its own, whose message is `List`:
 
 =======================  =========================================================================
 field                    content
@@ -12,8 +12,8 @@ field                    content
 `num_items`              items of all lists of the page
 =======================  =========================================================================
 
-The items of all pages follow one another in the item's own columns, whose pages may be cut
-elsewhere.
+The items of all pages follow each other in the columns of the item, which may be cut into pages at
+other places.
 
 The first releases of file version 2.0 stored strings and binaries as lists of bytes, `ByteLists`:
 where the bytes of each value end in the field's column, and the bytes of all values, as numbers of
@@ -49,18 +49,18 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 
 class ListReader:
-    """Reads lists: first where their items are, then the items.
+    """Reads lists: first the positions of their items, then the items.
 
     Parameters
     ----------
     dtype : pa.DataType
         A list or large list type.
     column : ColumnMeta
-        Of the lists.
+        Column of the lists.
     items : FieldReader
-        Of the items, whose rows are items.
+        Reader of the items; its rows are items.
     num_items : int
-        How many items the item's columns hold.
+        Number of items in the columns of the item.
     location : PageLocation
         Of the column, for error messages.
     """
@@ -195,7 +195,7 @@ class ByteLists:
 
 
 def has_byte_lists(dtype: pa.DataType, column: ColumnMeta) -> bool:
-    """Whether a column holds strings of type `dtype` as lists, so that the next one holds their
+    """Return whether a column stores strings of type `dtype` as lists, and the next column their
     bytes.
     """
     if not column.pages or not is_variable(storage_type(dtype)):

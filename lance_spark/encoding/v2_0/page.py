@@ -1,19 +1,17 @@
-"""What all encodings of version 2.0 pages share: the buffers of a page, the contract of a decoder,
-opening one, and values of one width.
+"""Basis of all encodings of version 2.0 pages: buffers of a page, decoders, and values of one
+width.
 
 A page is described by a tree of `ArrayEncoding` messages. Each message is opened once into a
-decoder, which checks that the page's buffers are large enough for the values it promises; decoders
-then read any rows of the page, as often as asked. The count of values is never stored: the page has
-its rows, and every encoding derives its inner counts.
+decoder, which checks that the page's buffers are large enough for its values. Decoders then read
+any rows of the page, any number of times. The count of values is never stored: a page has a number
+of rows, from which every encoding derives its inner counts.
 
-An encoder appends the buffers it needs and returns the message that refers to them by number. A
-validity bitmap comes before the values it belongs to, indices before what they point into, as
-pylance orders them.
+An encoder appends the buffers it needs and returns the message that refers to them by number. As in
+pylance, a validity bitmap comes before its values, and indices before the items that they refer to.
 
 Values of one width lie back to back in a buffer: value i is at byte ``i * width``. A range of rows
-is one byte range and no copy. Scattered rows are read in clusters, so that rows which lie close
-cost one read and rows which lie far apart do not fetch what is between them, and picked out of the
-clusters by kernels.
+is one byte range and no copy. Scattered rows are read in clusters: one read for rows that lie close
+together, without the bytes between distant rows. Kernels select the rows from the clusters.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class Decoder(Protocol):
         Returns
         -------
         pa.Array
-            Of the type that the decoder was opened for.
+            Array of the type that the decoder was opened for.
         """
         ...
 
@@ -86,17 +84,18 @@ class PageBuffers:
         CorruptFileError
             The buffer does not exist.
         UnsupportedEncodingError
-            The buffer belongs to the file: nothing writes such references.
+            The buffer belongs to the file: no known writer makes such references.
         """
         if reference.buffer_type not in (pb.Buffer.page, pb.Buffer.column):
             raise UnsupportedEncodingError(
-                f"a buffer of type {reference.buffer_type} is asked for; only those of the page "
-                "(0) and of the column (1) can be read"
+                f"the page refers to a buffer of type {reference.buffer_type}; only buffers of the "
+                "page (0) and of the column (1) can be read"
             )
         owned = self.page if reference.buffer_type == pb.Buffer.page else self.column
         if reference.buffer_index >= len(owned):
             raise CorruptFileError(
-                f"buffer {reference.buffer_index} is missing: there are {len(owned)}"
+                f"buffer {reference.buffer_index} is missing: the page refers to it, and has "
+                f"{len(owned)}"
             )
         return owned[reference.buffer_index]
 
@@ -115,7 +114,7 @@ def open_encoding(
     dtype : pa.DataType
         Type of the arrays to return.
     count : int or None
-        How many values there are; None for the bytes of strings: as many as the buffer holds.
+        Number of values; None for the bytes of strings, which fill the buffer.
     buffers : PageBuffers
 
     Raises
@@ -136,7 +135,7 @@ def open_encoding(
 
 
 def last_of(rows: Rows) -> int:
-    """Return the highest of `rows`, of which there is at least one."""
+    """Return the highest of `rows`, which must not be empty."""
     return int(rows[-1])
 
 
@@ -163,11 +162,11 @@ def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
     Parameters
     ----------
     buffer : ByteRange
-        Only the last value may stick out of it: its missing bytes are read as zeros.
+        Only the last value may end outside of it: the missing bytes are read as zeros.
     width : int
         Bytes per value.
     rows : Rows
-        Need not be strictly increasing, only never decrease.
+        May repeat a row, but must not decrease.
 
     Returns
     -------
@@ -202,7 +201,7 @@ def read_slots(buffer: ByteRange, width: int, rows: Rows) -> ReadPlan[Bytes]:
 
 
 def pick_slots(data: Bytes, width: int, rows: Rows) -> Bytes:
-    """Return values of `width` bytes out of bytes at hand."""
+    """Return values of `width` bytes from bytes in memory."""
     if isinstance(rows, range):
         return _aligned(data[rows.start * width : rows.stop * width], width)
     return _pick(data[: len(data) // width * width].reshape(-1, width), rows).reshape(-1)
@@ -233,6 +232,6 @@ def _pick(values: npt.NDArray[np.uint8], rows: RowNumbers) -> npt.NDArray[np.uin
 
 
 def _aligned(data: Bytes, width: int) -> Bytes:
-    # Writers align buffers; only a file by another hand makes a copy necessary.
+    # Known writers align buffers; other files need a copy.
     unit = min(width & -width, 8)
     return data if unit <= 1 or data.ctypes.data % unit == 0 else data.copy()

@@ -1,6 +1,6 @@
 """The contract of a compressive encoding of file versions 2.1 to 2.3.
 
-One `CompressiveEncoding` message describes how the values of a page became bytes. It is used in
+One `CompressiveEncoding` message describes how the values of a page are encoded. It is used in
 three ways:
 
 * *chunks*: a mini-block page cuts its values into chunks of up to a few KiB; each chunk holds the
@@ -8,13 +8,13 @@ three ways:
   chunks of a page at once, so that both work on whole pages.
 * *block*: one buffer holds everything (levels, dictionaries). Levels come as many blocks of one
   encoding, one for each chunk of a page; codecs that levels use decode all of them at once.
-* *values*: a full-zip page stores every value by itself; the page hands over the stored values as a
-  block, the codec gives back the block they stand for.
+* *values*: a full-zip page stores every value by itself; the page passes the stored values as a
+  block, and the codec returns the decoded block.
 
 A codec that cannot be used in one of these ways keeps the inherited refusal.
 
 Codecs are found by the name of their field in the oneof. Their modules are imported when a page
-first asks for them: planning never does.
+first needs them; planning needs none.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChunkBuffer:
     Attributes
     ----------
     data : uint8 array
-        Memory that holds all of them, with anything in between.
+        Memory that holds all of them, with other bytes between them.
     starts, sizes : int64 arrays, one element per chunk
         Position of the buffer of each chunk in `data`, in bytes, without padding; checked to lie
         inside.
@@ -89,15 +89,13 @@ class Chunks:
         return int(self.num_values.sum())
 
 
-#: Chunks, and how they are to be read.
+#: Chunks, and the encoding of their values.
 Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """What a chunk may hold at most: `max_bytes` over all its value buffers, `max_values` (a power
-    of two).
-    """
+    """Limits of a chunk: `max_bytes` of all its value buffers, `max_values` (a power of two)."""
 
     max_bytes: int
     max_values: int
@@ -124,7 +122,7 @@ class Codec:
     ) -> FixedWidthBlock:
         """Return the values of many single buffers of fixed-width values, in order, as one block.
 
-        Same bytes as `decode_block` reads; this default calls it for each buffer.
+        The buffers have the form that `decode_block` reads; this default calls it for each buffer.
 
         Parameters
         ----------
@@ -158,7 +156,7 @@ class Codec:
 
 
 class BlocksCodec(Codec):
-    """Base of the codecs of numbers whose `decode_blocks` decodes all buffers at once, also one."""
+    """Base of the codecs of numbers whose `decode_blocks` decodes one or more buffers at once."""
 
     def decode_block(self, encoding: Any, data: Bytes, num_values: int) -> FixedWidthBlock:
         """Return the values of one buffer."""

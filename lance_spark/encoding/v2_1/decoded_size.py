@@ -1,5 +1,4 @@
-"""How many bytes the values of a page have at most once they are decoded, from what its description
-says.
+"""The maximum size of the decoded values of a page, from its description.
 
 | stored as | decoded |
 | --- | --- |
@@ -9,8 +8,8 @@ says.
 | dictionary | the number of values times all its items, as one item may be nearly all |
 | constant | the number of rows times the value |
 
-To each value that has an offset, or levels, sixteen bytes more. Of what went through a general
-compressor nothing is said here; but a compressed dictionary has its length in front.
+Each value with an offset or levels has sixteen bytes more. The size of values that a general
+compressor compressed is not known, but a compressed dictionary begins with its length.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ Read = Callable[[ByteRange], Bytes]
 
 
 def max_decoded_bytes(page: PageMeta, read: Read | None = None) -> int | None:
-    """Return at most how many bytes the values of a page of version 2.1 or 2.2 have; None if that
-    is not known.
+    """Return the maximum bytes of the decoded values of a page of version 2.1 or 2.2; None if
+    unknown.
 
     Parameters
     ----------
     page : PageMeta
     read : callable, optional
-        Reads of the file, where that costs no request.
+        Reads a range of the file, if that costs no request.
     """
     stored = sum(buffer.length for buffer in page.buffers) + len(page.encoding)
     try:
@@ -65,11 +64,11 @@ def max_decoded_bytes(page: PageMeta, read: Read | None = None) -> int | None:
 
 
 def dictionary_item_bytes(page: PageMeta) -> float:
-    """Return how many bytes an item of the dictionary of a page takes in the file, on average; 0 if
-    it has none.
+    """Return the mean bytes of an item of the dictionary of a page in the file; 0 without a
+    dictionary.
 
-    Values that repeat one long item take next to nothing in a page, and as much as the item each
-    once they are decoded.
+    Values that repeat a long item take few bytes in a page, but each takes the bytes of the item
+    once it is decoded.
     """
     try:
         message = parse_layout(page.encoding)

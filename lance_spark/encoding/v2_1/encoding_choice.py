@@ -1,4 +1,4 @@
-"""Choosing among the compressive encodings by the values of a page."""
+"""The choice of the compressive encoding by the values of a page."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ from lance_spark.encoding.v2_1.codecs.strings import compressed_strings, fsst_wr
 from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.encoding.v2_1.shred import LeafColumn
 
-#: Dictionaries of fewer values than this save nothing worth a third buffer.
+#: Dictionaries of fewer values than this do not save enough for a third buffer.
 _MIN_DICTIONARY = 100
-#: Values looked at before a dictionary is built, and the share of distinct ones that ends the
-#: attempt. A sample has nearly as many as it has values long before the page has; numbers gain too
+#: Values of a sample before a dictionary is built, and the share of distinct values above which
+#: none is built. Distinct values fill a sample long before they fill the page; numbers gain too
 #: little for that to matter.
 _SAMPLE = 4096
 _SAMPLE_SHARE = 0.98
 _SAMPLE_SHARE_OF_NUMBERS = 0.5
-#: Share of what is guessed that will be there for certain.
+#: Share of the estimated distinct values that the page has for certain.
 _SURE = 0.8
-#: Share of distinct values in the sample from which on a larger one, of which more is certain, is
-#: looked at.
+#: Share of distinct values in the sample above which a larger sample is used, whose estimate is
+#: more certain.
 _MANY = 0.5
 _LARGE_SAMPLE = 1 << 15
 _SURER = 0.9
-#: Share of the plain bytes from which on the items of a dictionary are held against compressed
+#: Share of the plain bytes above which the items of a dictionary are compared with compressed
 #: strings.
 _LARGE_DICTIONARY = 0.1
 _LZ4_OVER_ZSTD = 1.4
-#: Bytes of a sample's piece.
+#: Bytes of a piece of a sample.
 _PIECE = 16 * 1024
-#: What light encodings must save before their decoding is worth it.
+#: Minimum saving of light encodings, so that their decoding is worth it.
 _WORTH = 0.9
 
 
 def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
-    """Return the one value that all live slots have, as an array of one, or None if they differ."""
+    """Return the value that all live slots have, as an array of length 1; None if they differ."""
     first = int(live.argmax()) if live is not None else 0
     scalar = values.slice(first, 1)
     # Most columns differ within a few values.
@@ -71,7 +71,7 @@ def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
 
 
 def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
-    """Return which values have the very bits of `scalar`; for floats that is not what == says."""
+    """Return which values have the same bits as `scalar`, which differs from == for floats."""
     width = fixed_width(values.type)
     if width in (8, 16, 32, 64):
         numbers = np.frombuffer(values.buffers()[1], f"<u{width // 8}")
@@ -84,8 +84,8 @@ def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
 
 
 def word_type(dtype: pa.DataType) -> pa.DataType:
-    """Return a type of the same width that every kernel of Arrow knows and takes for bytes; `dtype`
-    if it is not of whole bytes.
+    """Return a type of the same width that all kernels of Arrow support and compare by bits;
+    `dtype` if it does not have whole bytes.
     """
     width = fixed_width(dtype)
     words = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -126,7 +126,7 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     cheap, share = _light_size(block), 1.0
     if isinstance(block, VariableWidthBlock) and guess.item_bytes > cheap * _LARGE_DICTIONARY:
         share = _compressed_share(block)
-    # Building a dictionary costs more than all the rest, so that one which will not pay is not
+    # To build a dictionary costs more than all the rest, so a dictionary that will not pay is not
     # built.
     if not _saves(guess.index_bytes * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
@@ -148,10 +148,10 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
 
 
 def _saves(index_bytes: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
-    """Tell whether positions and items are smaller than `cheap`, the size without a dictionary.
+    """Return whether positions and items are smaller than `cheap`, the size without a dictionary.
 
-    `share` is what a compressor leaves of strings. It is asked where the items are not next to
-    nothing.
+    `share` returns the compressed share of strings. It is called only if the items are not very
+    small.
     """
     if item_bytes > cheap * _LARGE_DICTIONARY:
         item_bytes *= min(1.0, share * _LZ4_OVER_ZSTD)
@@ -164,7 +164,7 @@ def _index_bits(num_items: int) -> int:
 
 
 class _Guess(NamedTuple):
-    """What a sample says of the dictionary of a page."""
+    """The estimate of the dictionary of a page, from a sample."""
 
     share_in_sample: float
     items: float
@@ -173,7 +173,7 @@ class _Guess(NamedTuple):
 
 
 def _compressed_share(block: VariableWidthBlock) -> float:
-    """Return what a compressor leaves of the bytes of some strings."""
+    """Return the compressed share of the bytes of some strings."""
     first, last = int(block.offsets[0]), int(block.offsets[-1])
     if last - first < 1024:
         return 1.0
@@ -183,17 +183,16 @@ def _compressed_share(block: VariableWidthBlock) -> float:
 
 
 def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
-    """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen,
-    Chao and Lin).
+    """Estimate the distinct values of a page from the values that occur once and twice in a sample
+    (Chao; Shen, Chao and Lin).
 
-    What it is wrong about is too low: more of the values that are rare, and neighbours that are
-    alike.
+    The estimate is too low if the page has more rare values, or equal neighbours.
     """
     count = len(array)
     sample = array
     if count > sample_size:
-        # Blocks from all over the page: distant values miss runs, and neighbours miss later
-        # changes.
+        # Blocks from all parts of the page: distant values would miss runs, and neighbours would
+        # miss later changes.
         firsts = np.linspace(0, count - 64, sample_size // 64).astype(np.int64)
         sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
     encoded = sample.dictionary_encode()

@@ -1,4 +1,4 @@
-"""Reading a field of file versions 2.1 to 2.3: pages of its leaf columns, put together to one Arrow
+"""Reading a field of file versions 2.1 to 2.3: pages of its leaf columns, combined to one Arrow
 array.
 """
 
@@ -34,7 +34,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 if TYPE_CHECKING:
     from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
 
-#: Descriptions of pages that are kept.
+#: Number of descriptions of pages that are kept.
 _MODELS = 16
 
 OpenPage = Callable[[PageMeta, Leaf], PageReader]
@@ -93,18 +93,18 @@ class StructuralField:
     Parameters
     ----------
     field : pa.Field
-        Its type says what to read: a struct may lack children that the file has.
+        Its type selects what to read: a struct may lack children that the file has.
     columns : sequence of ColumnMeta
         The leaf columns of `field`, depth first.
     file : str
         Name of the file, for errors.
     open_page : callable
-        Gives the reader for a page of a leaf; that of versions 2.1 and 2.2 if not given.
+        Returns the reader for a page of a leaf; by default that of versions 2.1 and 2.2.
 
     Raises
     ------
     CorruptFileError
-        The number of columns is not that of the field's leaves.
+        The number of columns differs from the number of leaves of the field.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LeafReader:
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
         self._pages: dict[int, PageReader] = {}
-        # Pages with the same description differ in their buffers alone.
+        # Pages with the same description differ only in their buffers.
         self._models: dict[bytes, Any] = {}
 
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
@@ -208,7 +208,7 @@ class LeafReader:
             yield self._constants(constants)
 
     def _constants(self, parts: list[bytes]) -> ReadPlan[LeafRows]:
-        """Plan the reading of pages whose values are known: nothing is asked for."""
+        """Plan the reading of pages whose values are known without a read."""
         yield from ()
         dtype = self._leaf.field.type
         data = b"".join(parts)
@@ -222,7 +222,7 @@ class LeafReader:
                 with errors_at(PageLocation(self._file, self._leaf.path, numbers[0])):
                     return self._leaf_rows((yield from group.read()))
             except (CorruptFileError, UnsupportedEncodingError):
-                # One by one, the page that is to blame is named.
+                # One by one, so that the error names the corrupt page.
                 pass
         plans = [self._read_page(number, range(self._lengths[number])) for number in numbers]
         return _joined((yield from gather_plans(plans)))
@@ -310,7 +310,7 @@ def _build(
 
 def _leaf_array(leaf: LeafRows, dtype: pa.DataType) -> pa.Array:
     if pat.is_struct(dtype) and dtype.num_fields == 0:
-        # A struct without children is stored as if it were null, and always valid.
+        # A struct without children is stored like nulls, but is always valid.
         return leaf.values
     return with_validity(leaf.values, leaf.slots[0].validity)
 

@@ -29,7 +29,7 @@ def encode_field(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> 
     UnsupportedTypeError
         The version has no encoding for the type.
     InvalidInputError
-        A metadata key has a value that is not one of its.
+        The value of a metadata key is not valid.
     """
     if version < (2, 2):
         _check_2_1(field)

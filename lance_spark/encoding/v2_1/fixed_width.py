@@ -1,6 +1,6 @@
-"""What the codecs of fixed-width values share: blocks as numbers, and chunks as one run of bytes.
+"""Basis of the codecs of fixed-width values: blocks as numbers, and chunks as one run of bytes.
 
-Such codecs see all values as unsigned integers of the width, for every type.
+Such codecs treat values of every type as unsigned integers of the width.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lance_spark.storage.source import Bytes
 
 UIntArray = npt.NDArray[Any]
 
-#: More bytes than this do not come out of one page: pages are cut at a few MiB of values.
+#: Maximum decoded bytes of a page: writers cut pages at a few MiB of values.
 _MAX_PAGE_BYTES = 1 << 30
 
-#: So many ranges are copied one by one.
+#: Up to this number, ranges are copied one by one.
 _FEW_RANGES = 16
-#: Smaller arrays are not returned to the system.
+#: numpy does not return smaller arrays to the system.
 _SMALL = 64 * 1024
 
 
@@ -40,7 +40,7 @@ def require_word(bits: int, name: str) -> int:
     Raises
     ------
     UnsupportedEncodingError
-        It is not 8, 16, 32 or 64.
+        The width is not 8, 16, 32 or 64.
     """
     if bits not in (8, 16, 32, 64):
         raise UnsupportedEncodingError(f"{name} of values of {bits} bits")
@@ -53,7 +53,7 @@ def flat_bits(encoding: pb.CompressiveEncoding, name: str) -> int:
     Raises
     ------
     UnsupportedEncodingError
-        They are encoded in another way.
+        The values are encoded in another way.
     """
     if encoding.WhichOneof("compression") != "flat" or encoding.flat.HasField("data"):
         raise UnsupportedEncodingError(f"{name} whose values are not flat")
@@ -90,7 +90,7 @@ def only_buffer(chunks: Chunks, name: str) -> ChunkBuffer:
     Raises
     ------
     CorruptFileError
-        They have another number of buffers.
+        The chunks have another number of buffers.
     """
     if len(chunks.buffers) != 1:
         raise CorruptFileError(f"{name} in {len(chunks.buffers)} buffers instead of 1")
@@ -98,7 +98,7 @@ def only_buffer(chunks: Chunks, name: str) -> ChunkBuffer:
 
 
 def require_page_size(num_values: int, bits: int) -> None:
-    """Refuse to make more of a few bytes than a page can hold.
+    """Refuse values that would decode to more bytes than a page can hold.
 
     Raises
     ------
@@ -117,8 +117,8 @@ def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
 
 
 def list_items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa.Array:
-    """Return the first `lengths[i]` values of each list, which begins at `offsets[i]`, as a slice
-    if there are no others between them.
+    """Return the first `lengths[i]` values of each list, which begins at `offsets[i]`; as a slice
+    if they are adjacent.
     """
     total = int(lengths.sum())
     if total == offsets[-1] - offsets[0]:
@@ -127,8 +127,8 @@ def list_items(values: pa.Array, offsets: IndexArray, lengths: IndexArray) -> pa
 
 
 def bounds(lengths: npt.ArrayLike) -> IndexArray:
-    """Return where each of some pieces begins if they lie back to back, and the end: one number
-    more than pieces.
+    """Return the start of each piece if the pieces lie back to back, and the end: one number more
+    than pieces.
     """
     lengths = np.asarray(lengths, np.int64)
     result = np.zeros(len(lengths) + 1, np.int64)
@@ -158,7 +158,7 @@ def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
         and (sizes[:-1] == size).all()
         and (np.diff(starts[:-1]) == step).all()
     ):
-        # Chunks of a page have one size and one distance, but for the last.
+        # Chunks of a page have one size and one distance, except the last chunk.
         count = len(starts) - 1
         first = int(starts[0])
         joined: Bytes = empty(count * size + int(sizes[-1]), np.uint8)
@@ -182,12 +182,12 @@ def _scattered(data: Bytes, starts: IndexArray, ends: IndexArray) -> Bytes:
 def take_ranges(data: Bytes, starts: IndexArray, ends: IndexArray) -> tuple[IndexArray, Bytes]:
     """Return ranges of bytes as one run, and offsets into it; see `take_pieces`.
 
-    No range begins before the end of the one before.
+    No range begins before the end of the previous range.
     """
     edges = np.zeros(2 * len(starts) + 1, np.int64)
     edges[1::2] = starts
     edges[2::2] = ends
-    # By turns what lies between two ranges, and a range.
+    # Alternately a gap between two ranges, and a range.
     return take_pieces(data, edges, np.arange(1, 2 * len(starts), 2))
 
 
@@ -198,9 +198,9 @@ def take_pieces(data: Bytes, edges: IndexArray, indices: IndexArray) -> tuple[In
     ----------
     data : uint8 array
     edges : int64 array
-        Where the pieces begin that `data` is cut into, and the end of the last.
+        Start of each piece of `data`, and the end of the last piece.
     indices : int64 array
-        Which pieces, in which order.
+        Numbers of the pieces, in the order of the result.
     """
     if not len(indices):
         return np.zeros(1, np.int64), data[:0]

@@ -42,7 +42,7 @@ _PREFIX = "lance-encoding:"
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a field's metadata asks for; None where it says nothing."""
+    """The hints in the metadata of a field; None where it has none."""
 
     compression: str | None = None
     compression_level: int | None = None
@@ -62,7 +62,7 @@ class Hints:
         Raises
         ------
         InvalidInputError
-            A key has a value that is not one of its.
+            The value of a key is not valid.
         """
         metadata = field.metadata
         if not metadata:
@@ -112,7 +112,7 @@ class Hints:
 
 
 def check_packed(field: pa.Field) -> None:
-    """Refuse a struct field whose metadata says neither that it is packed nor that it is not.
+    """Refuse a struct field whose metadata `packed` is neither true nor false.
 
     Raises
     ------

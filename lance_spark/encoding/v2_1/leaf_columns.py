@@ -1,10 +1,9 @@
-"""Which columns an Arrow field is stored in by file versions 2.1 and 2.2, and which layers wrap
-each of them.
+"""The columns of an Arrow field in file versions 2.1 and 2.2, and the layers around each of them.
 
-Only leaves have a column. A struct is one layer around all its leaves, a list one around its item's
-leaves, a map a list of structs. A fixed-size list of plain values is part of its leaf; one that
-holds structs is a layer whose slots each stand for `list_size` slots inside. A packed struct, a
-blob and a struct without children are leaves.
+Only leaves have a column. A struct is one layer around all its leaves, a list is one layer around
+the leaves of its item, a map is a list of structs. A fixed-size list of plain values is part of its
+leaf. A fixed-size list of structs is a layer; each of its slots has `list_size` slots inside. A
+packed struct, a blob and a struct without children are leaves.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Leaf(NamedTuple):
 
     @property
     def slots_per_row(self) -> int:
-        """How many slots the column counts for one row: more than one below fixed-size lists of
+        """Number of slots of the column for one row: more than one below fixed-size lists of
         structs.
         """
         slots = 1
@@ -60,12 +59,12 @@ def storage_field(field: pa.Field) -> pa.Field:
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Whether the field's values are stored outside of its pages."""
+    """Return whether the field's values are stored outside of its pages."""
     return bool(_BLOB_KEY in (field.metadata or {}))
 
 
 def is_leaf(field: pa.Field) -> bool:
-    """Whether a field (of storage type) is a column itself."""
+    """Return whether a field (of storage type) is a column itself."""
     dtype = field.type
     if not dtype.num_fields:
         return True
@@ -77,7 +76,7 @@ def is_leaf(field: pa.Field) -> bool:
 
 
 def child_fields(field: pa.Field) -> list[pa.Field]:
-    """Return the fields one layer further in; the entries struct for a map."""
+    """Return the fields of the next layer inside; the struct of entries for a map."""
     dtype = field.type
     if pat.is_struct(dtype):
         return [dtype.field(i) for i in range(dtype.num_fields)]
@@ -88,9 +87,7 @@ def child_fields(field: pa.Field) -> list[pa.Field]:
 
 
 def leaf_fields(field: pa.Field, above: str = "") -> list[Leaf]:
-    """Return the leaf columns of a field in the order of their columns; `above` is the path of the
-    field that has it.
-    """
+    """Return the leaf columns of a field in order; `above` is the path of the field above it."""
     leaves: list[Leaf] = []
     _collect(field, above, (), False, leaves)
     return leaves

@@ -1,5 +1,5 @@
-"""What every page layout of file versions 2.1 and 2.2 has in common: the rows that a page gives
-back, rows among the entries of a page that has lists, and byte ranges that are read together.
+"""Basis of all page layouts of file versions 2.1 and 2.2: the rows that a page returns, rows among
+the entries of a page with lists, and byte ranges that are read together.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 #: Descriptions up to this many bytes recur in many pages, so their parsed form is cached. Longer
 #: descriptions have symbol tables of FSST.
 _SHORT = 512
-#: Ranges that are nearer than this are one: what lies between is on the same page of memory, or the
-#: next. Stores that charge for requests merge ranges further apart by themselves.
+#: Ranges that are closer than this are read as one: the bytes between are on the same page of
+#: memory, or the next. Remote stores merge ranges at larger distances themselves.
 NEAR = 4 * 1024
 EntryIndex = slice | IndexArray
 
@@ -46,7 +46,7 @@ class PageRows:
     Attributes
     ----------
     values : pa.Array
-        Of the leaf's type, one per visible entry. Their nulls are in `levels`.
+        Values of the leaf's type, one per visible entry. Their nulls are in `levels`.
     levels : Levels
     """
 
@@ -59,20 +59,18 @@ class PageRows:
 
 
 class SlottedRows(Protocol):
-    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all
-    layers.
-    """
+    """Whole rows of one page: values, one per slot of the leaf, and the slots of all layers."""
 
     @property
     def values(self) -> pa.Array: ...
 
     def slots(self, steps: Sequence[Step]) -> list[LayerSlots]:
-        """Return the slots of every layer, leaf first; `steps` are those of the column's leaf."""
+        """Return the slots of every layer, leaf first; `steps` are those of the leaf."""
         ...
 
 
 class PageReader(Protocol):
-    """Reads rows of one page of any layout; keeps what it learnt of the page for the next read."""
+    """Reads rows of one page of any layout; keeps decoded parts of the page for the next read."""
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""
@@ -99,7 +97,7 @@ def _parse_short(encoding: bytes) -> pb.PageLayout:
 
 
 def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
-    """Return the layers of a page; CorruptFileError if they do not match the column type."""
+    """Return the layers of a page; raise CorruptFileError if they do not match the column type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
         raise CorruptFileError(
@@ -112,8 +110,8 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 def errors_at(location: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
-    Decoders check descriptions before they use them. What numpy or Arrow still refuses is a
-    corrupt page too.
+    Decoders check descriptions before they use them. If numpy or Arrow refuses a page all the same,
+    it is corrupt too.
     """
     try:
         yield
@@ -124,13 +122,13 @@ def errors_at(location: PageLocation) -> Iterator[None]:
 
 
 def runs_of(numbers: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return where in a strictly increasing array its runs of consecutive numbers start and end."""
+    """Return the starts and ends of runs of consecutive numbers in a strictly increasing array."""
     edges = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2, append=numbers[-1:] + 2) != 1)
     return edges[:-1], edges[1:]
 
 
 def joined(buffers: Sequence[Bytes]) -> Bytes:
-    """Return the bytes of several buffers as one; no copy if there is one."""
+    """Return the bytes of several buffers as one array; a single buffer is not copied."""
     return buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
 
 
@@ -149,14 +147,14 @@ def little_endian(data: Bytes, width: int) -> IndexArray:
 
 
 def buffer_at(meta: PageMeta, index: int) -> ByteRange:
-    """Return a buffer of the page; CorruptFileError if the page has no such buffer."""
+    """Return a buffer of the page; raise CorruptFileError if the page has no such buffer."""
     if index >= len(meta.buffers):
         raise CorruptFileError(f"buffer {index} is missing: the page has {len(meta.buffers)}")
     return meta.buffers[index]
 
 
 class Fetched(NamedTuple):
-    """Bytes that were read, and where in them each range begins and ends."""
+    """Bytes that were read, and the start and end of each range in them."""
 
     data: Bytes
     starts: IndexArray
@@ -204,16 +202,14 @@ def levels_at(levels: Levels, where: EntryIndex) -> Levels:
 
 
 def starts_rows(levels: Levels, count: int) -> bool:
-    """Tell whether levels describe exactly this many rows."""
+    """Return whether levels describe exactly this number of rows."""
     assert levels.repetition is not None
     begins = levels.repetition == max_repetition(levels.layers)
     return int(np.count_nonzero(begins)) == count and bool(begins[0])
 
 
 def values_of(levels: Levels, entries: EntryIndex) -> EntryIndex:
-    """Return which values belong to some entries: the values of a page are those of its visible
-    entries.
-    """
+    """Return which values belong to some entries: each visible entry of a page has a value."""
     visible = levels.visible()
     if visible is None:
         return entries
@@ -239,8 +235,8 @@ def entries_of(
     rows : Rows
         At least one.
     run_ends : int64 array, or None
-        Where the levels were put together from runs of entries with rows missing in between: the
-        end of each run. Only the wanted rows need to be complete. None: all are one run, of whole
+        End of each run of entries, if the levels were joined from runs and rows are missing between
+        them. Only the requested rows need to be complete. None: all entries are one run, of whole
         rows from row 0 on.
     first_rows : int64 array, or None
         Number of the first row that starts in each run.
@@ -248,7 +244,7 @@ def entries_of(
     Raises
     ------
     CorruptFileError
-        Some rows are not there.
+        Some rows are missing.
     """
     assert levels.repetition is not None
     if run_ends is None or first_rows is None:
@@ -257,7 +253,7 @@ def entries_of(
     run_of = np.searchsorted(run_ends, starts, side="right")
     first_start = np.searchsorted(starts, np.append(0, run_ends[:-1]))
     numbers = first_rows[run_of] + np.arange(len(starts)) - first_start[run_of]
-    # A row ends where the next one starts, or with its run.
+    # A row ends at the start of the next row, or at the end of its run.
     stops = np.minimum(np.append(starts[1:], levels.num_entries), run_ends[run_of])
     edges = np.array([rows.start, rows.stop - 1]) if isinstance(rows, range) else rows
     entry_indices = np.searchsorted(numbers, edges)

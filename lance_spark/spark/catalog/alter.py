@@ -7,7 +7,7 @@ order:
 | --- | --- |
 | types, names and nullability of columns | one `alter_columns`; values are cast to a new type |
 | columns that are dropped | one `drop_columns` |
-| new columns | one `add_columns`; a second one for fields of structs, beside columns with values |
+| new columns | one `add_columns`; two for fields of structs together with columns with values |
 | comments and defaults of columns, table properties | one `update_config` |
 | positions | one `reorder_columns` |
 
@@ -67,8 +67,7 @@ def alter_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : mapping
-        Beside the name: ``changes``, a list of the changes of the statement; see
-        `TableChanges.java`.
+        The name, and ``changes``: a list of the changes of the statement; see `TableChanges.java`.
 
     Raises
     ------
@@ -271,8 +270,8 @@ class _Statement:
         above = self._table.schema.path(path_of(self._table.schema, names[:-1]))
         if any(field.logical_type != "struct" for field in above):
             raise UnsupportedError(
-                f"table {self._name}: {'.'.join(names)} cannot be added: new fields of structs "
-                "inside of arrays and maps are not supported"
+                f"table {self._name}: {'.'.join(names)} cannot be added: structs inside arrays and "
+                "maps cannot get new fields; create the table again with the new type"
             )
 
     def _order(self) -> Callable[[], OpenTable] | None:

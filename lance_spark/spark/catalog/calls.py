@@ -71,7 +71,7 @@ KINDS: Mapping[type[errors.LanceError], str] = {
 
 
 def take_call(schema: StructType) -> str | None:
-    """Return the text of a call; None if the schema is one of rows."""
+    """Return the text of a call; None for a schema of rows."""
     if len(schema.fields) != 1 or schema.fields[0].name != FIELD:
         return None
     text = schema.fields[0].metadata.get(KEY)
@@ -105,7 +105,7 @@ def run(text: str) -> dict[str, Any]:
         name = type(error).__name__
         return {"error": {"kind": kind_of(error), "message": str(error), "class": name}}
     except Exception as error:
-        # A defect. The log of the process has the place; the user sees what failed.
+        # A defect of this package: the log of the process has the traceback, users see a message.
         traceback.print_exc(file=sys.stderr)
         return {"error": {"kind": "internal", "message": f"{type(error).__name__}: {error}"}}
     return result

@@ -1,4 +1,4 @@
-"""Changes of a table by name: of the function `lance_changes`, and of Spark's clause CHANGES."""
+"""The change feed of a table by name: for the function `lance_changes`, and Spark's CHANGES."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : mapping
-        Beside the name: ``bounds``, one or two numbers of versions or texts of timestamps, both
-        inclusive; or ``starting`` and ``ending``, which have ``version`` or ``timestamp``
-        (microseconds), and ``inclusive``; ``deduplication`` is Spark's name of what it asks for.
+        The name, and ``bounds``: one or two numbers of versions or texts of timestamps, both
+        inclusive. For Spark's clause, ``starting`` and ``ending`` instead of ``bounds``: each has
+        ``version`` or ``timestamp`` (microseconds), and ``inclusive``; and ``deduplication``,
+        Spark's name of the requested changes.
 
     Raises
     ------
     TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError
     UnsupportedError
-        The net changes are asked for.
+        The statement asks for net changes.
     """
     if arguments.get("deduplication") == "NET_CHANGES":
         raise UnsupportedError(
             f"table {arguments['name']}: the change feed has the changes of each version, and does "
-            "not join those of one row; leave out deduplicationMode, and aggregate the changes"
+            "not merge several changes of a row; leave out deduplicationMode, and aggregate the "
+            "changes"
         )
     if "catalog" in arguments:
         entry = Catalog.of(arguments).describe(arguments)
@@ -60,7 +62,7 @@ def _span(arguments: Mapping[str, Any]) -> dict[str, str]:
     bounds = arguments.get("bounds")
     if bounds is not None:
         if len(bounds) not in (1, 2):
-            raise InvalidInputError(f"{FUNCTION} has another number of arguments: {_USAGE}")
+            raise InvalidInputError(f"{FUNCTION} has {len(bounds)} bounds: {_USAGE}")
         for end, value in zip(("starting", "ending"), bounds, strict=False):
             if value is None:
                 raise InvalidInputError(f"{FUNCTION}: a bound is null: {_USAGE}")
@@ -83,6 +85,6 @@ def _span(arguments: Mapping[str, Any]) -> dict[str, str]:
 def _number(version: str) -> int:
     if not (version.isascii() and version.isdecimal()):
         raise InvalidInputError(
-            f"{version!r} is not a version: changes are between versions by number, or timestamps"
+            f"{version!r} is not a version: name the number of a version, or a timestamp"
         )
     return int(version)

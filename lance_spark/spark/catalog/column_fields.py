@@ -61,7 +61,7 @@ def _described(columns: StructType, stored: Iterable[pa.Field]) -> StructType:
 
 def with_default(column: StructField, default: str) -> StructField:
     """Return a column of Spark with a default, which is a text in SQL."""
-    # Spark asks for both; it uses the second for files, which Lance's scans never are.
+    # Spark requires both. It uses the second for rows of files that it reads itself.
     defaults = {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: default}
     return StructField(
         column.name, column.dataType, column.nullable, {**column.metadata, **defaults}
@@ -82,8 +82,8 @@ def table_schema(
     column_metadata, options
         As in `to_arrow_schema`.
     defaults : bool
-        Whether defaults are stored. They are not if a query made the columns: its columns have the
-        defaults of the tables that it reads.
+        Whether defaults are stored. False for columns of a query: they have the defaults of the
+        tables that the query reads.
     """
     check_names(schema.names, "the statement")
     arrow = to_arrow_schema(schema, column_metadata, **options)

@@ -23,7 +23,7 @@ _TYPE_OPTION = "arrow."
 def vector_type(schema: Schema, names: Sequence[str], text: str, table: str) -> pa.DataType | None:
     """Return the new type of a column of vectors whose elements get another type.
 
-    None if the names are those of something else.
+    None if the names are not the path of the elements of such a column.
 
     Raises
     ------
@@ -47,16 +47,16 @@ def changed_field(schema: Schema, path: str, text: str, table: str) -> pa.Field:
     Raises
     ------
     UnsupportedError
-        It is inside of a map, or its values cannot be cast as they are.
+        The field is inside a map, or its values cannot be cast without a loss.
     """
     nodes = schema.path(path)
     if any(node.logical_type == "map" for node in nodes[:-1]):
         raise UnsupportedError(
-            f"table {table}: the type of {path} cannot be changed, because it is inside of a map"
+            f"table {table}: the type of {path} cannot be changed, because it is inside a map"
         )
     old = nodes[-1].to_arrow()
     (known,) = to_spark_schema(pa.schema([old]))
-    # The metadata has char(n) and varchar(n) of the type before.
+    # The metadata has char(n) and varchar(n) of the old type.
     metadata = {key: value for key, value in known.metadata.items() if key != CHAR_VARCHAR}
     field = StructField(old.name, spark_type(text), old.nullable, metadata)
     new: pa.Field = to_arrow_schema(StructType([field])).field(0)
@@ -71,7 +71,7 @@ def changed_field(schema: Schema, path: str, text: str, table: str) -> pa.Field:
 
 
 def _check_wider(table: str, path: str, old: pa.DataType, new: pa.DataType) -> None:
-    """Refuse a type for fewer values: Spark 4.1 asks for it if a MERGE has such values."""
+    """Refuse a type that holds fewer values: Spark 4.1 asks for it if a MERGE has such values."""
     if 0 < _digits(new) < _digits(old):
         raise UnsupportedError(
             f"table {table}: {path} cannot be changed from {old} to {new}, which holds "
@@ -88,10 +88,9 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
         The options change more than the type in Arrow.
     """
     old = schema.field(column).to_arrow()
-    made = to_arrow_schema(to_spark_schema(pa.schema([old])), {column.lower(): options})
-    (new,) = made
+    (new,) = to_arrow_schema(to_spark_schema(pa.schema([old])), {column.lower(): options})
     if (new.metadata or {}).keys() != (old.metadata or {}).keys():
-        # A blob or JSON is another extension type, or hints of encodings for new files.
+        # Other options make a blob or a JSON column, or set hints of encodings for new files.
         raise InvalidOptionError(
             f"options of the column {column} cannot be changed, except "
             f"those that start with {_TYPE_OPTION}; set them when the table is created, or by "
@@ -101,12 +100,13 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
 
 
 def path_of(schema: Schema, names: Sequence[str]) -> str:
-    """Return the path of a column or of a field inside of it.
+    """Return the path of a column or of a field inside it.
 
     Parameters
     ----------
     names : sequence of str
-        As Spark has them: the items of arrays are ``element``, those of maps ``key`` and ``value``.
+        Names from the column down. Spark names the items of arrays ``element``, and the entries of
+        maps ``key`` and ``value``.
 
     Raises
     ------
@@ -146,7 +146,10 @@ def _depends_on_zone(dtype: pa.DataType) -> bool:
 
 
 def _digits(dtype: pa.DataType) -> int:
-    """Return a number that is less for types of the same kind that hold fewer values."""
+    """Return a measure of the values that a number type holds; 0 for other types.
+
+    Among decimals, and among the other numbers, a type with a lower measure holds fewer values.
+    """
     if pa.types.is_decimal(dtype):
         return int(dtype.precision)
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):

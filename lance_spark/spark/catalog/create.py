@@ -36,7 +36,7 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     catalog = Catalog.of(arguments)
     entry, exists = _target(catalog, arguments)
     if exists:
-        raise TableExistsError(f"table {arguments['name']} exists already")
+        raise _exists(arguments)
     _commit_empty(entry, arguments, NewTable(must_create=True))
     _register(catalog, arguments, entry)
     return loaded(entry)
@@ -45,14 +45,14 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a new table that is like another one.
 
-    The new table stores the columns as a Lance table like it does: its vectors stay vectors.
-    Other properties are not taken over, as in Spark.
+    If the source is a Lance table, the new table stores its columns in the same way: vectors stay
+    vectors. Other properties are not copied, as in Spark.
 
     Parameters
     ----------
     arguments : mapping
-        ``properties`` of the statement, those of the ``source``, its number of ``constraints``, and
-        ``keeps_format``: whether the new table has the format of the source.
+        ``properties`` of the statement; properties of the ``source``, and its number of
+        ``constraints``; ``keeps_format``: whether the new table has the format of the source.
     """
     if arguments["constraints"]:
         raise UnsupportedError(
@@ -66,42 +66,47 @@ def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
         copied[properties.PROVIDER] = provider
     if provider == "lance":
         copied |= {n: value for n, value in source.items() if properties.is_write_option(n)}
-    given = {**copied, **arguments["properties"]}
-    if given.get(properties.PROVIDER, "lance").lower() != "lance":
-        given = dict(arguments["properties"])
-    return {"properties": given}
+    combined = {**copied, **arguments["properties"]}
+    if combined.get(properties.PROVIDER, "lance").lower() != "lance":
+        combined = dict(arguments["properties"])
+    return {"properties": combined}
 
 
 def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the write of a new table, and what the end of the statement needs.
+    """Return the options of the write of a new table, and the state of the statement.
+
+    The JVM passes the state to `commit_staged` or `abort_staged` at the end of the statement.
 
     Parameters
     ----------
     arguments : mapping
-        Beside those of `create_table`: ``mode``, which is ``create``, ``replace`` or
+        Arguments of `create_table`, and ``mode``: ``create``, ``replace`` or
         ``create_or_replace``.
     """
     catalog = Catalog.of(arguments)
     entry, exists = _target(catalog, arguments)
     mode = arguments["mode"]
     if exists and mode == _CREATE:
-        raise TableExistsError(f"table {arguments['name']} exists already")
+        raise _exists(arguments)
     if not exists and mode == _REPLACE:
-        raise TableNotFoundError(f"table {arguments['name']} was not found")
-    given, stored = properties.split(arguments["properties"])
+        raise TableNotFoundError(
+            f"table {arguments['name']} was not found; use CREATE TABLE, or CREATE OR REPLACE TABLE"
+        )
+    write_options, stored = properties.split(arguments["properties"])
     new_table = NewTable(must_create=not exists, properties=stored)
-    # The state stays in the JVM, and is no part of a plan.
+    # The state stays in the JVM, and is not part of a plan.
     state = {
         "location": entry.location,
         "storage_options": dict(entry.storage_options),
         "exists": exists,
         "properties": arguments["properties"],
     }
-    return {"options": {**options_of(entry), **given, **new_table.options()}, "state": state}
+    options = {**options_of(entry), **write_options, **new_table.options()}
+    return {"options": options, "state": state}
 
 
 def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """End a statement: commit an empty table if no rows were written, and register a new name."""
+    """Finish a statement: commit an empty table if no rows were written, register a new name."""
     catalog = Catalog.of(arguments)
     state = arguments["state"]
     entry = TableEntry(state["location"], {}, state["storage_options"])
@@ -114,7 +119,7 @@ def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def abort_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """End a statement that failed. The writer has deleted its files."""
+    """Clean up after a statement that failed. The writer has deleted its files."""
     state = arguments["state"]
     if not state["exists"] and not is_path(arguments):
         catalog = Catalog.of(arguments)
@@ -123,10 +128,17 @@ def abort_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _exists(arguments: Mapping[str, Any]) -> TableExistsError:
+    return TableExistsError(
+        f"table {arguments['name']} exists already; choose another name, or use CREATE OR REPLACE "
+        "TABLE"
+    )
+
+
 def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry, bool]:
     """Return where a table is or will be, and whether it exists."""
     provider = arguments["properties"].get(properties.PROVIDER, "lance").lower()
-    # DataFrameWriter.saveAsTable names the session's default source if it is given none.
+    # Without a format, DataFrameWriter.saveAsTable names the default format of the session.
     if provider not in ("lance", arguments["default_provider"].lower()):
         raise InvalidInputError(
             f"table {arguments['name']}: the catalog has Lance tables, and the statement asks for "

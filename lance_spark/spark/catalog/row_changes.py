@@ -102,8 +102,8 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
     """Return how the statement writes; see `lance_spark.mutations.rows.update`.
 
-    A statement that names no rows changes all rows of each fragment, so that the columns that it
-    assigns can be written alone. Of other statements nobody knows yet how many rows they change.
+    A statement without a condition changes all rows of each fragment, so the assigned columns can
+    be written alone. For other statements, the number of changed rows is not known yet.
     """
     if write["command"] != "UPDATE" or not write["all_rows"] or len(write["given"]) != 1:
         return "rows"
@@ -118,8 +118,9 @@ def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
 
 
 def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
-    """Return whether the statement means the same rows in a newer version, and was not tried too
-    often.
+    """Return whether the statement can be planned on a newer version.
+
+    It selects the same rows there, and has attempts left.
     """
     fixed = {CREATED_AT.name, UPDATED_AT.name}
     if table.manifest.flags.stable_row_ids:
@@ -171,9 +172,9 @@ def _commit_columns(table: OpenTable, pickles: Sequence[str]) -> dict[str, Any]:
 def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Delete the files of a statement whose tasks failed.
 
-    Spark also calls this after a commit that failed. If its process was killed, or the answer of
-    the store was lost, nobody knows whether a version refers to the files: they stay. All other
-    failures of a commit have deleted them.
+    Spark also calls this after a commit that failed. If the process of the commit was killed, or
+    the answer of the store was lost, a version may refer to the files: they stay. After all other
+    failures, the commit itself has deleted the files.
     """
     write = arguments["write"]
     if not arguments["commit_attempted"]:
@@ -190,7 +191,8 @@ def _sweep(table: OpenTable, write: Mapping[str, Any]) -> None:
 def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether the rows that a condition selects are deleted without a job.
 
-    They are if the condition needs no more bytes than a query that is answered on the driver.
+    True if the columns of the condition have at most the bytes of a query that is answered on the
+    driver.
     """
     options = ReadOptions.parse(arguments["options"])
     table = open_table(options)._table
@@ -236,7 +238,7 @@ def _unpickled(text: str) -> object:
 def _deletions(
     table: OpenTable, messages: Sequence[RowChangeMessage], tag: bytes
 ) -> list[FragmentDeletion]:
-    """Return the deletions of all tasks. Files of a fragment that two tasks changed are merged."""
+    """Return the deletions of all tasks. If two tasks changed a fragment, its files are merged."""
     deletions = [deletion for message in messages for deletion in message.deletions]
     counts = Counter(deletion.fragment_id for deletion in deletions)
     if all(count == 1 for count in counts.values()):
@@ -266,7 +268,7 @@ def _given_columns(write: Mapping[str, Any]) -> set[str]:
 
 
 def _sizes(table: OpenTable, fields: Sequence[Field]) -> tuple[int, int, float]:
-    """Return the rows of the data files, the bytes of all columns, and those of some columns."""
+    """Return the rows of the data files, and the bytes of all columns and of `fields`."""
     fragments = table.manifest.fragments
     num_rows = sum(fragment.physical_rows for fragment in fragments)
     stored = estimated_bytes(fragments, num_rows)

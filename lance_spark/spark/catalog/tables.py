@@ -47,8 +47,8 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : mapping
-        Beside the name: ``version`` (number, tag or branch), or ``timestamp`` (microseconds), or
-        ``for_write``, which asks for the types that are written.
+        The name, and ``version`` (number, tag or branch), ``timestamp`` (microseconds), or
+        ``for_write``, which requests the types that a write expects.
     """
     return loaded(
         Catalog.of(arguments).describe(arguments),
@@ -65,7 +65,7 @@ def loaded(
     timestamp: int | None = None,
     for_write: bool = False,
 ) -> dict[str, Any]:
-    """Return what the JVM keeps of a table (`NamedTable.java`).
+    """Return the description of a table for the JVM (`NamedTable.java`).
 
     Raises
     ------
@@ -82,7 +82,7 @@ def loaded(
 
 
 def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the JVM keeps of a version of a table.
+    """Return the description of a version of a table for the JVM.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def opened(
     entry: TableEntry, version: str | None, timestamp: int | None
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Open a version by its number, tag, branch or time; return the options that name it, too."""
+    """Open a version by its number, tag, branch or time; return it and the options that name it."""
     if timestamp is not None:
         time = _EPOCH + timedelta(microseconds=timestamp)
         return _open(entry, timestamp=time), {"timestamp": time.isoformat()}

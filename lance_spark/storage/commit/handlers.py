@@ -1,4 +1,4 @@
-"""Commit handlers: create a file only if it is absent, atomically. One class for each way.
+"""Commit handlers: each creates a file atomically, only if it is absent.
 
 | where | how |
 | --- | --- |
@@ -141,11 +141,11 @@ class ConditionalPut:
     ----------
     fs : fsspec file system
     condition : mapping
-        Arguments of `pipe_file` that ask for it.
+        Arguments of `pipe_file` that request the refusal.
     secrets : mapping, optional
         Options whose values no error shows.
     retries : Retries, optional
-        Of looks at what there is, not of puts.
+        Retries of reads of an existing object. A put is not repeated.
     """
 
     def __init__(
@@ -169,13 +169,15 @@ class ConditionalPut:
                 return False
             if not isinstance(error.__cause__, PermissionError):
                 raise
-            if not self._is_there(path, data, error):
+            if not self._has_written(path, data, error):
                 raise
         return True
 
-    def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
-        """Tell whether a request was carried out that is refused: rights can expire before it is
-        repeated.
+    def _has_written(self, path: str, data: bytes, refusal: StorageError) -> bool:
+        """Return whether the object has the data although the last request was refused.
+
+        The package of the store may have repeated the request, and the credentials may have expired
+        between the two.
         """
         try:
             with translated(path, self._secrets):
@@ -191,9 +193,9 @@ class ConditionalPut:
 class FolderRename:
     """A rename on HDFS, which refuses to replace a file.
 
-    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries
-    again. So the target is the folder, and the file has its name already: HDFS moves it there, in
-    one step, unless there is one of that name.
+    After the refusal, pyarrow would delete the existing target, and rename again. So the target is
+    the folder, and the file already has its final name: HDFS moves it into the folder in one step,
+    unless the folder has a file of that name.
     """
 
     def __init__(self, fs: Any, secrets: Mapping[str, object] | None = None) -> None:
@@ -205,7 +207,7 @@ class FolderRename:
         folder, name = posixpath.split(fs._strip_protocol(path))
         target = f"{folder}/{name}"
         with translated(f"{posixpath.basename(folder)}/{name}", self._secrets):
-            if self._is_there(target):
+            if self._exists(target):
                 return False
             staging = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
             try:
@@ -214,7 +216,7 @@ class FolderRename:
                 try:
                     fs.mv(f"{staging}/{name}", folder)
                 except OSError as error:
-                    # A request that was repeated may have found its own work.
+                    # An earlier, repeated request may have created the file.
                     return self._is_own(target, data, error)
             finally:
                 with suppress(Exception):
@@ -222,19 +224,20 @@ class FolderRename:
         return True
 
     def _is_own(self, path: str, data: bytes, failure: OSError) -> bool:
-        """Tell whether the file that is there is what a rename that failed has moved; raise its
-        failure if there is none.
+        """Return whether the existing file has the data, so that the failed rename moved it.
+
+        Without a file, raise the failure of the rename.
         """
         try:
-            if self._is_there(path):
+            if self._exists(path):
                 return bool(self._fs.cat_file(path) == data)
         except OSError as error:
-            # The check was refused, which says nothing of the rename.
+            # Without the check, it is unknown whether the rename moved the file.
             message = scrub(f"{failure}; {error}", self._secrets)
             raise StorageError(f"{posixpath.basename(path)}: {message}") from OSError(message)
         raise failure
 
-    def _is_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
             self._fs.info(path)
         except FileNotFoundError:
@@ -248,7 +251,7 @@ def handler_for(
     secrets: Mapping[str, object] | None = None,
     retries: Retries | None = None,
 ) -> CommitHandler:
-    """Return the way of put-if-absent for a file system.
+    """Return the commit handler of a file system.
 
     Parameters
     ----------
@@ -259,7 +262,7 @@ def handler_for(
     Raises
     ------
     StorageError
-        None is known.
+        The file system cannot create a file only if it is absent.
     """
     if scheme == "file":
         return LocalCommit()
@@ -278,9 +281,8 @@ def handler_for(
     if scheme in ("hdfs", "viewfs"):
         return FolderRename(fs, secrets)
     raise StorageError(
-        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on "
-        "it would not be "
-        "safe; tables there can be read only, unless the storage option commit_lock names a lock "
+        f"{scheme}:// cannot create a file only if it is absent, so commits on it would not be "
+        "safe; tables there can only be read, unless the storage option commit_lock names a lock "
         "that all writers use"
     )
 

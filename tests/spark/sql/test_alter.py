@@ -236,7 +236,7 @@ REFUSED = {
     "SET TBLPROPERTIES ('data_storage_version' = '2.0')": "property data_storage_version cannot be changed",
     "SET TBLPROPERTIES ('name.lance.encoding' = 'blob')": "options of the column name cannot be changed",
     "SET TBLPROPERTIES ('nope.arrow.float16' = 'true')": "column nope was not found",
-    "ADD COLUMN l.element.z INT": "new fields of structs inside of arrays and maps",
+    "ADD COLUMN l.element.z INT": "structs inside arrays and maps cannot get new fields",
     "ADD COLUMN s.z INT FIRST": "FIRST and AFTER apply to columns",
     "ADD COLUMN a INT NOT NULL": "column 'a' must not be null",
     "ADD COLUMN a ARRAY<INT> DEFAULT array(1)": "the new column a cannot have a default of type array<int>",

@@ -46,19 +46,19 @@ def test_statements_whose_credentials_expire_before_and_in_their_tasks(
     slow_rows = rows.mapInArrow(slow(servers.seconds + 0.5), "id bigint, v int")
     slow_rows.writeTo("renewed.t").create()
     # The last two tasks of four begin when the credentials of their plan have expired.
-    asked = servers.asked
+    asked = servers.issued
     options = {"driver_read_bytes": 0, "target_rows_per_partition": 10}
     frame = spark.read.options(**options).table("renewed.t")
     assert frame.rdd.getNumPartitions() == 4
     assert frame.mapInArrow(slow(servers.seconds), frame.schema).count() == 40
-    assert servers.asked > asked + 1
+    assert servers.issued > asked + 1
     spark.sql("UPDATE renewed.t SET v = 2 WHERE id IN (SELECT id FROM range(2))")
     found = sorted(tuple(row) for row in spark.table("renewed.t").collect())
     assert found == [(0, 2), (1, 2), *((n, 0) for n in range(2, 40))]
-    theirs = lance.dataset(f"s3://{BUCKET}/named/t", storage_options=servers.theirs())
+    theirs = lance.dataset(f"s3://{BUCKET}/named/t", storage_options=servers.lasting_options())
     assert sorted(theirs.to_table()["id"].to_pylist()) == list(range(40))
     assert servers.refused == 0
-    assert servers.headers == {HEADER}
+    assert {request.headers["x-api"] for request in servers.namespace.requests} == {HEADER}
 
 
 def test_a_namespace_that_gives_no_more(spark: Any, servers: Expiring) -> None:
@@ -67,13 +67,13 @@ def test_a_namespace_that_gives_no_more(spark: Any, servers: Expiring) -> None:
     options = {f"storage.{name}": text for name, text in entry.storage_options.items()}
     frame = spark.read.format("lance").options(**options).load(entry.location)
     text = frame._jdf.queryExecution().toString()
-    servers.down = True
+    servers.namespace.is_down = True
     time.sleep(servers.seconds)
     try:
         with pytest.raises(PySparkException, match=r"expired at .* could not be renewed") as raised:
             frame.where("id > 1").collect()
     finally:
-        servers.down = False
+        servers.namespace.is_down = False
     assert "status 500: down" in str(raised.value)
     for shown in (str(raised.value), text):
         assert MARK not in shown

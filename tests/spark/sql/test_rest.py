@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import lance_spark
 from tests.support.stores.aws import BUCKET, Aws, serving
+from tests.support.stores.namespaces import NamespaceTables, Request
+from tests.support.stores.namespaces import serving as serve_namespace
 
 ROOT = Path(__file__).parents[3]
 MARK = "hunter2"
@@ -24,43 +23,11 @@ MARK = "hunter2"
 @contextmanager
 def namespace(
     options: Mapping[str, str], folder: str = f"s3://{BUCKET}/rest"
-) -> Iterator[tuple[str, list[Any]]]:
-    """Serve a namespace with tables in a folder; yield its URI, and the headers of requests."""
-    declared: set[str] = set()
-    requests: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            requests.append(self.headers)
-            *_, name, action = unquote(self.path.partition("?")[0]).split("/")
-            status, answer = 200, dict[str, Any]()
-            if action == "declare":
-                declared.add(name)
-            if action == "list":
-                answer = {"tables": sorted(declared), "namespaces": []}
-            elif name in declared:
-                location = f"{folder}/{name}.lance"
-                answer = {"location": location, "storage_options": dict(options)}
-            else:
-                status, answer = 404, {"code": 4, "error": f"no table {name}"}
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = _answer
-
-        def log_message(self, *_args: object) -> None:
-            """Do nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", requests
-        finally:
-            server.shutdown()
+) -> Iterator[tuple[str, list[Request]]]:
+    """Serve a namespace with tables in a folder; yield its URI, and its requests."""
+    tables = NamespaceTables(lambda name: f"{folder}/{name}.lance", lambda: options)
+    with serve_namespace(tables.reply) as uri:
+        yield uri, tables.requests
 
 
 def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
@@ -89,7 +56,7 @@ def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
     assert ran.stdout.count("rows [(1, 1, None), (2, 0, None), (3, 0, None)]") == 2, (
         ran.stdout[-3000:] + ran.stderr[-3000:]
     )
-    assert {request["x-api"] for request in requests} == {f"{MARK}-header"}
+    assert {request.headers["x-api"] for request in requests} == {f"{MARK}-header"}
     assert "lance UPDATE of version" in ran.stdout
     assert ran.stdout.count("error") >= 4
     log = "".join(path.read_text() for path in tmp_path.rglob("events*"))

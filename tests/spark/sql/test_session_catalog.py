@@ -253,7 +253,7 @@ def test_tables_like_others(db: Database) -> None:
         "CREATE TABLE DB.l USING lance TBLPROPERTIES ('e.arrow.fixed-size-list.size' = '2') "
         "AS SELECT array(1f, 2f) AS e"
     )
-    refused = "Spark would make a name without a Lance table; use CREATE TABLE"
+    refused = "Spark would create a name without a Lance table; use CREATE TABLE"
     with pytest.raises(ParseException, match=refused):
         db.sql("CREATE TABLE DB.like1 LIKE DB.plain USING lance")
     if db.spark.version < "4.2":

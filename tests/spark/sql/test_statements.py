@@ -195,8 +195,8 @@ def test_names_keep_their_characters_under_all_settings() -> None:
     [
         ("OPTIMIZE cat.t FOO", "'FOO'", "expected the end of the statement", (1, 15)),
         ("OPTIMIZE cat.t\nWITH (a 1);", "'1'", "expected =", (2, 8)),
-        ("OPTIMIZE cat.t WITH (a = 1, a = 2)", "'a'", "option a is given already", (1, 28)),
-        ("VACUUM cat.t WITH (TABLE = 'b')", "'TABLE'", "option table is given", (1, 19)),
+        ("OPTIMIZE cat.t WITH (a = 1, a = 2)", "'a'", "option a has a value already", (1, 28)),
+        ("VACUUM cat.t WITH (TABLE = 'b')", "'TABLE'", "option table has a value already", (1, 19)),
         ("VACUUM cat.t WITH (`a b` = 1)", "'`a'", "expected the name of an option", (1, 19)),
         ("OPTIMIZE cat.t WHERE a = :b", "':'", "the condition must not have parameters", (1, 25)),
         ("VACUUM cat.t RETAIN x HOURS", "'x'", "expected a number, a string", (1, 20)),

@@ -9,8 +9,8 @@ part          content
 `bytes`       the bytes of all values, 8 bits each, perhaps compressed
 ============  ====================================================================================
 
-Writers choose a `null_adjustment` of one more than there are bytes, so that no end of a value can
-reach it.
+Writers choose the number of bytes plus one as `null_adjustment`, which the end of a value cannot
+reach.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Extents:
     Attributes
     ----------
     starts, ends : int64 arrays
-        Of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
+        Positions of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
     valid : bool array, or None
         False where the value is null; None if none is.
     edges : int64 array, or None
-        If every value starts where the one before ends: the start of the first value and the ends
-        of all.
+        The start of the first value and the ends of all values, if every value starts where the
+        previous value ends.
     """
 
     starts: RowNumbers
@@ -60,7 +60,7 @@ class Extents:
 
     @classmethod
     def between(cls, edges: RowNumbers, valid: BoolArray | None) -> Extents:
-        """Return the extents of values that follow one another without gaps."""
+        """Return the extents of adjacent values."""
         return cls(edges[:-1], edges[1:], valid, edges)
 
     @classmethod
@@ -188,7 +188,7 @@ def open_message(
 def encode_ends(
     lengths: RowNumbers, valid: BoolArray | None, buffers: NewBuffers
 ) -> tuple[pb.ArrayEncoding, int, int]:
-    """Return the message for the ends of values, what they add up to, and what marks nulls.
+    """Return the message for the ends of values, the sum of the lengths, and the `null_adjustment`.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def encode(
     lengths = np.diff(block.offsets).astype(np.int64)
     if valid is not None:
         if lengths[~valid].any():
-            # Bytes of null slots would be taken for the next value.
+            # Readers would take bytes of null slots for the next value.
             block = strings_of(array.drop_null())
         lengths *= valid
     indices, total, adjustment = encode_ends(lengths, valid, buffers)

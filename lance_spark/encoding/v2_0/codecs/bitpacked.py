@@ -47,7 +47,7 @@ def unpack(data: Bytes, width: int) -> Words:
     out = np.empty((groups, 8), np.uint64)
     mask = np.uint64((1 << width) - 1)
     for index in range(8):
-        # The values of one place in their group are one stride apart.
+        # Values at the same place in their groups are one stride apart.
         position, shift = divmod(index * width, 8)
         low = np.ndarray((groups,), "<u8", buffer=padded, offset=position, strides=(width,))
         values = low >> np.uint64(shift)

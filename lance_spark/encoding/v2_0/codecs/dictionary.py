@@ -1,6 +1,6 @@
-"""`Dictionary`: distinct items and, for every value, which of them it is.
+"""`Dictionary`: distinct items, and the number of its item for every value.
 
-Which number stands for which item depends on the column:
+The numbers of the items depend on the column:
 
 * A column of dictionary type holds 0-based `indices` in its index type. Items may be null: writers
   turn the nulls of such a column into the index of a null item.
@@ -33,7 +33,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
-#: Least number of strings for a dictionary, whose distinct items must fit indices of 8 bits.
+#: Minimum number of strings for a dictionary, whose distinct items must fit indices of 8 bits.
 _MIN_VALUES = 100
 _MAX_ITEMS = 255
 #: Values of a sample that reveals most columns with many distinct values.
@@ -55,7 +55,7 @@ class DictionaryValues:
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         if isinstance(self._decoder, AllNulls):
-            # Nothing is stored, so that nothing bounds their number.
+            # These nulls have no bytes, so the file does not bound their number.
             return pa.nulls(len(rows) * per_row, self._dtype)
         plans = [self._indices.read(rows, per_row)]
         if self._items is None:
@@ -172,7 +172,7 @@ def encode_repeated(
 ) -> pb.ArrayEncoding | None:
     """Return the message for strings with few distinct values; None if they have many.
 
-    Readers expect indices of 8 bits here, and nothing but strings with 32-bit offsets.
+    Readers expect indices of 8 bits here, and strings with 32-bit offsets.
     """
     if not pat.is_string(array.type) or len(array) < _MIN_VALUES:
         return None

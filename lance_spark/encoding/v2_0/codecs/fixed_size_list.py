@@ -43,7 +43,7 @@ def open_message(
 
 
 def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb.ArrayEncoding:
-    """Return the message for vectors, with any content of null slots.
+    """Return the message for vectors; null slots have an arbitrary content.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ bits_per_value    bytes of the buffer
 0                 none: values of no width
 ================  ==============================================================================
 
-With `compression` the buffer is the compressed form of these bytes (see `encoding/compression.py`),
-and has to be read as a whole.
+With `compression`, the buffer is the compressed form of these bytes (see
+`encoding/compression.py`), and must be read as a whole.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 _RAW_SCHEMES = ("", "none")
 _SCHEMES = ("lz4", "zstd")
-#: Bytes that compressed values may have beyond those that are needed.
+#: Bytes that compressed values may have in addition to the needed bytes.
 _SLACK = 1 << 20
 
 
@@ -63,7 +63,7 @@ class FlatValues:
 
 
 class CompressedValues:
-    """The same compressed: decompressed at the first read and kept."""
+    """The same values in a compressed buffer, which is decompressed at the first read and kept."""
 
     def __init__(
         self, buffer: ByteRange, scheme: str, bits: int, dtype: pa.DataType, count: int | None
@@ -233,15 +233,15 @@ def encode(
     Parameters
     ----------
     data : uint8 array, pa.Buffer or bytes
-        The values, little-endian, those of 1 bit packed.
+        The values, little-endian; values of 1 bit are packed.
     bits : int
         Bits per value.
     buffers : NewBuffers
     compression : str, optional
-        ``lz4`` or ``zstd``; only for values of whole bytes. What is too long to be decompressed
-        again stays as it is.
+        ``lz4`` or ``zstd``; only for values of whole bytes. A buffer that is too long to be
+        decompressed again is not compressed.
     level : int, optional
-        Of zstd.
+        Level of zstd.
     """
     message = pb.Flat(bits_per_value=bits)
     raw = np.frombuffer(data, np.uint8)
@@ -256,13 +256,13 @@ def encode(
 
 
 def encode_values(array: pa.Array, buffers: NewBuffers) -> pb.ArrayEncoding:
-    """Return the message for the values of an array of a fixed-width type, with any content of its
-    null slots hold.
+    """Return the message for the values of an array of a fixed-width type; null slots keep their
+    content.
 
     Raises
     ------
     UnsupportedTypeError
-        Values of the type have no width, or another one than 1 bit and whole bytes.
+        Values of the type have no fixed width, or neither 1 bit nor whole bytes.
     """
     block = to_block(array)
     if not isinstance(block, FixedWidthBlock):

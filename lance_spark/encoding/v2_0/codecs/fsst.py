@@ -1,8 +1,7 @@
 """`Fsst`: strings whose bytes are FSST codes.
 
-`binary` holds the codes of every value by itself, with the nulls; `symbol_table` is the same table
-as in later versions, and so is what a code means (see
-`lance_spark.encoding.v2_1.codecs.strings.fsst`).
+`binary` holds the codes of every value by itself, with the nulls. The table `symbol_table` and the
+meaning of a code are as in later versions (`lance_spark.encoding.v2_1.codecs.strings.fsst`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
 from lance_spark.storage.source import ReadPlan
 
-#: Only the table differs from page to page: codes come as strings.
+#: The codes of each page are strings; only the table differs.
 _STRINGS = pb21.CompressiveEncoding(
     variable=pb21.Variable(offsets=pb21.CompressiveEncoding(flat=pb21.Flat(bits_per_value=32)))
 )
@@ -69,7 +68,7 @@ def open_message(
 
 
 def _holds_fsst(message: Message) -> bool:
-    """Tell whether a message contains FSST: nested FSST expands eight times at each level."""
+    """Return whether a message contains FSST: nested FSST would expand eight times per level."""
     inner = [
         item
         for field, value in message.ListFields()

@@ -38,7 +38,7 @@ class AllNulls:
         try:
             return pa.nulls(count, self._dtype)
         except (MemoryError, OverflowError, pa.ArrowException):
-            # Nothing is stored, so that nothing but memory bounds their number.
+            # These nulls have no bytes, so only memory bounds their number.
             raise CorruptFileError(f"{count} nulls do not fit into memory") from None
         yield
 
@@ -57,7 +57,7 @@ class SomeNulls:
 
 
 def masked(values: pa.Array, valid: pa.BooleanArray) -> pa.Array:
-    """Return `values` with nulls where `valid` is false, besides those they have."""
+    """Return `values` with additional nulls where `valid` is false."""
     if valid.true_count == len(valid):
         return values
     dtype = values.type

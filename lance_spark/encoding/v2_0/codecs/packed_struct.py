@@ -1,9 +1,9 @@
 """`PackedStruct`: structs of fixed-width children, row by row in one buffer.
 
-A row is its children's values one after the other, without padding; each child takes the bytes of
-its type, a fixed-size list those of all its items, a struct those of its own children. Neither the
-structs nor their children can be null. `inner` says how each child would be encoded by itself; its
-references to buffers mean nothing.
+A row has the values of its children one after the other, without padding. Each child takes the
+bytes of its type; a fixed-size list takes the bytes of all its items, a struct the bytes of its own
+children. Neither the structs nor their children can be null. `inner` is the encoding that each
+child would have by itself; its references to buffers have no meaning.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _stored_bits(encoding: pb.ArrayEncoding) -> int:
 
 
 def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
-    """Return the message for structs of which none is null, nor any child.
+    """Return the message for structs without nulls, whose children have no nulls either.
 
     Raises
     ------
@@ -144,8 +144,8 @@ def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
 
 
 def can_pack(dtype: pa.DataType) -> bool:
-    """Whether a packed struct can have a child of a type: numbers and such of whole bytes, and
-    vectors of them.
+    """Return whether a packed struct can have a child of a type: values of whole bytes, and vectors
+    of them.
     """
     while pat.is_fixed_size_list(dtype):
         dtype = dtype.value_type
@@ -169,7 +169,7 @@ def _rows(array: pa.Array) -> Matrix:
 
 
 def _message(dtype: pa.DataType) -> pb.ArrayEncoding:
-    # Buffers of their own are what children do not have; readers look for the field all the same.
+    # Children have no buffers of their own, but readers expect the field.
     if pat.is_fixed_size_list(dtype):
         items = pb.FixedSizeList(dimension=dtype.list_size, items=_message(dtype.value_type))
         return never_null(pb.ArrayEncoding(fixed_size_list=items))

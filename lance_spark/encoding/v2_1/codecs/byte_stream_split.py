@@ -1,4 +1,4 @@
-"""Floats split into one stream per byte, so that a compressor around it sees like beside like.
+"""Floats split into one stream per byte, so that similar bytes are adjacent for a compressor.
 
 ``ByteStreamSplit { values = Flat { bits_per_value = b } }``, b = 32 or 64. One buffer per chunk of
 n values:
@@ -28,7 +28,7 @@ from lance_spark.storage.source import Bytes
 #: Bytes of a chunk: 1,024 values of 32 bits, 512 of 64.
 _CHUNK_BYTES = 4096
 
-#: Bytes that are worked on at once, so that they stay in cache.
+#: Bytes that are processed at once, so that they stay in the cache.
 _GROUP_BYTES = 128 << 10
 
 
@@ -49,8 +49,8 @@ class ByteStreamSplitCodec(Codec):
         data = gather(buffer.data, buffer.starts, sizes)
         values = np.empty(len(data), np.uint8)
         position = 0
-        # Runs of chunks of one size are one array; a page has two of them, or a few if rows were
-        # picked.
+        # Consecutive chunks of one size are one array; a page has two such runs, or a few if rows
+        # were selected.
         cuts = np.flatnonzero(np.diff(counts)) + 1
         for run in np.split(counts, cuts):
             count = int(run[0]) if len(run) else 0
@@ -72,7 +72,7 @@ def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
     values = out.reshape(-1, count, width)
     step = max(1, _GROUP_BYTES // (count * width))
     for position in range(0, len(values), step):
-        # Stream by stream: numpy would walk the few bytes of each value innermost.
+        # Stream by stream: otherwise numpy's innermost loop would have the few bytes of a value.
         for byte in range(width):
             values[position : position + step, :, byte] = streams[position : position + step, byte]
 
@@ -83,7 +83,7 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        Not values of 32 or 64 bits.
+        The values do not have 32 or 64 bits.
     """
     values = values_of(block)
     width = values.itemsize

@@ -1,8 +1,8 @@
-"""One value for all.
+"""One value for all slots.
 
-``Constant { value }``: the bytes of the value are in the message, and no buffer has any. Without a
-value there is nothing but nulls, values of no bits: pylance writes vectors of nulls so.
-Specification: Constant in protos/encodings_v2_1.proto.
+``Constant { value }``: the bytes of the value are in the message, and there is no buffer. Without a
+value all slots are null, as values of 0 bits: pylance writes vectors of nulls so. Specification:
+Constant in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations

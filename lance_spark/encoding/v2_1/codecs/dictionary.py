@@ -1,4 +1,4 @@
-"""Dictionary as a compressive encoding: indices and items inside one buffer.
+"""Dictionary as a compressive encoding: indices and items in one buffer.
 
 ``Dictionary { indices, items, num_dictionary_items }``. Single buffers only:
 

@@ -1,4 +1,4 @@
-"""Vectors: lists of one size, of fixed-width items, or of such lists again.
+"""Vectors: lists of one size, whose items have a fixed width or are such lists themselves.
 
 ``FixedSizeList { items_per_value = d, has_validity, values }``. The validity of the items (not of
 the vectors) is a bitmap for each level of lists that has null items; for lists of lists a value has
@@ -42,13 +42,15 @@ from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Items of a vector at most, over all levels of lists.
+#: Maximum number of items of a vector, over all levels of lists.
 _MAX_ITEMS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One level of lists: items of a list, items of a whole value, and which are not null."""
+    """One level of lists: number of items of a list and of a whole value, and which items are not
+    null.
+    """
 
     dimension: int
     items: int
@@ -102,7 +104,7 @@ class FixedSizeListCodec(Codec):
             size = (level.items + 7) // 8
             if position + size > width:
                 raise CorruptFileError("a vector is too short for its bitmaps")
-            # One run of bits is unpacked faster than many.
+            # One run of bits is unpacked faster than many runs.
             bits = np.unpackbits(
                 np.ascontiguousarray(table[:, position : position + size]).reshape(-1),
                 bitorder="little",
@@ -195,7 +197,7 @@ def encode_chunks(block: FixedSizeListBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        Not two vectors fit a chunk.
+        A chunk cannot hold two vectors.
     """
     levels, inner = _levels(block)
     total = block.num_values

@@ -1,8 +1,8 @@
-"""Fixed-width values as they are.
+"""Fixed-width values without a change.
 
 ``Flat { bits_per_value = b }``. One buffer: values back to back, little-endian; b is a multiple of
 8, or 1, then value i is bit ``i % 8`` of byte ``i // 8``. Chunks of 1-bit values hold whole bytes
-but for the last. In full-zip pages the stored values are the values. Specification: Flat in
+except the last chunk. In full-zip pages the stored values are the values. Specification: Flat in
 protos/encodings_v2_1.proto.
 """
 
@@ -65,7 +65,7 @@ def _width(encoding: pb.Flat) -> int:
 
 
 def _without_gaps(data: Bytes, sizes: IndexArray, num_values: IndexArray) -> Bytes:
-    """Return 1-bit values whose chunks do not end at whole bytes as one run of bits."""
+    """Return 1-bit values as one run of bits, if their chunks do not end at whole bytes."""
     bits = np.unpackbits(data, bitorder="little").view(np.bool_)
     used = np.empty(2 * len(sizes), np.int64)
     used[0::2] = num_values
@@ -86,7 +86,7 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        Not two values fit a chunk, or not a block of fixed width.
+        A chunk cannot hold two values, or the block has no fixed width.
     """
     block = _fixed(block)
     bits, total = block.bits_per_value, block.num_values
@@ -108,12 +108,12 @@ def encode_block(block: FixedWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]
 
 
 def encode_values(block: DataBlock) -> tuple[pb.CompressiveEncoding, FixedWidthBlock]:
-    """Return values as a full-zip page stores them, which is as they are.
+    """Return values as a full-zip page stores them: unchanged.
 
     Raises
     ------
     InvalidInputError
-        The values are not of whole bytes.
+        The values do not have whole bytes.
     """
     block = _fixed(block)
     if block.bits_per_value % 8:

@@ -1,4 +1,4 @@
-"""General: buffers that went through LZ4 or Zstandard after another encoding.
+"""General: buffers that LZ4 or Zstandard compressed after another encoding.
 
 ``General { compression, values }``; the bytes of a compressed buffer are described in
 `lance_spark.encoding.compression`:
@@ -42,13 +42,13 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: What the chunks of a page, or all values of a full-zip read, may hold at most together.
+#: Maximum size of all chunks of a page together, or of all values of a full-zip read.
 _MAX_BYTES = (1 << 31) - 1
-#: Values that a sample compresses before all are.
+#: Number of values that are compressed as a sample, before all values are.
 _SAMPLE = 16
-#: Chunks of strings from which on their frames are looked for.
+#: Minimum number of chunks of strings whose frames are searched.
 _MANY_CHUNKS = 4
-#: What compressing values one by one must save.
+#: Minimum saving of a compression of values one by one.
 _WORTH = 0.9
 
 
@@ -105,7 +105,7 @@ def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None
 
 
 def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
-    """Decompress the buffer of each chunk; every one begins at a multiple of 8 bytes.
+    """Decompress the buffer of each chunk; each result begins at a multiple of 8 bytes.
 
     Parameters
     ----------
@@ -113,12 +113,12 @@ def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> Chu
         ``lz4`` or ``zstd``.
     buffer : ChunkBuffer
     max_size : int
-        Bytes of all chunks together that there is use for.
+        Maximum bytes of all chunks together.
 
     Raises
     ------
     CorruptFileError
-        A buffer is not one of this scheme, or they hold more than `max_size` bytes.
+        A buffer does not have this scheme, or the buffers hold more than `max_size` bytes.
     """
     stored = [
         buffer.data[start : start + size]
@@ -145,7 +145,7 @@ def _wrap(inner: pb.CompressiveEncoding, scheme: str, level: int | None) -> pb.C
 def compress_chunks(
     encoding: pb.CompressiveEncoding, chunks: Chunks, scheme: str, level: int | None = None
 ) -> Encoded:
-    """Compress the first buffer of each chunk, or return all unchanged if that would make them
+    """Compress the first buffer of each chunk; return all buffers unchanged if they would become
     larger.
 
     Parameters
@@ -191,8 +191,7 @@ def compress_values(
 ) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Compress each value by itself; see `compress_chunks`.
 
-    An empty value stays without bytes for zstd; for lz4 pylance looks for the length in front of
-    it.
+    An empty value has no bytes with zstd; with lz4 it has a length, which pylance requires.
     """
     offsets = values.offsets.astype(np.int64)
     empty_frame = compress(scheme, _NOTHING) if scheme == "lz4" else b""
@@ -207,7 +206,7 @@ def compress_values(
 
 
 def pays_by_value(values: VariableWidthBlock) -> bool:
-    """Try some values: whether compressing each by itself would save a tenth."""
+    """Return whether a compression of each value by itself would save a tenth, from some values."""
     count = values.num_values
     picked = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
     starts, ends = values.offsets[picked].tolist(), values.offsets[picked + 1].tolist()

@@ -1,4 +1,4 @@
-"""Integers cut to a bit width that stands in front of each chunk.
+"""Integers cut to a bit width that is stored in front of each chunk.
 
 ``InlineBitpacking { uncompressed_bits_per_value = T }``, T = 8, 16, 32 or 64. One buffer per chunk:
 
@@ -36,8 +36,8 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Chunks that there must be for each that is not full, or all are unpacked first and put together
-#: then.
+#: If fewer than this number of chunks come with each chunk that is not full, all chunks are
+#: unpacked first and joined then.
 _FULL_CHUNKS = 16
 
 
@@ -69,7 +69,7 @@ class InlineBitpackingCodec(BlocksCodec):
             values = empty((len(widths), CHUNK_VALUES), uint_type(bits))
             _unpack(buffer.data, starts, widths, values)
             return block_of(compact(values, num_values))
-        # What a chunk has too many, the next one covers.
+        # The next chunk overwrites the superfluous values of a chunk.
         values = empty(int(num_values.sum()) + CHUNK_VALUES, uint_type(bits))
         position = first = 0
         for end in ends:
@@ -81,7 +81,9 @@ class InlineBitpackingCodec(BlocksCodec):
 
 
 def _full_until(num_values: IndexArray) -> list[int] | None:
-    """Return where runs of chunks end that are full but for the last; None if there are many."""
+    """Return the ends of runs of chunks that are full except the last chunk; None if there are many
+    runs.
+    """
     short = np.flatnonzero(num_values[:-1] != CHUNK_VALUES) + 1
     if len(short) * _FULL_CHUNKS > len(num_values):
         return None
@@ -115,7 +117,7 @@ def _widths(buffer: ChunkBuffer, bits: int) -> IndexArray:
 def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
     """Return the first ``num_values[i]`` values of each row i, one after the other.
 
-    A view if only the last row is not full.
+    The result is a view if only the last row is not full.
 
     Parameters
     ----------
@@ -132,7 +134,9 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
 
 
 def _tables(values: UIntArray, step: int) -> list[UIntArray]:
-    """Return rows of `step` values and zeros, of shape (n, 1024); full rows are a view."""
+    """Return rows of `step` values, filled up with zeros to the shape (n, 1024); full rows are a
+    view.
+    """
     if step < CHUNK_VALUES:
         return [_padded(values, step)]
     full = len(values) // CHUNK_VALUES * CHUNK_VALUES
@@ -203,7 +207,7 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        Not a block of 8, 16, 32 or 64-bit values.
+        The block does not have values of 8, 16, 32 or 64 bits.
     """
     values = values_of(block)
     step = min(CHUNK_VALUES, limits.max_values)

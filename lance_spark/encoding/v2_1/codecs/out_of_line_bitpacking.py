@@ -12,9 +12,9 @@ rest                   the last n % 1024 values: either raw, T bits each, or fil
                        zeros and packed, W * 128 bytes
 =====================  ========================================================================
 
-The length of the buffer tells which form the rest has; raw, if both would be of one length. Writers
-take the raw form when packing saves nothing: ``W * (1024 - rest) >= (T - W) * rest``.
-Specification: OutOfLineBitpacking in protos/encodings_v2_1.proto.
+The length of the buffer determines the form of the rest; it is raw if both forms would have the
+same length. Writers choose the raw form if packing saves nothing: ``W * (1024 - rest) >= (T - W) *
+rest``. Specification: OutOfLineBitpacking in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from lance_spark.storage.source import Bytes
 class _Pieces:
     """The runs of up to 1,024 values that make up one or many buffers, in order.
 
-    Of each piece: its number of values, its position, and whether it is not packed.
+    For each piece: its number of values, its position, and whether it is raw.
     """
 
     counts: IndexArray
@@ -89,7 +89,7 @@ class OutOfLineBitpackingCodec(BlocksCodec):
 def _cut(
     num_values: IndexArray, bits: int, width: int, buffer: ChunkBuffer | None = None
 ) -> _Pieces:
-    """Cut blocks into pieces: as the sizes of `buffer` demand; without it as they are written."""
+    """Cut blocks into pieces: by the sizes of `buffer`, or without it as a writer does."""
     full_chunks, num_last = np.divmod(num_values, CHUNK_VALUES)
     packed = fastlanes.packed_size(width)
     raw = (num_last > 0) & (width * (CHUNK_VALUES - num_last) >= (bits - width) * num_last)
@@ -133,13 +133,13 @@ def encode_blocks(
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
     """Pack the levels of all chunks of a page, one buffer each, to one width.
 
-    Levels that need all their bits become flat.
+    Levels that need all their bits are stored flat.
 
     Parameters
     ----------
     values : array of uint8, uint16, uint32 or uint64
     counts : int64 array, one element per buffer
-        How many of the values go into each; their sum is the number of values.
+        Number of values in each buffer; their sum is the number of values.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def encode_blocks(
     sizes_of = np.where(pieces.raw, pieces.counts * values.itemsize, fastlanes.packed_size(width))
     ends = pieces.starts + sizes_of
     data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    # Where all pieces but the last are full, they are a view of the values.
+    # If all pieces except the last are full, they are a view of the values.
     even = bool((pieces.counts[:-1] == CHUNK_VALUES).all())
     full = len(values) // CHUNK_VALUES if even else 0
     if full:

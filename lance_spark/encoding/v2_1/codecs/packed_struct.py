@@ -76,7 +76,7 @@ def pack(block: StructBlock) -> tuple[list[int], FixedWidthBlock]:
     Raises
     ------
     InvalidInputError
-        A field is not of fixed width in whole bytes.
+        A field does not have a fixed width of whole bytes.
     """
     fields = [_fixed(child) for child in block.children]
     widths = [field.bits_per_value for field in fields]
@@ -110,7 +110,7 @@ def encode_chunks(block: StructBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        A field is not of fixed width, or not two rows fit a chunk.
+        A field does not have a fixed width, or a chunk cannot hold two rows.
     """
     widths, rows = pack(block)
     inner, chunks = flat.encode_chunks(rows, limits)
@@ -123,7 +123,7 @@ def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, FixedWidt
     Raises
     ------
     InvalidInputError
-        A field is not of fixed width.
+        A field does not have a fixed width.
     """
     widths, rows = pack(block)
     inner, values = flat.encode_values(rows)

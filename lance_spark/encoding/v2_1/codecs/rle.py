@@ -10,14 +10,14 @@ r * b / 8      value of each run
 r              length of each run, from 1 to 255; longer runs come as several
 =============  =======================================================================
 
-Lengths may have 16 or 32 bits. Either buffer may have gone through a compressor (`general`), and
-one of the two may be bit-packed (`out_of_line_bitpacking`): the size of the other one tells how
-many runs there are. Values or lengths that are all the same or at equal steps (`constant`, `range`)
-are not stored; then the number of values tells. pylance writes all that into files of version 2.3
-only.
+Lengths may have 16 or 32 bits. Each buffer may be compressed (`general`), and one of the two may be
+bit-packed (`out_of_line_bitpacking`): the number of runs is computed from the size of the other
+buffer. Values or lengths that are equal or have equal steps (`constant`, `range`) are not stored;
+the number of runs is then computed from the number of values. pylance writes all that into files of
+version 2.3 only.
 
-The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the
-whole run, and the next chunk starts with the rest of it again. As a block there is one buffer:
+The runs of a chunk may have more values than the chunk: a writer that cuts a chunk inside a run
+stores the whole run, and the next chunk starts with the rest of it again. A block is one buffer:
 
 =============  =======================================================================
 bytes          content
@@ -27,7 +27,7 @@ r * b / 8      value of each run
 r              length of each run
 =============  =======================================================================
 
-and nothing at all if neither is stored. Specification: Rle in protos/encodings_v2_1.proto.
+A block has no bytes if neither is stored. Specification: Rle in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _decode(
 def _opened(
     encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: IndexArray
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
-    """Return values or lengths of runs with what a compressor did to them undone."""
-    # A chunk has no more runs than values, but for one that the next chunk goes on with.
+    """Return values or lengths of runs, decompressed if they are compressed."""
+    # A chunk has at most as many runs as values, and one run that continues in the next chunk.
     left = (int(num_values.sum()) + len(num_values)) * 8
     while encoding.WhichOneof("compression") == "general":
         from lance_spark.encoding.v2_1.codecs.general import inflate
@@ -164,7 +164,9 @@ def _number_of_runs(
     lengths: ChunkBuffer,
     num_values: IndexArray,
 ) -> IndexArray:
-    """Return the runs of each chunk, from the size of a flat buffer, or what lengths come to."""
+    """Return the number of runs of each chunk, from the size of a flat buffer or from the sum of
+    lengths.
+    """
     counts = []
     for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
         if encoding.WhichOneof("compression") == "flat":
@@ -181,7 +183,7 @@ def _number_of_runs(
 
 
 def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> IndexArray:
-    """Return how many runs have so many values if their lengths are not stored."""
+    """Return the number of runs for a number of values, if the lengths are not stored."""
     compression = encoding.WhichOneof("compression")
     if compression == "constant":
         start, step = int.from_bytes(encoding.constant.value, "little"), 0
@@ -194,7 +196,7 @@ def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> Index
         raise CorruptFileError("runs without values")
     if start >= max_values or not step:
         return -(-num_values // max(start, 1))
-    # So many lengths come to more than there are values.
+    # This number of lengths has a sum above the number of values.
     longest = isqrt(2 * max_values // step) + 2
     totals = np.cumsum(start + min(step, max_values) * np.arange(longest))
     result: IndexArray = np.searchsorted(totals, num_values) + 1
@@ -222,10 +224,10 @@ def _changes(values: UIntArray) -> BoolArray:
 
 
 def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return starts and lengths of runs that end wherever a chunk does.
+    """Return starts and lengths of runs, cut at the ends of chunks.
 
-    Chunks start, and the last ends, at `cuts`; their starts are added to `changes`. The third array
-    has the entries of up to 255 values that the runs of each chunk need.
+    `cuts` has the start of each chunk and the end of the last; the starts are added to `changes`.
+    The third array has the number of entries, of up to 255 values each, for the runs of each chunk.
     """
     changes[cuts[cuts < len(changes)]] = True
     starts = np.flatnonzero(changes)
@@ -235,7 +237,7 @@ def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArr
 
 
 def _cut(changes: BoolArray, width: int, limits: ChunkLimits) -> IndexArray:
-    """Return where chunks start and end; all but the last hold a power of two of values."""
+    """Return the bounds of the chunks; all except the last hold a power of two of values."""
     total, step = len(changes), limits.max_values
     cuts = np.append(np.arange(0, total, step), total)
     while True:
@@ -246,7 +248,7 @@ def _cut(changes: BoolArray, width: int, limits: ChunkLimits) -> IndexArray:
         counts = cuts[large + 1] - cuts[large]
         if int(counts.min()) <= 2:
             raise InvalidInputError(f"no runs of values fit {limits.max_bytes} bytes")
-        # The largest power of two that leaves something for a second chunk.
+        # The largest power of two that leaves values for a second chunk.
         half = np.left_shift(1, np.ceil(np.log2(counts)).astype(np.int64) - 1)
         cuts = np.sort(np.concatenate([cuts, cuts[large] + half]))
 
@@ -271,7 +273,8 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> Encoded:
     Raises
     ------
     InvalidInputError
-        Not a block of 8, 16, 32 or 64-bit values, or not even two values fit the limits.
+        The block does not have values of 8, 16, 32 or 64 bits, or the limits do not allow two
+        values.
     """
     values = values_of(block)
     width = values.itemsize
@@ -296,7 +299,7 @@ def encode_blocks(
     ----------
     values : array of uint8, uint16, uint32 or uint64
     counts : int64 array, one element per buffer
-        How many of the values go into each, at least one; their sum is the number of values.
+        Number of values in each buffer, at least one; their sum is the number of values.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Variable: byte strings as offsets followed by bytes.
 
-One buffer per mini-block chunk of n values; w is 4 or 8 bytes, as `offsets` (a Flat of 32 or 64
-bits) tells:
+One buffer per mini-block chunk of n values; w is 4 or 8 bytes, the width of `offsets` (a Flat of 32
+or 64 bits):
 
 ===================  ==================================================================
 bytes                content
@@ -24,7 +24,7 @@ rest                 the bytes of all values
 
 An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where
 the bytes begin; bytes 1 to 3, which are not 0, distinguish it. In full-zip pages the values are
-stored as they are. Chunks of version 2.3 may have offsets in a buffer of their own:
+stored unchanged. Chunks of version 2.3 may have offsets in a buffer of their own:
 `lance_spark.encoding.v2_3.string_offsets`.
 """
 
@@ -123,7 +123,7 @@ def _check_offsets(offsets: Offsets, size: int) -> None:
 
 
 def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock:
-    """Bring the offsets and the bytes of all chunks together; one copy of each."""
+    """Join the offsets of all chunks, and their bytes; each is copied once."""
     dtype: np.dtype[Any] = np.dtype(f"<i{width}")
     if not len(counts):
         return VariableWidthBlock(np.zeros(1, dtype), np.zeros(0, np.uint8))
@@ -145,7 +145,7 @@ def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidt
     if total > _INT32_MAX:
         dtype = np.dtype(np.int64)
     offsets = np.empty(int(counts.sum()) + 1, dtype)
-    # Slices of whole chunks cost less than gathering adjacent values by index.
+    # Slices of whole chunks cost less than indices of adjacent values.
     np.concatenate(
         [words[a:b] for a, b in zip(position.tolist(), (position + counts).tolist(), strict=True)],
         out=offsets[:-1],
@@ -183,9 +183,11 @@ def message(width: int) -> pb.CompressiveEncoding:
 
 
 def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[int]:
-    """Cut values into chunks: powers of two from 2 on, as many as fit; the last holds the rest."""
+    """Cut values into chunks of the largest power of two that fits, at least 2; the last holds the
+    rest.
+    """
     count = len(offsets) - 1
-    # Where value i would end if its offset stood beside its bytes: increasing, so that it can be
+    # End of value i if its offset were stored next to its bytes: increasing, so that it can be
     # searched.
     reach = (offsets + np.arange(count + 1) * width).data
     ends: list[int] = []
@@ -207,7 +209,7 @@ def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[in
 
 
 def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
-    """Return where each mini-block chunk of some strings starts, and their end.
+    """Return the start of each mini-block chunk of some strings, and the end of the last.
 
     Parameters
     ----------
@@ -217,7 +219,7 @@ def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
     Returns
     -------
     int64 array
-        Of values; one element more than there are chunks.
+        Numbers of values; one element more than chunks.
 
     Raises
     ------
@@ -230,8 +232,8 @@ def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
 
 
 def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes, Bytes, bytes]:
-    """Return the chunk of some values in three parts: offsets, bytes, padding; the bytes are a view
-    of the block's.
+    """Return the chunk of some values in three parts: offsets, bytes, padding. The bytes are a view
+    of the bytes of the block.
     """
     offsets = block.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
@@ -243,9 +245,7 @@ def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes
 
 
 def padding(size: int, width: int) -> bytes:
-    """Return what follows the strings of a chunk, `size` bytes, up to a multiple of the bytes of an
-    offset.
-    """
+    """Return the padding after `size` bytes of a chunk, up to a multiple of an offset's bytes."""
     return bytes((_PAD,)) * (-size % width)
 
 

@@ -1,7 +1,7 @@
 """VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip
 pages only.
 
-``VariablePackedStruct { fields }``; each field tells how its single values are encoded, and one of:
+``VariablePackedStruct { fields }``; each field has the encoding of its single values, and one of:
 
 ==================  =============================================================
 in the message      bytes of each row, one field after the other
@@ -53,7 +53,7 @@ class VariablePackedStructCodec(Codec):
 
 
 class _Rows:
-    """The bytes of all rows, and how far each has been read. Empty rows are null."""
+    """The bytes of all rows, and the position in each row. Empty rows are null."""
 
     def __init__(self, values: VariableWidthBlock) -> None:
         offsets = values.offsets.astype(np.int64)
@@ -68,7 +68,8 @@ class _Rows:
         result = np.zeros((len(self.cursors), width), np.uint8)
         starts = self._advance(np.where(self.live, width, 0))[self.live]
         if len(starts):
-            # One element of `width` bytes from every byte on: a copy of each costs one step.
+            # For each byte, `width` bytes from it on as one element: the copy of each takes one
+            # step.
             windows = np.ndarray(
                 (len(self.data) - width + 1,), f"V{width}", buffer=self.data, strides=(1,)
             )
@@ -76,7 +77,7 @@ class _Rows:
         return result.reshape(-1)
 
     def take_lengths(self, lengths: IndexArray, offset_bytes: int) -> VariableWidthBlock:
-        """Return the next bytes of every row, as many as `lengths` tells for each."""
+        """Return the next `lengths[i]` bytes of each row i."""
         starts = self._advance(lengths)
         return VariableWidthBlock.of(
             *take_ranges(self.data, starts, starts + lengths), offset_bytes
@@ -97,7 +98,7 @@ def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBloc
         bits = int(field.bits_per_value)
         if not bits or bits % 8:
             raise UnsupportedEncodingError(f"packed fields of {bits} bits, not whole bytes")
-        # A wider value than all rows together is found before memory is taken for it.
+        # A value that is wider than all rows together is refused before memory is allocated for it.
         if bits // 8 > len(rows.data) and rows.live.any():
             raise CorruptFileError("a packed row is shorter than its fields")
         width = bits // 8 if rows.live.any() else min(bits // 8, 1 << 16)
@@ -122,7 +123,7 @@ def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, VariableW
     Raises
     ------
     InvalidInputError
-        A field is itself a struct, or not of whole bytes.
+        A field is a struct itself, or does not have whole bytes.
     """
     fields: list[pb.VariablePackedStruct.FieldEncoding] = []
     parts: list[pa.Array] = []

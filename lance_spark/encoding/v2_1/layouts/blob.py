@@ -1,4 +1,4 @@
-"""Blob pages of version 2.1, read and written: where the values of a blob column are.
+"""Blob pages of version 2.1, read and written: the positions of the values of a blob column.
 
 ``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are
 packed structs of 16 bytes, never null. Values of size zero are the nulls:
@@ -11,8 +11,8 @@ bytes      field      content
 8 to 15    size       bytes of the value
 =========  =========  ============================================================================
 
-Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together
-again, by pylance neither. Specification: format/file/encoding, "Blob page layout".
+Repetition levels of values that are not null are not stored, so neither this package nor pylance
+can read lists of blobs. Specification: format/file/encoding, "Blob page layout".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lance_spark.storage.source import ReadPlan
 
 
 class BlobPage(PageReader):
-    """Reads where blobs are.
+    """Reads the positions and sizes of blobs.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class BlobPage(PageReader):
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column.
+        The layers do not match the type of the column.
     UnsupportedEncodingError
         The column is below a list.
     """
@@ -96,14 +96,14 @@ class BlobPage(PageReader):
 
 
 def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) -> EncodedPage:
-    """Return the page of a column that says where blobs are.
+    """Return the page with the positions and sizes of blobs.
 
     Parameters
     ----------
     column : LeafColumn
         Of structs of position and size.
     encode : callable
-        Encodes the same structs without levels, none of them null.
+        Encodes the same structs without levels and nulls.
 
     Raises
     ------
@@ -125,8 +125,7 @@ def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) 
             pa.array(np.where(null, np.uint64(0), sizes)),
         ]
         values = pa.Array.from_buffers(values.type, len(values), [None], children=children)
-    # Other layouts than the default one, which the column's metadata may ask for, pylance does not
-    # read here.
+    # pylance reads only the default layout here, so the hints of the column are ignored.
     plain_field = column.leaf.field.with_metadata({"lance-encoding:packed": "true"})
     leaf = column.leaf._replace(field=plain_field, steps=column.leaf.steps[:1])
     plain = Levels((Layer.ALL_VALID_ITEM,), len(values))

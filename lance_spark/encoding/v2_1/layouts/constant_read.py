@@ -11,11 +11,11 @@ absent                scalar [, repetition,           one scalar of any width
                       definition]
 ====================  ==============================  ==============================================
 
-The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of
-an array of one value without its validity. Levels are u16 words unless `rep_compression` and
-`def_compression` say otherwise, and a buffer of no levels is empty. Where a page has no lists, the
-definition word of a row is at a known place, and only those of the rows asked for are read. Nothing
-says where the other levels of a row are: they are read once, all of them.
+The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers of an
+array of one value, without its validity. Levels are u16 words unless `rep_compression` and
+`def_compression` name another encoding. A buffer without levels is empty. If a page has no lists,
+the definition word of a row is at a known place, and only the words of the requested rows are read.
+The places of other levels are not stored: all levels are read once.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
-#: Levels can be stored in no bytes at all; no writer puts more of them into one page.
+#: Maximum number of levels of a page: levels can take 0 bytes, so the file does not bound their
+#: number.
 _MAX_LEVELS = 1 << 30
-#: Values of a page up to which they are copied one by one.
+#: Up to this number, the values of a page are copied one by one.
 _FEW = 1024
 
 
 class ConstantPage:
-    """Reads rows of one constant page; the scalar is kept after the first read, and levels that had
-    to be read whole.
+    """Reads rows of one constant page; keeps the scalar after the first read, and levels if all
+    were read.
 
     Parameters
     ----------
@@ -84,8 +85,8 @@ class ConstantPage:
         self._words = self._find_words()
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows: one round for what the page keeps, one for the words of
-        these rows.
+        """Plan the reading of some rows: one round for the scalar and levels that are kept, one for
+        the words of these rows.
         """
         if self._levels is None:
             self._levels = yield from self._open()
@@ -104,7 +105,7 @@ class ConstantPage:
                     slice(rows.start, rows.stop) if isinstance(rows, range) else rows
                 ]
             elif max_definition(self._layers) and self._scalar is None:
-                # All null: the level of the leaf itself.
+                # All rows are null, at the level of the leaf itself.
                 definition = np.ones(len(rows), np.uint16)
             chosen = Levels(self._layers, len(rows), None, definition)
         visible = chosen.visible()
@@ -112,7 +113,7 @@ class ConstantPage:
         return PageRows(self._values(count), chosen)
 
     def _find_words(self) -> ByteRange | None:
-        """Return the buffer of definition words, if a row's word is the one with its number."""
+        """Return the buffer of definition words, if word i belongs to row i."""
         buffers = self._meta.buffers[len(self._meta.buffers) % 2 :]
         if not buffers or any(layer.is_list for layer in self._layers):
             return None
@@ -157,7 +158,7 @@ class ConstantPage:
 
 
 def repeats_inline(leaf: Leaf) -> bool:
-    """Whether `inline_rows` can give the values of a leaf."""
+    """Return whether `inline_rows` can return the values of a leaf."""
     dtype = leaf.field.type
     plain = is_plain(dtype) and not is_variable(dtype) and fixed_width(dtype) % 8 == 0
     return plain and not any(step.is_list or step.dimension != 1 for step in leaf.steps)
@@ -167,8 +168,8 @@ def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
     """Return the bytes of a few values of a page that has an inline scalar and no null; None for
     any other page.
 
-    Files of many columns have many such pages, and this takes a part of the time that a reader of
-    the page takes.
+    Files of many columns have many such pages. This function takes a fraction of the time of a
+    `ConstantPage`.
     """
     if meta.buffers or not 0 < count <= _FEW:
         return None
@@ -187,12 +188,12 @@ def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
 
 
 def _repeated(scalar: pa.Array, count: int) -> pa.Array:
-    """Return an array of one value as one of `count` values."""
+    """Return an array of `count` values, from an array of one value."""
     dtype = scalar.type
     if count == 1:
         return scalar
     if count <= _FEW and is_plain(dtype) and fixed_width(dtype) % 8 == 0 and not is_variable(dtype):
-        # Less than a call of Arrow costs, of which a file of many columns needs as many.
+        # Cheaper than one call of Arrow for each column of a file with many columns.
         value = bytes(memoryview(scalar.buffers()[1]))
         return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(value * count)])
     return scalar.take(pa.array(np.zeros(count, np.int8)))
@@ -202,8 +203,8 @@ def _layers(layout: pb.ConstantLayout, leaf: Leaf) -> tuple[Layer, ...]:
     layers = parse_layers(layout.layers)
     dtype = leaf.field.type
     if pat.is_struct(dtype) and not dtype.num_fields and len(layers) == 1:
-        # What pylance writes for a struct without children, however deep it is; nothing around it
-        # may be null.
+        # pylance writes this for a struct without children at any depth; no field above it may be
+        # null.
         layers = (Layer.ALL_VALID_ITEM,) * len(leaf.steps)
     return check_layers(layers, leaf)
 

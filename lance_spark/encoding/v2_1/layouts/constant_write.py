@@ -14,13 +14,13 @@ from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Longer scalars are kept in a buffer, not in the page's description.
+#: Maximum bytes of a scalar in the page's description; longer scalars are stored in a buffer.
 _MAX_INLINE = 32
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
 def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
-    """Return the page of a column without a single value that is not null."""
+    """Return the page of a column whose values are all null."""
     levels = column.levels
     layout = _layout(levels)
     simple = levels.repetition is None and len(levels.layers) == 1
@@ -41,8 +41,8 @@ def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def write_scalar(column: LeafColumn, scalar: pa.Array) -> EncodedPage:
-    """Return the page of a column whose values are all null or `scalar`, an array of one (2.2 and
-    later).
+    """Return the page of a column whose values are all null or `scalar`, an array of length 1 (from
+    2.2 on).
     """
     levels = column.levels
     layout = _layout(levels)

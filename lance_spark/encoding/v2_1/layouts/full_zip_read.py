@@ -12,10 +12,10 @@ value             fixed width: bits_per_value / 8 bytes if the entry is visible,
                   variable width: `length` bytes
 ================  ================================================================================
 
-Buffer 1, the repetition index, is there for variable width and for lists: where each row starts in
-buffer 0, and the end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, the fewest that hold the
-largest. A row without lists is an entry. Few rows of many take two reads, one of their numbers in
-the index and one of their bytes; a short index is kept, and a whole page is read at once.
+Buffer 1, the repetition index, exists for variable width and for lists. It has the start of each
+row in buffer 0, and the end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, as few as possible. A
+row without lists is an entry. A read of few rows takes two reads: their numbers in the index, and
+their bytes. A short index is kept, and a whole page is read at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
-#: An index of rows that is longer than this is not read for few rows: less than one in `_FEW`.
+#: A longer index of rows is not read as a whole if fewer than one row in `_FEW` is requested.
 _SHORT_INDEX = 4 * 1024
 _FEW = 64
 
@@ -95,8 +95,8 @@ class FullZipPage:
         self._starts: IndexArray | None = None
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows: one round, and one before for the index of rows if there
-        is one.
+        """Plan the reading of some rows: one round, after another round for the index of rows if
+        the page has one.
 
         A whole page takes one round.
         """
@@ -107,12 +107,12 @@ class FullZipPage:
         entries = self._entries(fetched)
         if self._variable:
             starts = entries.value_at
-            # Null values have no bytes anywhere.
+            # Null values have no bytes.
             strings = take_ranges(fetched.data, starts, starts + entries.value_size)
             return self._finish(entries.control, VariableWidthBlock(*strings))
         return self._finish(entries.control, self._gather_fixed(fetched.data, entries))
 
-    # Fixed width without lists: a row is at a known place.
+    # Fixed width without lists: the place of a row is known
 
     def _fetch_fixed(self, rows: Rows) -> ReadPlan[Bytes]:
         """Plan the reading of the entries of rows, as the rows of a table."""
@@ -138,7 +138,7 @@ class FullZipPage:
         values = np.ascontiguousarray(table[:, grid.control :]).reshape(-1)
         return little_endian(words, grid.control), values
 
-    # Everything else goes by the index of rows.
+    # All other pages: the place of a row is in the index
 
     def _fetch_indexed(self, rows: Rows) -> ReadPlan[Fetched]:
         data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)

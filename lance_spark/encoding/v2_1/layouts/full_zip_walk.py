@@ -18,21 +18,21 @@ from lance_spark.encoding.levels import IndexArray
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
 
-#: Entries that one step looks at, over all rows.
+#: Number of entries that one step looks at, over all rows.
 _LOOK_AHEAD = 1 << 16
-#: A step that takes fewer entries costs more than to take them one by one.
+#: If a step takes fewer entries, it is cheaper to take them one by one.
 _FEW = 64
 
 
 def control_bytes(bits_rep: int, bits_def: int) -> int:
-    """Return the bytes of the control word that holds levels of so many bits."""
+    """Return the bytes of the control word for levels of these numbers of bits."""
     bits = bits_rep + bits_def
     return 0 if not bits else 1 if bits <= 8 else 2 if bits <= 16 else 4
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What the entries of a page look like.
+    """The layout of the entries of a page.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
             walk_index, entry_positions, control, length, after = _fixed_step(
                 grid, data, position, stop, min(look_ahead, max_ahead)
             )
-            # Twice as far as the entries of this step went.
+            # Twice as far as the entries of this step reached.
             look_ahead = 2 * int(np.bincount(walk_index).max())
         rows.append(active[walk_index])
         all_positions.append(entry_positions)

@@ -30,10 +30,9 @@ def write_full_zip(
     ----------
     column : LeafColumn
     encoding : pb.CompressiveEncoding
-        How the stored values are to be read.
+        Encoding of the stored values.
     block : FixedWidthBlock of whole bytes, or VariableWidthBlock
-        The stored values, one for each visible entry; those of nulls are left out if their width is
-        variable.
+        The stored values, one for each visible entry; without null values if the width is variable.
     """
     levels = column.levels
     bits_rep = max_repetition(levels.layers).bit_length() if levels.repetition is not None else 0
@@ -106,13 +105,13 @@ def _interleave(shown: Bytes, width: int, hidden: Bytes, visible: BoolArray) -> 
 
 
 def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tuple[Bytes, ...]:
-    """Put control word, length and bytes together: Arrow joins the three columns of pieces."""
+    """Combine control word, length and bytes: Arrow joins the three columns of pieces."""
     offsets = block.offsets.astype(np.int64)
     head = control.shape[1]
     lengths = np.diff(offsets)
     visible = levels.visible()
     dtype = block.offsets.dtype
-    # A value for each entry: nothing for those that are hidden or null.
+    # A value for each entry: empty for hidden and null entries.
     holds = np.ones(levels.num_entries, np.bool_)
     if levels.definition is not None:
         holds = levels.definition == 0
@@ -137,15 +136,15 @@ def _variable(levels: Levels, control: Bytes, block: VariableWidthBlock) -> tupl
 
 
 def _joined(pool: Bytes, piece_starts: IndexArray, sizes: IndexArray) -> Bytes:
-    """Return pieces of the pool, which is cut at the ends of all pieces, back to back."""
+    """Return pieces of the pool back to back. The pool is cut at the ends of all pieces."""
     starts, ends = piece_starts, piece_starts + sizes
     order = np.argsort(starts, kind="stable")
-    # Between two neighbours of the pool there may be bytes that belong to none.
+    # Between two neighbours of the pool, bytes can belong to no piece.
     cuts = np.empty(2 * len(piece_starts) + 1, np.int64)
     cuts[0] = 0
     cuts[1::2] = starts[order]
     cuts[2::2] = ends[order]
-    # Empty pieces may claim a place inside of another one.
+    # Empty pieces may have a position inside another piece.
     np.maximum.accumulate(cuts, out=cuts)
     cut_positions = np.empty(len(piece_starts), np.int64)
     cut_positions[order] = 2 * np.arange(len(piece_starts)) + 1
@@ -153,7 +152,7 @@ def _joined(pool: Bytes, piece_starts: IndexArray, sizes: IndexArray) -> Bytes:
 
 
 def _row_index(levels: Levels, sizes: IndexArray) -> Bytes:
-    """Return where each row starts, and the end, in as few bytes as hold it."""
+    """Return the start of each row, and the end, in numbers of as few bytes as possible."""
     ends = bounds(sizes)
     if levels.repetition is not None:
         starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))

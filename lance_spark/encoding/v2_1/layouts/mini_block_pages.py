@@ -1,8 +1,8 @@
 """Reads whole mini-block pages of one layout together, as if their chunks belonged to one page.
 
-Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of
-any column, pages that are decoded together need not be put together afterwards. Whole pages need no
-repetition index: levels say where rows start.
+Writers end the pages of lists early, so a column may have some hundreds of small pages. In any
+column, pages that are decoded together need not be joined afterwards. Whole pages need no
+repetition index: levels show where rows start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan
 
-#: Pages are decoded together up to so many values and bytes, so that what is in between takes no
-#: more memory than they.
+#: Maximum values and bytes of pages that are decoded together, so that intermediate results take no
+#: more memory than these.
 _MAX_VALUES = 1 << 22
 _MAX_BYTES = 32 << 20
 
-#: Items of the dictionaries of all pages together, up to which those that are equal are looked for.
+#: Equal items are searched if the dictionaries of all pages together have at most this number of
+#: items.
 _FEW_ITEMS = 1 << 12
 
 
@@ -38,22 +39,20 @@ class PageGroup:
     Parameters
     ----------
     page : page reader
-        The first one.
+        The first page.
     """
 
     def __init__(self, page: object) -> None:
         self._pages: list[MiniBlockPage] = []
         self._values = self._bytes = 0
-        # Positions are not joined if their dictionary is to be handed out too.
+        # Positions are not joined if the result has their dictionary too.
         if isinstance(page, MiniBlockPage) and not (
             page.layout.HasField("dictionary") and pat.is_dictionary(page.dtype)
         ):
             self._add(page)
 
     def add(self, page: object) -> bool:
-        """Add the next page; return False if it cannot be decoded together with those that are
-        there.
-        """
+        """Add the next page; return False if it cannot be decoded together with the others."""
         return isinstance(page, MiniBlockPage) and self._fits(page) and self._add(page)
 
     def _fits(self, page: MiniBlockPage) -> bool:
@@ -76,7 +75,7 @@ class PageGroup:
         Raises
         ------
         CorruptFileError
-            A page is corrupt, it is not said which.
+            A page is corrupt; the error does not name it.
         """
         first, count = self._pages[0], len(self._pages)
         numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)
@@ -118,8 +117,8 @@ class PageGroup:
         item_positions = positions + np.repeat(before, counts)
         every = pa.concat_arrays(items)
         if len(every) <= _FEW_ITEMS:
-            # Pages have much the same items. The fewer there are, the more of them stay in the
-            # processor's cache.
+            # Pages often have equal items. The fewer items there are, the more of them stay in the
+            # cache of the processor.
             unique = every.dictionary_encode()
             item_positions = unique.indices.to_numpy().astype(np.uint32).take(item_positions)
             every = unique.dictionary
@@ -162,7 +161,9 @@ def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) ->
 
 
 def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
-    """Return memory that holds all buffers, their own if it is one, and where each begins."""
+    """Return memory that holds all buffers, and the start of each in it. A single buffer is not
+    copied.
+    """
     base = buffers[0].base
     if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
         first = _address(buffers[0])

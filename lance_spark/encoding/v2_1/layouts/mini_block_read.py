@@ -24,8 +24,8 @@ definition levels   iff the layout has `def_compression`
 value buffers       `num_buffers` of them
 ==================  ==============================================================================
 
-A chunk can hold more levels than values: those of null and empty lists have none. All chunks that
-are wanted are decoded together.
+A chunk can have more levels than values: the levels of null and empty lists have no value. All
+requested chunks are decoded together.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DecodedChunks:
     Attributes
     ----------
     block : DataBlock
-        All values; the codes of strings that are FSST.
+        All values; for strings in FSST, their codes.
     levels : Levels
         Checked; `Levels.layers` of the page.
     num_levels : int64 array
@@ -125,7 +125,7 @@ class MiniBlockPage:
         self._table: ChunkTable | None = None
         self._items: pa.Array | None = None
         self._values = layout.value_compression
-        # Strings are expanded once it is known which of them are wanted.
+        # Strings are expanded after the requested ones are known.
         self._has_codes = self._values.HasField("fsst")
         lists = sum(layer.is_list for layer in self._layers)
         if bool(lists) != bool(self._depth) or bool(lists) != layout.HasField("rep_compression"):
@@ -144,8 +144,8 @@ class MiniBlockPage:
         return other
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows; a whole page takes one round, and so does every read but
-        the first.
+        """Plan the reading of some rows. A whole page takes one round, and so does every read
+        except the first.
         """
         chunk_data = buffer_at(self._meta, 1)
         whole_page = len(rows) == self._meta.num_rows
@@ -196,7 +196,7 @@ class MiniBlockPage:
         )
 
     def open_dictionary(self, data: Bytes) -> pa.Array:
-        """Return the items of the page's dictionary from its buffer."""
+        """Return the items of the page's dictionary, from its buffer."""
         layout = self._layout
         items = decode_block(layout.dictionary, data, layout.num_dictionary_items)
         if items.num_values != layout.num_dictionary_items:

@@ -10,8 +10,8 @@ bits        content
 ==========  ===================================================================================
 
 Repetition index, present iff there are lists: ``depth + 1`` u64 per chunk. The first is the number
-of rows that end in the chunk, the others are not 0 iff a row is left unfinished at the chunk's end.
-A row belongs to the chunk it starts in and to all that continue it.
+of rows that end in the chunk. The others are not 0 iff a row continues after the end of the chunk.
+A row belongs to the chunk in which it starts and to all chunks that continue it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from lance_spark.encoding.v2_1.page import little_endian
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
 
-#: More values than this are in no chunk: the table's words reach to 2**15, levels are counted in 16
-#: bits.
+#: Maximum number of values of a chunk: the words of the table reach to 2**15, and levels are
+#: counted in 16 bits.
 _MAX_VALUES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class RowIndex:
-    """Where rows end, for pages with lists.
+    """The ends of rows, for pages with lists.
 
     Attributes
     ----------
@@ -61,8 +61,8 @@ class RowIndex:
             firsts = lasts = rows
         last = np.searchsorted(self.ended[1:], lasts, side="right")
         before = np.searchsorted(self.ended[1:], firsts - 1, side="right")
-        # The row before ends in `before`; this one starts there too unless that was the last row to
-        # start.
+        # The previous row ends in `before`. This row starts there too, unless no further row starts
+        # there.
         alone = (self.ended[before + 1] == firsts) & ~self.unfinished[before]
         first = np.where(firsts == 0, 0, before + alone)
         return first, last
@@ -115,7 +115,7 @@ def parse_chunk_table(
     num_values : int
         Values of the page.
     data_size : int
-        Length of the buffer that the chunks are in.
+        Length of the buffer of the chunks.
     rows : RowIndex or None
 
     Raises
@@ -160,13 +160,13 @@ class ChunkTables(NamedTuple):
 def parse_chunk_tables(
     words: Sequence[Bytes], *, large: bool, num_values: Sequence[int], data_sizes: Sequence[int]
 ) -> ChunkTables:
-    """Parse the chunk tables of several pages without lists, or that are read whole; see
+    """Parse the chunk tables of several pages that have no lists or are read whole; see
     `parse_chunk_table`.
 
     Raises
     ------
     CorruptFileError
-        One of them is not as it must be; it is not said which.
+        One of the tables is corrupt; the error does not name its page.
     """
     width = 4 if large else 2
     lengths = np.array([len(page_words) for page_words in words])
@@ -203,7 +203,7 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     Raises
     ------
     CorruptFileError
-        It is not one for `num_chunks` chunks with `num_rows` rows.
+        The index does not fit `num_chunks` chunks with `num_rows` rows.
     """
     if len(data) != num_chunks * (depth + 1) * 8:
         raise CorruptFileError(f"a repetition index of {len(data)} bytes for {num_chunks} chunks")

@@ -44,25 +44,25 @@ def encode_level_block(levels: LevelArray) -> tuple[pb.CompressiveEncoding, Byte
 def encode_level_blocks(
     levels: LevelArray, counts: IndexArray
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
-    """Return levels as one buffer for each chunk, all in one encoding.
+    """Return levels as one buffer for each chunk, all with the same encoding.
 
     Parameters
     ----------
     levels : uint16 array
     counts : int64 array, one element per chunk
-        How many of the levels go into each; their sum is the number of levels.
+        Number of levels in each buffer; their sum is the number of levels.
     """
     changes = int(np.count_nonzero(levels[1:] != levels[:-1])) + len(counts)
     least = (changes + len(levels) // _LONGEST_RUN) * _RUN_BYTES + len(counts) * _RUN_HEADER
     bits = max(1, int(levels.max(initial=0)).bit_length())
-    # Runs must save enough to be worth decoding them chunk by chunk.
+    # Runs are decoded chunk by chunk, so they must save enough bytes.
     if least > len(levels) * bits / 8 * 0.75:
         return out_of_line_bitpacking.encode_blocks(levels, counts)
     return rle.encode_blocks(levels, counts)
 
 
 class DictionaryItems(NamedTuple):
-    """The items that the values of a page are positions in, as one buffer."""
+    """The items of the dictionary of a page, as one buffer."""
 
     encoding: pb.CompressiveEncoding
     data: Bytes
@@ -76,19 +76,19 @@ def write_mini_block(
     version: tuple[int, int],
     dictionary: DictionaryItems | None = None,
 ) -> EncodedPage | None:
-    """Return the page, or None if some chunk has too many levels or bytes for this layout.
+    """Return the page; None if a chunk has too many levels or bytes for this layout.
 
     Parameters
     ----------
     column : LeafColumn
     encoding : pb.CompressiveEncoding
-        How `chunks` are to be read.
+        Encoding of `chunks`.
     chunks : Chunks
         The column's values, at least one; the number of values of each chunk but the last is a
         power of two.
     version : tuple of int
     dictionary : DictionaryItems, optional
-        What the values are positions in.
+        The items, if the values are positions in a dictionary.
     """
     levels = column.levels
     counts = chunks.num_values
@@ -137,7 +137,9 @@ def write_mini_block(
 
 
 def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
-    """Return where each chunk's levels begin, and their end: a chunk ends with its last value."""
+    """Return the start of the levels of each chunk, and the end of the last: a chunk ends with its
+    last value.
+    """
     values_at = bounds(counts)
     result = np.empty_like(values_at)
     result[0], result[-1] = 0, levels.num_entries
@@ -148,8 +150,8 @@ def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
 def _row_index(levels: Levels, level_bounds: IndexArray) -> Bytes:
     assert levels.repetition is not None
     starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
-    # As many rows have ended at a bound as start up to it, the bound included, but for one that
-    # goes on from there.
+    # The rows that ended at a bound are the rows that started up to it, the bound included, except
+    # a row that continues there.
     started = np.searchsorted(starts, level_bounds, side="right")
     started[-1] = len(starts)
     ended = np.append(0, started[1:] - 1)
@@ -170,7 +172,7 @@ def _row_index(levels: Levels, level_bounds: IndexArray) -> Bytes:
 def _assemble(
     num_levels: IndexArray, levels: list[ChunkBuffer], values: tuple[ChunkBuffer, ...], large: bool
 ) -> tuple[Bytes, IndexArray] | None:
-    """Return all chunks back to back and their sizes, or None if one is too large."""
+    """Return all chunks back to back, and their sizes; None if a chunk is too large."""
     width = 4 if large else 2
     head = 2 + 2 * len(levels) + width * len(values)
     parts = [*levels, *values]

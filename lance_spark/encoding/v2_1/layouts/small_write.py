@@ -1,10 +1,10 @@
 """Writing pages of few values.
 
-A table of thousands of columns and few rows has one such page for each column, and what it costs to
-write is what a page costs, not what a value does. Encodings that save bytes save none here: the
-buffers of a file start at multiples of 64 bytes, and the description of a page is longer than its
-values. A small page is therefore a constant, or a mini-block page of one chunk of plain values. The
-chunk is put together from byte strings, and pages that are alike share one message.
+A table of thousands of columns and few rows has one such page for each column. The cost of its
+write is the cost of pages, not of values. Encodings cannot save bytes here: the buffers of a file
+start at multiples of 64 bytes, and the description of a page is longer than its values. A small
+page is therefore a constant, or a mini-block page of one chunk of plain values. The chunk is joined
+from byte strings, and equal pages share one message.
 
 `mini_block_read` and `constant_read` have the layouts.
 """
@@ -25,23 +25,23 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.fixed_width import flat
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
-#: Most values and bytes of a small page. For larger pages, encodings are chosen by size.
+#: Maximum values and bytes of a small page. For larger pages, encodings are chosen by size.
 _MAX_VALUES = 64
 _MAX_BYTES = 512
-#: Longer constants are kept in a buffer, which is not done here.
+#: Maximum bytes of a constant. Longer constants need a buffer, which this module does not write.
 _MAX_CONSTANT = 32
 _FILL = b"\xfe" * 7
 
 
 class _Width(NamedTuple):
-    """Bits of a value of fixed width, or else bytes of an offset; the other one is 0."""
+    """Bits of a value of fixed width, or bytes of an offset; the other number is 0."""
 
     bits: int
     offset: int
 
 
 class _Frame(NamedTuple):
-    """What a page has around its levels and values; the chunk is its only one."""
+    """The parts of a page around its levels and values. It has one chunk."""
 
     table: bytes
     head: bytes
@@ -52,7 +52,7 @@ class _Frame(NamedTuple):
 def encode_small(
     values: pa.Array, levels: Levels, num_rows: int, version: tuple[int, int], *, constant: bool
 ) -> EncodedPage | None:
-    """Return the page of a few values, or None if it is not small or not of a plain type.
+    """Return the page of a few values; None if the page is not small or its type is not plain.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _width(dtype: pa.DataType) -> _Width | None:
 
 
 def _fixed(values: pa.Array, bits: int) -> bytes | None:
-    """Return values of fixed width as they are stored, or None if they are many bytes."""
+    """Return the stored form of values of fixed width; None if it has many bytes."""
     start, count = values.offset, len(values)
     if count * bits > 8 * _MAX_BYTES:
         return None
@@ -115,7 +115,7 @@ def _fixed(values: pa.Array, bits: int) -> bytes | None:
 
 
 def _variable(values: pa.Array, width: int) -> bytes | None:
-    """Return byte strings as a chunk has them, offsets first, or None if they are many bytes."""
+    """Return the stored form of byte strings, offsets first; None if it has many bytes."""
     start, count = values.offset, len(values)
     _, offset_buffer, data = values.buffers()
     if offset_buffer is None:
@@ -132,7 +132,7 @@ def _variable(values: pa.Array, width: int) -> bytes | None:
 
 
 def _scalar(raw: bytes, bits: int, count: int) -> bytes | None:
-    """Return the bytes of the one value that all values are, or None if they differ."""
+    """Return the bytes of the value that all slots have; None if they differ."""
     if bits == 1:
         flags = int.from_bytes(raw, "little")
         if flags == 0:
@@ -172,7 +172,9 @@ def _frame(
     values: int,
     large: bool,
 ) -> _Frame:
-    """Return what pages share whose parts have the same sizes, `definition` and `values` bytes."""
+    """Return the common parts of pages whose levels and values have `definition` and `values`
+    bytes.
+    """
     sizes = [0] if definition is None else [definition // 2, definition]
     head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, values)
     head += _FILL[: -len(head) % 8]

@@ -117,7 +117,7 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # The setting spark.sql.timestampType must not change the type.
         "schema": _TIMESTAMP.sub("timestamp_ltz", result.schema),
         "rows": [[_json_value(value) for value in row] for row in result.rows],
-        # What the session may have cached.
+        # The session may have cached the table, and must read it again.
         "table": [*table["namespace"], table["name"]] if procedure.opens else None,
     }
 
@@ -126,7 +126,8 @@ def table_name(text: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return namespace and name of the table that a text means.
 
     The text is the name of a table in the catalog, with or without the name of the catalog before
-    it, or a path. A name alone is one of the current namespace if the catalog is the current one.
+    it, or a path. A name without a namespace is in the current namespace if the catalog is the
+    current catalog.
 
     Raises
     ------
@@ -137,8 +138,8 @@ def table_name(text: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {"namespace": [], "name": text}
     if not _NAME.fullmatch(text):
         raise InvalidInputError(
-            f"table => {text!r} is not the name of a table, such as 'db.t', and not a path; parts "
-            "with other characters stand in backticks"
+            f"table => {text!r} must be the name of a table, such as 'db.t', or a path; enclose "
+            "parts with other characters in backticks"
         )
     parts = [
         part[1:-1].replace("``", "`") if part.startswith("`") else part.strip()
@@ -154,7 +155,7 @@ def table_name(text: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _opened(
     catalog: Catalog, table: Mapping[str, Any], spark: Any, values: dict[str, Any]
 ) -> ResultTable:
-    """Open the table of a call, and remove the parameters that say how from its values."""
+    """Open the table of a call; remove the parameters of its branch and options from `values`."""
     options = {**options_of(catalog.describe(table)), **values.pop("table_options", {})}
     if "branch" in values:
         options["branch"] = values.pop("branch")
@@ -202,21 +203,21 @@ def _snake_names(function: Any) -> dict[str, str]:
 
 
 @cache
-def _comments(name: str) -> dict[str, str]:
-    """Return the comments of parameters: those of the docstrings, and of `COMMENTS`."""
-    owners = [getattr(ResultTable, _method_name(name), None), _function(name)]
-    if name == "optimize":
+def _comments(procedure: str) -> dict[str, str]:
+    """Return the comments of parameters, from the docstrings and from `COMMENTS`."""
+    owners = [getattr(ResultTable, _method_name(procedure), None), _function(procedure)]
+    if procedure == "optimize":
         owners.append(CompactionOptions)
     comments: dict[str, str] = {}
     for owner in filter(None, owners):
         documented = _documented(owner.__doc__ or "")
         names = _snake_names(owner).items()
-        comments.update({snake: documented[given] for snake, given in names if given in documented})
+        comments.update({snake: documented[name] for snake, name in names if name in documented})
     return {parameter: _in_sql(text) for parameter, text in {**comments, **COMMENTS}.items()}
 
 
 def _in_sql(comment: str) -> str:
-    """Return a comment with the names of procedures and parameters for those of methods."""
+    """Return a comment with the names of methods in snake case, as procedures have them."""
     return _CAMEL_CASE.sub(lambda match: _snake_case(match[0]), comment)
 
 
@@ -243,7 +244,7 @@ def _python_value(value: Any, type_text: str) -> Any:
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
-        # A time without a zone is one of this machine, as for Spark.
+        # A time without a zone is a local time of this machine, as in Spark.
         return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND
     if isinstance(value, Mapping):
         return {key: _json_value(item) for key, item in value.items()}
@@ -253,7 +254,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _first_cause(error: Exception) -> str:
-    """Return the message of the last cause in the stack trace of Java: a job was cancelled."""
+    """Return the message of the last cause in Java's stack trace: for example a cancelled job."""
     causes = _CAUSE.findall(str(error))
     return str(causes[-1]) if causes else _first_line(error)
 

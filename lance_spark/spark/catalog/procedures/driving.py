@@ -1,4 +1,4 @@
-"""Sessions of the JVM that asks, for functions that run Spark jobs (`DrivingCall.java`).
+"""The session of a statement, for functions that run Spark jobs (`DrivingCall.java`).
 
 The function runs in the Python process in which Spark plans data sources. It connects to the JVM as
 a pyspark application does, and has the session of the statement as a classic `SparkSession`. Spark
@@ -73,7 +73,7 @@ def driving_session(driver: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _connect(driver: Mapping[str, Any]) -> Any:
-    """Connect as pyspark does, which takes the address from variables of the environment."""
+    """Connect as pyspark does, which reads the address from variables of the environment."""
     from pyspark.java_gateway import launch_gateway
 
     values = (str(driver["port"]), driver["secret"])
@@ -86,7 +86,7 @@ def _connect(driver: Mapping[str, Any]) -> Any:
 
 
 def _entered(gateway: Any, token: str) -> Any:
-    """Return the session in Java, after the thread there was prepared for the jobs."""
+    """Prepare the thread of the JVM for jobs, and return the session in Java."""
     jvm = gateway.jvm
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     forName = jvm.java.lang.Class.forName  # noqa: N806 - a Java method

@@ -1,4 +1,4 @@
-"""The functions of procedures that no method of `LanceTable` can be for.
+"""The functions of procedures that are not methods of `LanceTable`.
 
 A function has the parameters of its procedure. Its first argument is the table, which has a session
 if the procedure runs Spark jobs. `register_table` and `deregister_table` get the catalog, and the
@@ -114,7 +114,9 @@ def set_unenforced_primary_key(
             f"{where}: the primary key is {', '.join(current)} already; it cannot be changed"
         )
     if not columns or len(set(columns)) < len(columns):
-        raise InvalidInputError(f"{where}: a primary key needs columns, and each of them once")
+        raise InvalidInputError(
+            f"{where}: columns must name at least one column, and none twice, not {list(columns)}"
+        )
     for name in columns:
         if name not in schema.names:
             raise InvalidInputError(
@@ -191,7 +193,7 @@ def refresh_index(
 
 
 def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:
-    """Give a table that exists a name in the catalog."""
+    """Give an existing table a name in the catalog."""
     identifier = catalog.table_identifier(table)
     entry = TableEntry(location, {}, catalog.path_entry(location).storage_options)
     open_dataset(location, storage_options=dict(entry.storage_options) or None)
@@ -200,7 +202,7 @@ def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) ->
 
 
 def deregister_table(catalog: Catalog, table: Mapping[str, Any]) -> Any:
-    """Forget the name of a table, keep its files, and return where they are."""
+    """Remove the name of a table, keep its files, and return where they are."""
     return (catalog.namespace.deregister_table(catalog.table_identifier(table)).location,)
 
 
@@ -254,7 +256,7 @@ def _keyed_frame(
 ) -> tuple[Any, list[str]]:
     """Return the rows of a table or view, with the columns of the statement, and the key.
 
-    Without a key in the statement, the key is the row address if the source has it, and else the
+    Without a key in the statement, the key is the row address if the source has it, otherwise the
     primary key of the table.
     """
     is_case_sensitive = table.spark.conf.get("spark.sql.caseSensitive") == "true"
@@ -275,8 +277,8 @@ def _keyed_frame(
                 "key => array(...) of the procedure"
             )
     if columns is None:
-        given = {spelled(name) for name in (*key, FRAGMENT_ID.name)}
-        columns = [name for text, name in of_source.items() if text not in given]
+        left_out = {spelled(name) for name in (*key, FRAGMENT_ID.name)}
+        columns = [name for text, name in of_source.items() if text not in left_out]
     of_table = {spelled(name): name for name in schema.names}
     names = {name: of_table.get(spelled(name), name) for name in (*key, *columns)}
     return _frame(table, source, names), [names[name] for name in key]
@@ -287,8 +289,8 @@ def _is_key(field: pa.Field) -> bool:
     return _PRIMARY_KEY.encode() in metadata or f"{_PRIMARY_KEY}:position".encode() in metadata
 
 
-def _no_index(table: LanceTable, what: str) -> UnsupportedError:
+def _no_index(table: LanceTable, problem: str) -> UnsupportedError:
     return UnsupportedError(
-        f"table {table.path}: {what} by this release; use pylance, whose indexes this release "
+        f"table {table.path}: {problem} by this release; use pylance, whose indexes this release "
         "reads, lists and drops"
     )

@@ -15,12 +15,12 @@ from lance_spark.spark.jvm.classes import CATALOG_CLASS, SESSION_CATALOG, SESSIO
 _QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE")
 
 
-class NotOursError(Exception):
-    """The statement is left to Spark."""
+class LeftToSparkError(Exception):
+    """Spark's parser handles the statement."""
 
 
 class StatementError(InvalidInputError):
-    """A syntax error of a statement about a table of ours."""
+    """A syntax error of a statement about a Lance table of a catalog."""
 
     def __init__(self, text: str, token: Token, end: int, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class StatementError(InvalidInputError):
         self._column = len(before) - (before.rfind("\n") + 1)
 
     def reply(self) -> dict[str, Any]:
-        """Return what `Errors.java` needs to raise the error."""
+        """Return the fields from which `Errors.java` makes the error."""
         return {
             "kind": "syntax",
             "near": self._near,
@@ -63,7 +63,15 @@ class CallArguments:
 
 
 class StatementCursor(TokenCursor):
-    """Reads the parts of a statement. It has the arguments of `rewrite_statement`."""
+    """Reads the parts of a statement.
+
+    Parameters
+    ----------
+    text : str
+        The statement.
+    arguments : mapping
+        As in `rewrite_statement`.
+    """
 
     def __init__(self, text: str, settings: SqlSettings, arguments: Mapping[str, Any]) -> None:
         super().__init__(text, settings)
@@ -75,17 +83,20 @@ class StatementCursor(TokenCursor):
         self._named: list[str] = []
 
     def _table(self) -> CallArguments:
-        """Read the name of a table of ours, and return the arguments of a call about it."""
+        """Read the name of a table, and return the arguments of a call about it.
+
+        Raises LeftToSparkError if the table is not in a catalog of this package.
+        """
         if self._current.category == "string":
             parts = [self._next().value]
         elif self._current.category in ("word", "name"):
             parts = self._parts("the name of a table")
         else:
-            raise NotOursError
+            raise LeftToSparkError
         if len(parts) > 1 and parts[0] in self._catalogs:
             self._catalog, *names = parts
         elif len(parts) > 1 and parts[0] == SESSION_CATALOG:
-            raise NotOursError
+            raise LeftToSparkError
         elif self._catalog_arguments is not None:
             self._catalog, names = self._catalog_arguments["catalog_name"], parts
             if len(parts) == 1 and "/" not in parts[0]:
@@ -94,7 +105,7 @@ class StatementCursor(TokenCursor):
         if owner == SESSION_CATALOG_CLASS:
             self.of_session["session_table"] = names
         elif owner != CATALOG_CLASS:
-            raise NotOursError
+            raise LeftToSparkError
         self._named = names
         return CallArguments(quoted_name([self._catalog, *names]))
 
@@ -114,19 +125,19 @@ class StatementCursor(TokenCursor):
             return False
         return True
 
-    def _parts(self, what: str) -> list[str]:
-        parts = [self._identifier(what)]
+    def _parts(self, expected: str) -> list[str]:
+        parts = [self._identifier(expected)]
         while self._accept("."):
-            parts.append(self._identifier(what))
+            parts.append(self._identifier(expected))
         return parts
 
-    def _identifier(self, what: str) -> str:
+    def _identifier(self, expected: str) -> str:
         if self._current.category not in ("word", "name"):
-            raise self._error(f"expected {what}")
+            raise self._error(f"expected {expected}")
         return self._next().value
 
     def _names(self) -> list[str]:
-        """Read names of columns, in brackets or not. A name with dots is one of a child."""
+        """Read names of columns, in brackets or not. A child of a struct has a path with dots."""
         is_enclosed = self._accept("(")
         names = [".".join(self._parts("the name of a column"))]
         while self._accept(","):
@@ -140,7 +151,7 @@ class StatementCursor(TokenCursor):
             arguments.add(name, value)
 
     def _named_values(self, arguments: CallArguments) -> dict[str, str]:
-        """Read options, which must not be among the arguments already."""
+        """Read options. An option that is among the arguments already is an error."""
         values: dict[str, str] = {}
         if self._accept_word("WITH"):
             self._expect("(")
@@ -151,7 +162,7 @@ class StatementCursor(TokenCursor):
                 if self._current.category != "word":
                     raise self._error("expected the name of an option")
                 if name in values or name in arguments:
-                    raise self._error(f"option {name} is given already")
+                    raise self._error(f"option {name} has a value already; remove it")
                 self._next()
                 self._expect("=")
                 values[name] = self._value()
@@ -197,7 +208,7 @@ class StatementCursor(TokenCursor):
             self._expect_word(word)
 
     def _call(self, procedure: str, arguments: CallArguments) -> str:
-        """Return the text of the call, after the end of the statement."""
+        """Check that the statement ends here, and return the text of the call."""
         while self._accept(";"):
             pass
         if self._current.category != "end":

@@ -1,8 +1,8 @@
-"""Statements that Spark does not know, as statements that it knows.
+"""Rewrites statements that Spark does not know to statements that it knows.
 
 The parser in the JVM (`StatementParser.java`) calls `rewrite_statement` with the text of a
-statement. Most statements become a `CALL` of a procedure. Their words are those of the Java
-connector, and those of Delta where the Java connector has no such statement. A statement about a
+statement. Most statements become a `CALL` of a procedure. The syntax is that of the Java connector,
+or of Delta where the Java connector has no such statement. A statement about a
 table of another catalog, and a statement that Spark knows, is left to Spark's parser.
 """
 
@@ -19,7 +19,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.sql import SqlSettings
 from lance_spark.spark.catalog.procedures.statement_parts import (
     CallArguments,
-    NotOursError,
+    LeftToSparkError,
     StatementCursor,
     StatementError,
     literal,
@@ -41,7 +41,7 @@ _SHOWN = {
 
 
 def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the text of the statement that Spark is to parse instead of another one.
+    """Return the text of the statement that Spark parses instead of the given statement.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
     -------
     dict
         ``statement``: the text, or None for a statement that is left to Spark. A statement with a
-        syntax error gives an ``error`` with the place. The statement is left to Spark, too, if
+        syntax error gives an ``error`` with its position. The statement is left to Spark, too, if
         ``session_table`` in the metastore has another format, ``session_source`` is not a Lance
         table there, or ``unless_table``, which begins with a catalog, exists.
     """
@@ -64,11 +64,11 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # The JVM has replaced variables already.
         parser = _StatementParser(text, replace(settings, variable_substitution=False), arguments)
     except InvalidInputError:
-        # Spark's parser finds the same fault in the tokens, and says so.
+        # Spark's parser reports the same syntax error.
         return {"statement": None}
     try:
         return {"statement": parser.rewritten(), **parser.of_session}
-    except NotOursError:
+    except LeftToSparkError:
         return {"statement": None}
     except StatementError as error:
         return {"error": error.reply(), **parser.of_session}
@@ -76,11 +76,11 @@ def rewrite_statement(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 class _StatementParser(StatementCursor):
     def rewritten(self) -> str:
-        """Return the text of the statement that Spark is to parse.
+        """Return the text of the statement that Spark parses.
 
         Raises
         ------
-        NotOursError, StatementError
+        LeftToSparkError, StatementError
         """
         word = self._next().upper
         if word == "OPTIMIZE":
@@ -102,7 +102,7 @@ class _StatementParser(StatementCursor):
         if word == "ALTER":
             self._next()
             return self._alter()
-        raise NotOursError
+        raise LeftToSparkError
 
     # Statements
 
@@ -150,7 +150,7 @@ class _StatementParser(StatementCursor):
     def _replace(self) -> str:
         """Rewrite `REPLACE t WHERE condition AS query` to the `INSERT` that Spark has for it."""
         if self._current.upper == "TABLE":
-            raise NotOursError
+            raise LeftToSparkError
         start = self._current.offset
         self._table()
         name = self._text[start : self._current.offset]
@@ -167,21 +167,21 @@ class _StatementParser(StatementCursor):
         )
 
     def _uncache(self) -> str:
-        """Rewrite `UNCACHE TABLE IF EXISTS lance.t`: Spark takes a missing table for a file."""
+        """Rewrite `UNCACHE TABLE IF EXISTS lance.t`: Spark takes a missing table for a path."""
         self._next()
         if not (self._accept_word("IF") and self._accept_word("EXISTS")):
-            raise NotOursError
+            raise LeftToSparkError
         self._table()
         if len(self._named) != 1 or self._catalog.lower() != "lance" or not self._is_end:
-            raise NotOursError
+            raise LeftToSparkError
         self.of_session["unless_table"] = [self._catalog, *self._named]
         missing = uuid.uuid4().hex
         return f"UNCACHE TABLE IF EXISTS {quoted_name([self._catalog, missing, missing])}"
 
     def _create_like(self) -> str:
-        """Refuse `CREATE TABLE t LIKE s` where Spark would not make a table.
+        """Refuse `CREATE TABLE t LIKE s` where Spark would not create a table.
 
-        Raises NotOursError, StatementError.
+        Raises LeftToSparkError, StatementError.
         """
         self._next()
         if self._accept_word("IF"):
@@ -189,29 +189,29 @@ class _StatementParser(StatementCursor):
         self._table()
         is_of_session = self._catalogs.get(self._catalog) == SESSION_CATALOG_CLASS
         if self._current.upper != "LIKE" or (not is_of_session and _HAS_LIKE):
-            raise NotOursError
-        # The new table does not exist, or stays as it is.
+            raise LeftToSparkError
+        # The new table does not exist, or does not change.
         self.of_session.clear()
         instead = "use CREATE TABLE ... USING lance AS SELECT * FROM ... LIMIT 0"
         if not is_of_session:
-            raise self._error(f"tables of this catalog have CREATE TABLE LIKE since 4.2; {instead}")
-        refused = self._error(f"Spark would make a name without a Lance table; {instead}")
+            raise self._error(f"CREATE TABLE LIKE in this catalog needs Spark 4.2; {instead}")
+        refusal = self._error(f"Spark would create a name without a Lance table; {instead}")
         self._next()
         source = self._parts("the name of a table")
         while not self._is_end:
             if self._next().upper == "USING":
-                raise refused if self._current.value.lower() == "lance" else NotOursError
+                raise refusal if self._current.value.lower() == "lance" else LeftToSparkError
         if _HAS_LIKE:
-            raise NotOursError
+            raise LeftToSparkError
         if len(source) == 1 and self._catalog_arguments is not None:
             source = [*self._catalog_arguments["current_namespace"], *source]
         self.of_session["session_source"] = source
-        raise refused
+        raise refusal
 
     def _show(self) -> str:
         procedure = _SHOWN[self._next().upper]
         if not self._accept_word("FROM", "IN"):
-            raise NotOursError
+            raise LeftToSparkError
         return self._call(procedure, self._table())
 
     def _describe(self) -> str:
@@ -220,7 +220,7 @@ class _StatementParser(StatementCursor):
         arguments = self._table()
         if is_one_word and self._has_table(word.value):
             # Spark describes a column of the table that is called history or detail.
-            raise NotOursError
+            raise LeftToSparkError
         if word.upper == "HISTORY" and self._accept_word("LIMIT"):
             arguments.add("limit", self._value())
         return self._call(word.value.lower(), arguments)
@@ -238,7 +238,7 @@ class _StatementParser(StatementCursor):
             self._expect_words("PRIMARY", "KEY")
             arguments.add_names("columns", self._names())
             return self._call("set_unenforced_primary_key", arguments)
-        raise NotOursError
+        raise LeftToSparkError
 
     def _columns_from(self, is_new: bool, arguments: CallArguments) -> str:
         try:
@@ -246,21 +246,21 @@ class _StatementParser(StatementCursor):
             self._expect_word("FROM")
         except StatementError:
             if is_new:
-                # Columns with types: a statement of Spark.
-                raise NotOursError from None
+                # The names have types: this is a statement of Spark.
+                raise LeftToSparkError from None
             raise
         arguments.add_names("columns", names)
         source = self._parts("the name of a table or view")
         arguments.add("source", literal(quoted_name(source)))
         return self._call("add_columns_from" if is_new else "update_columns_from", arguments)
 
-    def _reference(self, is_new: bool, what: str, arguments: CallArguments) -> str:
+    def _reference(self, is_new: bool, category: str, arguments: CallArguments) -> str:
         if self._accept_word("IF"):
             if is_new:
                 self._expect_word("NOT")
             self._expect_word("EXISTS")
             arguments.add("if_not_exists" if is_new else "if_exists", "true")
-        arguments.add("name", literal(self._identifier(f"the name of a {what.lower()}")))
+        arguments.add("name", literal(self._identifier(f"the name of a {category.lower()}")))
         if is_new and self._accept_word("AS"):
             self._expect_word("OF")
             if self._accept_word("TAG"):
@@ -273,7 +273,7 @@ class _StatementParser(StatementCursor):
                 arguments.add("version", self._value())
             else:
                 raise self._error("expected VERSION, BRANCH or TAG")
-        return self._call(f"{'create' if is_new else 'delete'}_{what.lower()}", arguments)
+        return self._call(f"{'create' if is_new else 'delete'}_{category.lower()}", arguments)
 
     def _index_statement(self, first: str, arguments: CallArguments) -> str:
         arguments.add("name", literal(self._identifier("the name of an index")))

@@ -25,7 +25,7 @@ _ROWS = f"{VERSION}, num_inserted_rows long, num_updated_rows long, num_deleted_
 _NAME = "name string"
 _COMMIT = {"commit_message": "string", "transaction_properties": "map<string, string>"}
 _CHANGE = {**_COMMIT, "conflict_retries": "int"}
-#: Parameters of all procedures of a table: what `LanceTable.forPath` takes.
+#: Parameters of all procedures of a table: arguments of `LanceTable.forPath`.
 _TABLE = {"table": "string"}
 _OPENING = {"branch": "string", "table_options": "map<string, string>"}
 _INDEX = {"name": "string"}

@@ -1,7 +1,7 @@
 """Strings in mini-block chunks that are compressed: ``General { zstd or lz4, Variable }``.
 
-Where the offsets of a chunk are more than a trifle, a Zstandard buffer is written as frames one
-after the other:
+If the offsets of a chunk are large enough, a Zstandard buffer is written as several adjacent
+frames:
 
 ========  ===============================================================================
 bytes     content
@@ -12,10 +12,10 @@ a frame   the bytes of its values
 a frame   up to 7 bytes of padding; not there if none are needed
 ========  ===============================================================================
 
-Decompressors take frames in a row for one text. The two are coded by the frequencies of their own
-bytes, which saves a tenth. Reading all chunks of a page, all their offsets are decompressed at once
-and so are all their bytes, and none are moved afterwards. LZ4 blocks cannot follow one another, and
-have no such frequencies.
+Decompressors read adjacent frames as one text. Offsets and bytes are coded by the frequencies of
+their own bytes, which saves a tenth. A read of all chunks of a page decompresses all their offsets
+at once and all their bytes at once, and moves none of them afterwards. LZ4 has no adjacent blocks,
+and no such frequencies.
 
 Frames are found without decompressing them. A frame:
 
@@ -57,24 +57,24 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds,
-#: pays.
+#: Minimum bytes of a chunk's offsets for a frame of their own, which costs some 20 bytes and
+#: microseconds.
 _WORTH_A_FRAME = 1024
-#: Chunks that are compressed before all are.
+#: Number of chunks that are compressed as a sample, before all chunks are.
 _SAMPLE = 4
-#: Least saving of a compression that no hint asks for.
+#: Minimum saving of a compression that no hint requests.
 _WORTH = 0.9
 _TOO_LITTLE = 1024
 #: Chunks this large, before compression, are large enough.
 _SMALL = 32 * 1024
-#: Bytes of the length in front of a buffer's frames.
+#: Bytes of the length in front of the frames of a buffer.
 _PREFIX = 8
 _INT32_MAX = (1 << 31) - 1
 
 _MAGIC_WORD = int.from_bytes(ZSTD_MAGIC, "little")
 _SINGLE_SEGMENT = 0x20
-#: Blocks of a frame that are followed; frames of more are large enough to be decompressed one by
-#: one.
+#: Maximum number of blocks of a frame that is searched; frames with more blocks are decompressed
+#: one by one.
 _MAX_BLOCKS = 64
 
 
@@ -98,10 +98,10 @@ def encode_chunks(
     level : int, optional
         Of zstd.
     forced : bool
-        Compress whenever that saves anything at all.
+        Compress even if that saves only a few bytes.
     exact : bool
-        Chunks have the bytes of `limits` before compression, and not twice as many where they are
-        small and halved by it.
+        Whether chunks always have the bytes of `limits` before compression. Otherwise they can have
+        twice as many, if compression halves them.
 
     Raises
     ------
@@ -130,14 +130,14 @@ def encode_chunks(
 def _compressed(
     block: VariableWidthBlock, cuts: IndexArray, scheme: str, level: int | None, worth: float | None
 ) -> list[bytes] | None:
-    """Return the compressed chunks; None if a sample keeps more than the share `worth`."""
+    """Return the compressed chunks; None if the compressed share of a sample is above `worth`."""
     count = len(cuts) - 1
     width = block.offsets.dtype.itemsize
     total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
     if worth is not None and total < _TOO_LITTLE:
         return None
     position = cuts.tolist()
-    # All chunks of a page alike, so that they can be decompressed together.
+    # All chunks of a page have the same form, so that they can be decompressed together.
     split_frames = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
 
     def piece(i: int) -> bytes:
@@ -175,8 +175,8 @@ def _chunk(
 
 
 def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock | None:
-    """Return the strings of chunks whose offsets and bytes are in frames of their own, or None if
-    they are not.
+    """Return the strings of chunks whose offsets and bytes are in frames of their own; None for
+    other chunks.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def _join(data: Bytes, starts: IndexArray, frames: Frames) -> Bytes:
 
 
 class Frames(NamedTuple):
-    """One frame of each of many buffers: where they end, and how many bytes they hold."""
+    """One frame of each of many buffers: its end, and the number of bytes that it holds."""
 
     ends: IndexArray
     sizes: IndexArray
@@ -248,13 +248,13 @@ def stored_frame(data: bytes) -> bytes:
 
 
 def find_frames(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
-    """Follow the frames that start at many places, all at once.
+    """Find the ends of the frames that start at many places, all at once.
 
     Parameters
     ----------
     data : uint8 array
     starts, stops : int64 array
-        No frame may reach over its stop.
+        No frame may end after its stop.
 
     Returns
     -------
@@ -273,7 +273,7 @@ def find_frames(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | 
     if (starts + 5 > stops).any() or (number(starts, 4) != _MAGIC_WORD).any():
         return None
     flags = number(starts + 4, 1)
-    # No dictionary, checksum or window: what one call makes of some bytes.
+    # No dictionary, checksum or window, as frames of one call of the compressor have none.
     if (flags & 0x3F != _SINGLE_SEGMENT).any():
         return None
     size_codes = flags >> 6

@@ -1,8 +1,8 @@
 """Fsst: strings whose bytes are codes of a table of up to 255 symbols of 1 to 8 bytes.
 
 ``Fsst { symbol_table, values }``; `values` are strings (a Variable, perhaps compressed) whose bytes
-are codes. Each value is coded by itself: code 255 stands for the byte after it, any other for the
-symbol of that number. The table, 2,312 bytes:
+are codes. Each value is coded by itself: code 255, an escape, means the byte after it; any other
+code means the symbol of that number. The table has 2,312 bytes:
 
 ===============  ===================================================================================
 bytes            content
@@ -16,11 +16,11 @@ n                their lengths
 rest             zeros
 ===============  ===================================================================================
 
-Codes are expanded two at a time: an Arrow array has the text of each of the 65,536 pairs, and
-taking from it by the codes, as numbers of 16 bits, writes the text and where each pair ends in it.
-An escape and its byte are a pair; where an escape comes second, its pair is the code before alone,
-and the pair after it, of a byte that stands for itself and a code, is one of a second half of the
-array. Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
+Codes are expanded two at a time: an Arrow array has the text of each of the 65,536 pairs. A take
+from it by the codes, as numbers of 16 bits, writes the text and the end of each pair in it. An
+escape and its byte are a pair. If an escape is the second code of a pair, the text of the pair is
+that of the first code alone; the next pair, of a literal byte and a code, is in a second half of
+the array. Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HEADER = 8
 _MAX_SYMBOL = 8
 _INT32_MAX = (1 << 31) - 1
 _PAIRS = 1 << 16
-#: Values whose places are found at once, in the processor's cache.
+#: Number of values whose positions are computed at once, in the cache of the processor.
 _BLOCK = 1 << 15
 
 
@@ -80,7 +80,9 @@ class FsstCodec(Codec):
 
 
 def _check_once(encoding: pb.Fsst) -> None:
-    """Refuse codes of codes: each nesting, of which dozens fit a message, is eightfold."""
+    """Refuse codes of codes: a message can have dozens of levels, and each level expands eight
+    times.
+    """
     inner = encoding.values
     while (name := inner.WhichOneof("compression")) in ("fsst", "general"):
         if name == "fsst":
@@ -100,7 +102,7 @@ def expand_some(
     codes : DataBlock
         The codes of all values, as ``encoding.fsst.values`` has them.
     where : slice or int64 array
-        Which of them.
+        The values to return.
 
     Raises
     ------
@@ -119,26 +121,26 @@ def expand_some(
 class _Symbols:
     """A symbol table, ready for expansion."""
 
-    #: 65,536 texts of two codes, the first in the low byte. In a second half, if there is one, the
-    #: first byte stands for itself.
+    #: 65,536 texts of two codes, the first in the low byte. In an optional second half, the first
+    #: byte is a literal byte.
     texts: pa.Array
-    #: How much of each text is the first code's.
+    #: Length of the first code's part of each text.
     firsts: Bytes
 
 
 @lru_cache(maxsize=16)
 def _symbols(table: bytes, literals: bool) -> _Symbols:
-    """Return the symbols of a table; with pairs that begin with a literal byte if there are any."""
+    """Return the symbols of a table; with `literals`, also pairs that begin with a literal byte."""
     count = table[0]
     stored = np.frombuffer(table, np.uint8)[_HEADER + _MAX_SYMBOL * count :][:count]
     words = np.zeros(256, np.uint64)
     lengths = np.zeros(256, np.uint8)
-    # The bytes past a symbol's end become zeros, so that two symbols can be laid over each other.
+    # The bytes after the end of a symbol become zeros, so that two symbols can be combined by OR.
     unused = 8 * (_MAX_SYMBOL - stored.astype(np.uint64))
     words[:count] = (np.frombuffer(table, "<u8", count, _HEADER) << unused) >> unused
     lengths[:count] = stored
     halves = 1 + literals
-    # The places are: which half, the second code, the first.
+    # The dimensions are: the half, the second code, the first code.
     texts = np.empty((halves, 256, 256, 2), np.uint64)
     sums = np.empty((halves, 256, 256), np.uint8)
     firsts = np.empty((halves, 256, 256), np.uint8)
@@ -155,11 +157,11 @@ def _symbols(table: bytes, literals: bool) -> _Symbols:
 
 
 def _packed(texts: npt.NDArray[np.void], lengths: Bytes) -> pa.Array:
-    """Return texts of 16 bytes, of which some count, as a binary array."""
+    """Return the first `lengths` bytes of texts of 16 bytes, as a binary array."""
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = np.empty(int(offsets[-1]) + 16, np.uint8)
-    # Each covers what the one before wrote too much.
+    # Each text overwrites the superfluous bytes of the previous text.
     windows = np.ndarray((len(data) - 15,), texts.dtype, buffer=data, strides=(1,))
     windows[offsets[:-1]] = texts
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -198,7 +200,7 @@ def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
     if len(table) < _HEADER or table[4:8] != _MAGIC:
         raise CorruptFileError(f"{len(table)} bytes are no FSST symbol table")
     if not table[3] & 1:
-        # Too little to compress: the writer left the bytes as they were.
+        # The values were too short to compress, so the writer left the bytes unchanged.
         return block
     _check_table(table)
     text, ends = expand(table, block.data, block.offsets)
@@ -206,21 +208,21 @@ def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
 
 
 def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
-    """Return the text of codes, and where in it each value starts.
+    """Return the text of codes, and the start of each value in it.
 
     Parameters
     ----------
     table : bytes
-        A symbol table that was checked.
+        A checked symbol table.
     codes : uint8 array
     offsets : int32 or int64 array
-        Where each value starts in `codes`, and their end; never decreasing.
+        Start of each value in `codes`, and the end of the last; never decreasing.
 
     Returns
     -------
     text : uint8 array
     offsets : int32 or int64 array
-        Of the type of those of the codes; int64 where the text is too long for int32.
+        In the type of the argument; in int64 if the text is too long for int32.
 
     Raises
     ------
@@ -242,7 +244,7 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
     if not len(codes):
         return codes, np.zeros(len(offsets), offsets.dtype)
     pairs: Pairs = _whole_pairs(codes)
-    # An escape in the second place leaves its byte to the pair after it.
+    # If an escape is the second code of a pair, its byte belongs to the next pair.
     literals = (escapes[escapes % 2 == 1] + 1) // 2
     symbols = _symbols(table, len(literals) > 0)
     if len(literals):
@@ -257,7 +259,7 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
     size = int(starts[-1])
     result = np.empty(len(offsets), offsets.dtype if size <= _INT32_MAX else np.int64)
     for position in range(0, len(offsets), _BLOCK):
-        # Of int64, which numpy takes by without another copy.
+        # In int64, so that numpy indexes without another copy.
         inside = offsets[position : position + _BLOCK] - np.int64(begin)
         holders = inside >> 1
         # A value may start at the second code of a pair.
@@ -269,7 +271,7 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
 
 
 def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
-    """Return codes as pairs; behind an odd number of them stands an escape, which has no symbol."""
+    """Return codes as pairs; an odd number of codes gets an escape at its end, without a symbol."""
     if len(codes) % 2:
         codes = np.append(codes, np.uint8(_ESCAPE))
     elif codes.ctypes.data % 2:
@@ -279,11 +281,11 @@ def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
-    """Return which bytes 255 are escapes: the byte after an escape never is one."""
+    """Return which bytes 255 are escapes: the byte after an escape is not an escape."""
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
     escapes: IndexArray = marks[number % 2 == 0]
-    # No value ends after an escape; empty values at the start have no byte before their end.
+    # No value may end after an escape; empty values at the start have no byte before their end.
     ends = offsets[int(np.searchsorted(offsets, 0, side="right")) :]
     marked = np.zeros(len(codes), np.bool_)
     marked[escapes] = True

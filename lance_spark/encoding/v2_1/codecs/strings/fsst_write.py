@@ -1,18 +1,17 @@
-"""Fsst, written: symbols are found in a sample of a page, then every value takes the longest one
-that goes on.
+"""Writing of Fsst: symbols are found in a sample of a page; then each value is coded by the longest
+symbol that matches at each place.
 
-A table has at most one symbol of 3 to 8 bytes for the hash of its first three bytes, so that one
-comparison tells whether it is at some place. Where it is not, a symbol of two bytes is taken, else
-one of one byte, else an escape.
+A table has at most one symbol of 3 to 8 bytes for the hash of its first three bytes, so one
+comparison shows whether a text has it at a place. If it does not, a symbol of two bytes is used,
+else a symbol of one byte, else an escape.
 
-Symbols are found in rounds. Each codes the sample with the symbols so far; what they were used for,
-and what two used one after the other would be together, are the candidates of the next, and the 255
-that cover most bytes its symbols.
+Symbols are found in rounds. Each round codes the sample with the symbols so far. The used symbols,
+and each two symbols that were used one after the other, are the candidates of the next round. The
+255 candidates that cover most bytes become its symbols.
 
-A page is coded by finding the symbol at every place of its text, then following those that are
-taken from many places at once. No symbol reaches over the end of its value, so that every value's
-beginning is reached. Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is described
-in `fsst`.
+To code a page, the symbol at every place of its text is found; then the used symbols are followed
+from many places at once. No symbol crosses the end of its value, so the start of every value is
+reached. Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is described in `fsst`.
 """
 
 from __future__ import annotations
@@ -37,37 +36,37 @@ TABLE_BYTES = 2312
 _MAX_SYMBOLS = 255
 _MAX_LENGTH = 8
 _ESCAPE = 255
-#: Text that symbols are looked for in, in pieces, and how much of it in each round.
+#: Bytes of the sample, bytes of its pieces, and its share in each round.
 _SAMPLE_BYTES = 1 << 14
 _PIECE = 256
 _ROUNDS = (0.25, 0.25, 0.5, 1.0, 1.0)
 #: Compressed share of a sample at which the search stops.
 _WORTH = 0.98
-#: Uses of a symbol in the sample below which it is chance.
+#: Minimum uses of a symbol in the sample; fewer uses are chance.
 _MIN_USES = 3
-#: A byte that has no symbol takes two.
+#: A byte without a symbol takes two bytes.
 _BYTE_WEIGHT = 4
-#: Where single bytes start in `_Lookup.short`.
+#: Index of the first single byte in `_Lookup.short`.
 _SINGLE = 1 << 16
-#: Steps that are taken before looking whether all is done.
+#: Steps between two checks whether all places are followed to the end.
 _UNCHECKED = 16
-#: Slots of the hash of three bytes.
+#: Number of slots of the hash of three bytes.
 _SLOT_BITS = 12
 _SLOTS = 1 << _SLOT_BITS
 _FACTOR = np.uint64(0x9E3779B185EBCA87)
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
 _THREE = np.uint64(0xFFFFFF)
 _TWO = np.uint64(0xFFFF)
-#: An entry: a code, or with this bit a byte without one; from `_LENGTH_AT` on how many bytes it
-#: stands for.
+#: An entry: a code, or with this bit a byte without a code; the number of its bytes is in the bits
+#: from `_LENGTH_AT` on.
 _LITERAL = 1 << 8
 _LENGTH_AT = 9
-#: Places at which symbols are looked for at once: what a step reads and writes stays in the
-#: processor's cache.
+#: Places whose symbols are found at once: the data of a step stays in the cache of the processor.
 _BLOCK = 1 << 14
-#: Bytes of text from one place that is followed to the next.
+#: Bytes of text between two places that are followed at once.
 _STRIDE = 1024
-#: Codes of a chunk: a value is read by decoding its chunk, which is several times as long.
+#: Number of codes of a chunk: to read a value, its chunk is decoded, which is several times as
+#: long.
 _CHUNK_BYTES = 16 * 1024
 
 
@@ -78,7 +77,7 @@ class Symbols(NamedTuple):
     lengths: IndexArray
 
     def table(self) -> bytes:
-        """Return the table as files hold it."""
+        """Return the stored form of the table."""
         count = len(self.words)
         head = bytes((count, 0, 0, 1)) + b"TSSF"
         body = self.words.astype("<u8").tobytes() + self.lengths.astype(np.uint8).tobytes()
@@ -89,11 +88,11 @@ class Symbols(NamedTuple):
 class _Lookup:
     """Symbols by their first bytes."""
 
-    #: The symbol of 3 bytes or more that has each slot, which of its bits count, and its entry.
+    #: For each slot the symbol of 3 bytes or more, the mask of its bits, and its entry.
     words: WordArray
     masks: WordArray
     entries: EntryArray
-    #: The entry for each two bytes, then for each single byte at a value's end.
+    #: The entry for each two bytes, then for each single byte at the end of a value.
     short: EntryArray
 
 
@@ -127,7 +126,9 @@ def _lookup(symbols: Symbols) -> _Lookup:
 
 
 def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
-    """Return the entry of every place of a text, which has 8 bytes more; values have `ends`."""
+    """Return the entry of every place of a text, which is followed by 8 more bytes; values have
+    `ends`.
+    """
     size = len(text) - _MAX_LENGTH
     words = np.ndarray((size,), "<u8", text, strides=(1,))
     result = np.empty(size, np.uint16)
@@ -156,7 +157,7 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
     for left in range(_MAX_LENGTH - 1, 0, -1):
         places = ends - left
         room[places[places >= 0]] = left
-    # The one long symbol that a place can have does not fit there.
+    # The long symbol for this place crosses the end of the value.
     over = np.flatnonzero(result >> _LENGTH_AT > room)
     pairs = (words[over] & _TWO).astype(np.int64)
     result[over] = lookup.short[np.where(room[over] == 1, (pairs & 0xFF) + _SINGLE, pairs)]
@@ -164,10 +165,10 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
 
 
 def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
-    """Return which places are reached from the first by going on by as many bytes as each entry
-    stands for.
+    """Return the places that are reached from the first one, if each step moves by the bytes of the
+    entry.
 
-    `starts` are some of them, the first included.
+    `starts` are some of these places, the first included.
     """
     size = len(entries)
     lengths = np.zeros(size + 1, np.uint8)
@@ -175,7 +176,7 @@ def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
     reached = np.zeros(size + 1, np.bool_)
     position = starts.copy()
     stops = np.append(starts[1:], size)
-    # Those that are done go where others have been.
+    # Places that are followed to the end continue where others have been.
     while (position < stops).any():
         for _ in range(_UNCHECKED):
             reached[position] = True
@@ -187,11 +188,11 @@ def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
 
 
 def _sample(block: VariableWidthBlock) -> tuple[Bytes, IndexArray]:
-    """Return text from all over the block, and where its values, or their pieces, end."""
+    """Return text from all parts of the block, and the ends of its values or of their pieces."""
     offsets = block.offsets
     first, last = int(offsets[0]), int(offsets[-1])
     count = max(1, min(_SAMPLE_BYTES, last - first) // _PIECE)
-    # Values that lie around evenly spread places, no more than a piece of each.
+    # Values at evenly spread places, and at most a piece of each.
     offsets_of_pieces = np.linspace(first, max(first, last - _PIECE), count).astype(np.int64)
     starts, stops = [], []
     reached = first
@@ -210,7 +211,7 @@ def _sample(block: VariableWidthBlock) -> tuple[Bytes, IndexArray]:
 
 
 def train(block: VariableWidthBlock) -> Symbols:
-    """Return symbols for some values; the same for the same values.
+    """Return symbols for some values; equal values give equal symbols.
 
     Parameters
     ----------
@@ -220,7 +221,7 @@ def train(block: VariableWidthBlock) -> Symbols:
     size = int(ends[-1])
     symbols = Symbols(np.zeros(0, np.uint64), np.zeros(0, np.int64))
     for share in _ROUNDS:
-        # The first symbols are soon replaced, and a part of the sample will do for them.
+        # The first symbols are soon replaced, so a part of the sample is enough for them.
         part = ends[: int(np.searchsorted(ends, size * share)) + 1]
         sample_text = text[: int(part[-1]) + _MAX_LENGTH]
         entries = _find(sample_text, part, _lookup(symbols))
@@ -240,13 +241,13 @@ def _candidates(
     """Return the best of the symbols, and pairs of symbols, that are used at `positions`."""
     lengths = (entries[positions] >> _LENGTH_AT).astype(np.int64)
     left = np.minimum(ends[np.searchsorted(ends, positions, side="right")] - positions, _MAX_LENGTH)
-    # Two in a row are what both cover together: text from the first one on.
+    # Two adjacent symbols cover the text from the first one on.
     following = np.append(lengths[1:], 0)
     pair_lengths = np.minimum(lengths + following, left)
     one_more = np.minimum(lengths + 1, left)
     candidate_starts = np.concatenate([positions, positions, positions, positions])
     sizes = np.concatenate([lengths, pair_lengths, one_more, np.ones_like(lengths)])
-    # A use counts once, whether what follows it is empty, one byte, or the same as alone.
+    # Candidates of a use: the symbol, the pair, one byte more, the first byte. Equals count once.
     keep = np.ones(len(sizes), np.bool_)
     count = len(positions)
     keep[count : 2 * count] = pair_lengths > lengths
@@ -255,7 +256,8 @@ def _candidates(
     candidate_starts, sizes = candidate_starts[keep], sizes[keep]
     words = np.ndarray((len(entries),), "<u8", text, strides=(1,))
     texts = words[candidate_starts] & _mask(sizes)
-    # A hash of text and length, to sort by one number; if two met, one would be missed.
+    # A hash of text and length, to sort by one number; after a collision, one of the two would be
+    # lost.
     keys = (texts ^ sizes.astype(np.uint64) << np.uint64(60)) * _FACTOR
     _, first, uses = np.unique(keys, return_index=True, return_counts=True)
     first, uses = first[uses >= _MIN_USES], uses[uses >= _MIN_USES]
@@ -263,7 +265,7 @@ def _candidates(
     gains = uses * np.where(sizes > 1, sizes, _BYTE_WEIGHT)
     order = np.lexsort((texts, sizes, -gains))
     texts, sizes = texts[order], sizes[order]
-    # Of the long ones that share a slot the best stays.
+    # Of the long symbols that share a slot, the best one stays.
     long = np.flatnonzero(sizes > 2)
     _, best = np.unique(_slot(texts[long]), return_index=True)
     chosen = np.sort(np.concatenate([np.flatnonzero(sizes <= 2), long[best]]))[:_MAX_SYMBOLS]
@@ -288,7 +290,7 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
     offsets = block.offsets - first
     ends, starts = offsets[1:].astype(np.int64), _starts(offsets, size)
     if int(np.diff(starts, append=size).max(initial=0)) > 4 * _STRIDE:
-        # Long values are cut: a longer symbol may be missed there, once.
+        # Long values are cut; a longer symbol across a cut is not found.
         starts = np.arange(0, size, _STRIDE)
         ends = np.union1d(ends, starts[1:])
     entries = _find(text, ends, _lookup(symbols))
@@ -304,7 +306,7 @@ def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
 
 
 def _starts(offsets: npt.NDArray[np.integer], size: int) -> IndexArray:
-    """Return where some values start, about evenly spread; of a text that is not empty."""
+    """Return the starts of some values, about evenly spread, of a text that is not empty."""
     value_starts = offsets[np.searchsorted(offsets, np.arange(0, size, _STRIDE))]
     return np.unique(value_starts[value_starts < size]).astype(np.int64)
 
@@ -314,7 +316,7 @@ def _wrap(symbols: Symbols, values: pb.CompressiveEncoding) -> pb.CompressiveEnc
 
 
 def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | None:
-    """Return codes and their symbols; None if they save no more than the table takes."""
+    """Return codes and their symbols; None if they save no more bytes than the table takes."""
     size = int(block.offsets[-1] - block.offsets[0])
     if size <= TABLE_BYTES:
         return None
@@ -328,7 +330,7 @@ def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | No
 
 
 def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
-    """Return strings as mini-block chunks of codes, or as they are if codes are not smaller.
+    """Return strings as mini-block chunks of codes; unchanged if codes are not smaller.
 
     Parameters
     ----------
@@ -352,7 +354,9 @@ def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
 
 
 def encode_values(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
-    """Return strings as codes one by one, as full-zip pages store them; or as they are."""
+    """Return strings as codes one by one, as full-zip pages store them; unchanged if codes are not
+    smaller.
+    """
     coded = _coded(block)
     if coded is None:
         return variable.encode_values(block)
