@@ -333,7 +333,7 @@ public class LanceCatalog extends NamespaceCatalog
   }
 
   public Identifier[] listProcedures(String[] namespace) {
-    return Procedures.list(namespace);
+    return Procedures.list(this, namespace);
   }
 
   /** Returns the entry of a metastore that a text names, or null: Python knows all names here. */

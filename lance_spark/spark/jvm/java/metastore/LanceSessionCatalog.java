@@ -268,7 +268,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   public Identifier[] listProcedures(String[] namespace) {
-    return Procedures.list(namespace);
+    return Procedures.list(paths, namespace);
   }
 
   /** Returns the arguments of a call about names that a statement has. */

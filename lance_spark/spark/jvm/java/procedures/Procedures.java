@@ -32,14 +32,14 @@ final class Procedures {
             + " was not found; the procedures of catalog "
             + catalog.name()
             + " are in its namespace system: "
-            + String.join(", ", names()));
+            + String.join(", ", names(catalog)));
   }
 
-  static Identifier[] list(String[] namespace) {
+  static Identifier[] list(LanceCatalog catalog, String[] namespace) {
     if (namespace.length > 1 || namespace.length == 1 && !NAMESPACE[0].equals(namespace[0])) {
       return new Identifier[0];
     }
-    List names = names();
+    List names = names(catalog);
     Identifier[] identifiers = new Identifier[names.size()];
     for (int i = 0; i < identifiers.length; i++) {
       identifiers[i] = new TableName(NAMESPACE, (String) names.get(i));
@@ -47,10 +47,14 @@ final class Procedures {
     return identifiers;
   }
 
-  private static List names() {
+  /** Returns the names of what works: no procedure names tables that a metastore names. */
+  private static List names(LanceCatalog catalog) {
     List names = new ArrayList();
     for (Iterator i = all().iterator(); i.hasNext(); ) {
-      names.add(((Map) i.next()).get("name"));
+      Map description = (Map) i.next();
+      if (Boolean.TRUE.equals(description.get("opens")) || !(catalog instanceof SessionPaths)) {
+        names.add(description.get("name"));
+      }
     }
     return names;
   }
