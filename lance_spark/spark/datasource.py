@@ -115,9 +115,9 @@ class LanceDataSource(DataSource):
 
             pack(schema, request.packed)
         if request is not None and request.columnar:
-            from lance_spark.spark.pushdown.columnar import to_messages
+            from lance_spark.spark.pushdown.columnar import to_streams
 
-            columnar = to_messages(schema)
+            columnar = to_streams(schema)
         with naming(display(options.path)):
             return LanceReader(options, columns, request, columnar)
 

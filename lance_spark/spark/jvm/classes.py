@@ -25,6 +25,11 @@ scan/
     Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Forms                   the JSON of requests
+columns/
+    ColumnarFactory, ColumnarReader         readers of columns, which Spark sends to executors
+    ExecutorClasses         the jar of these classes, for executors
+    ArrowStreams, Body, Dictionaries        parse a batch
+    ArrowColumn, Layout     a column of it
 metrics/
     Metrics                 counters of the web interface: a class for each, public
     ReadCounts              what the tasks of a scan have read
@@ -280,7 +285,7 @@ def _add_jar(spark: Any, loader: Any) -> None:
     """Compile all sources, and add their classes to Spark's class loader.
 
     Catalogs and data sources are looked up by name in that loader, by any thread of the driver.
-    Executors need no class of this package.
+    `ExecutorClasses.java` sends the jar to executors.
     """
     jvm = spark.sparkContext._jvm
     file = jvm.java.io.File.createTempFile("lance-spark-", ".jar")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 
@@ -27,12 +28,12 @@ from lance_spark.spark.pushdown.request import set_fields
 
 #: What a scan answers that returns columns.
 YES = "yes"
-#: Bytes of a message, at most, unless one row has more.
-MAX_MESSAGE_BYTES = 1 << 30
+#: Maximum number of bytes of a stream that has more than one row.
+_MAX_STREAM_BYTES = 1 << 30
 #: Bytes of the largest array of a JVM.
-_MAX_ROW_BYTES = 2**31 - 64
+_MAX_ARRAY_BYTES = 2**31 - 64
 
-#: The column of the rows that have a batch each.
+#: The column of rows that hold a batch each.
 BATCH = spark.StructField("batch", spark.BinaryType(), False)
 _SCHEMA = pa.schema([pa.field(BATCH.name, pa.binary(), nullable=False)])
 #: Names of the classes of the types without children; pyspark 4.0 lacks some.
@@ -59,8 +60,8 @@ _TYPES = {
 }
 
 
-def to_messages(schema: spark.StructType) -> str:
-    """Turn the schema of a scan into that of its messages, in place, if all types allow it.
+def to_streams(schema: spark.StructType) -> str:
+    """Turn the schema of a scan into that of Arrow streams, in place, if all types allow it.
 
     Returns
     -------
@@ -90,8 +91,8 @@ def _is_columnar(data_type: spark.DataType) -> bool:
     return type(data_type).__name__ in _TYPES
 
 
-def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each batch, whose value is the message.
+def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each batch, whose value is an Arrow stream.
 
     Raises
     ------
@@ -99,28 +100,28 @@ def messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         One row has more bytes than an array of a JVM.
     """
     for batch in batches:
-        for message in _messages(batch):
-            ends = pa.py_buffer(len(message).to_bytes(4, "little").rjust(8, b"\0"))
-            value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, message], 0)
+        for stream in _streams(batch):
+            offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
+            value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0)
             yield pa.RecordBatch.from_arrays([value], schema=_SCHEMA)
 
 
-def _messages(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
     counted = pa.MockOutputStream()
     _write(batch, counted)
     size = counted.size()
-    if size > MAX_MESSAGE_BYTES and batch.num_rows > 1:
+    if size > _MAX_STREAM_BYTES and batch.num_rows > 1:
         half = batch.num_rows // 2
-        yield from _messages(batch.slice(0, half))
-        yield from _messages(batch.slice(half))
+        yield from _streams(batch.slice(0, half))
+        yield from _streams(batch.slice(half))
         return
-    if size > _MAX_ROW_BYTES:
+    if size > _MAX_ARRAY_BYTES:
         raise UnsupportedTypeError(
             "one row has more than 2 GiB, more than a batch of Spark can hold"
         )
-    message = pa.allocate_buffer(size)
-    _write(batch, pa.FixedSizeBufferWriter(message))
-    yield message
+    buffer = pa.allocate_buffer(size)
+    _write(batch, pa.FixedSizeBufferWriter(buffer))
+    yield buffer
 
 
 def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:

@@ -166,10 +166,10 @@ class LanceReader(DataSourceReader):
 
             batches = packed(batches, self.request.packed)
         if self.columnar is not None:
-            from lance_spark.spark.pushdown.columnar import YES, messages
+            from lance_spark.spark.pushdown.columnar import YES, streams
 
             if self.columnar == YES:
-                batches = messages(batches)
+                batches = streams(batches)
         yield from batches
 
     def _rows(self, partition: LancePartition) -> Iterator[pa.RecordBatch]:

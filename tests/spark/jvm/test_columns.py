@@ -13,7 +13,7 @@ from pyspark.sql import types as spark_types
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.spark.jvm import classes
-from lance_spark.spark.pushdown.columnar import messages, to_messages
+from lance_spark.spark.pushdown.columnar import streams, to_streams
 from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 from tests.support.interop.tables import random_table
@@ -97,7 +97,7 @@ class Jvm:
         compiler.setParentClassLoader(self.loader)
         compiler.cook(HELPER)
         self.helper = compiler.getClassLoader().loadClass("Decoded")
-        reader = self.loader.loadClass(f"{classes.PACKAGE}.ArrowMessages")
+        reader = self.loader.loadClass(f"{classes.PACKAGE}.ArrowStreams")
         (self.make,) = reader.getDeclaredConstructors()
         self.make.setAccessible(True)
 
@@ -146,7 +146,7 @@ def jvm(spark: Any) -> Jvm:
 
 
 def message_of(batch: pa.RecordBatch) -> bytes:
-    (row,) = messages(iter([batch]))
+    (row,) = streams(iter([batch]))
     return bytes(row.column(0)[0].as_buffer())
 
 
@@ -179,7 +179,7 @@ def test_random_tables(jvm: Jvm, first: int) -> None:
         if result is None:
             continue
         schema, batch = result
-        assert to_messages(spark_types.StructType(list(schema.fields))) == "yes"
+        assert to_streams(spark_types.StructType(list(schema.fields))) == "yes"
         java_schema = jvm.schema(schema)
         reader = jvm.reader(java_schema)
         rng = np.random.default_rng(seed)

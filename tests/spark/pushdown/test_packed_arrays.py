@@ -231,8 +231,8 @@ def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path:
         )
     )
     assert "fromPrimitiveArray" not in read.toString()
-    # Spark adds this node to all plans.
-    result = jvm.org.apache.spark.sql.execution.ColumnarToRowExec(read).executeCollect()
+    execution = jvm.org.apache.spark.sql.execution.QueryExecution
+    result = execution.prepareExecutedPlan(session, read).executeCollect()
     rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in result]
     assert sorted(repr(row) for row in rows) == expected(path, ["full", "id"])
 

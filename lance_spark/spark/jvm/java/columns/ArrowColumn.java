@@ -11,8 +11,8 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column of an Arrow record batch, whose values are read where they lie in the bytes of the
- * message.
+ * A column of an Arrow record batch, whose values are read where they lie in the bytes of an
+ * Arrow stream.
  *
  * <p>One class for all types: generated code calls its methods without a choice between classes.
  * The bounds of all buffers, offsets and indices are checked when a batch is loaded. The bytes are

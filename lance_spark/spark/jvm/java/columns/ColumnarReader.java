@@ -12,12 +12,12 @@ import org.apache.spark.unsafe.Platform;
 /** Reads the batches of a partition, which Spark's own reader of Python sources receives. */
 final class ColumnarReader implements PartitionReader {
   private final PartitionReader rows;
-  private final ArrowMessages messages;
+  private final ArrowStreams streams;
   private ColumnarBatch batch;
 
   ColumnarReader(PartitionReader rows, StructType output) {
     this.rows = rows;
-    this.messages = new ArrowMessages(output);
+    this.streams = new ArrowStreams(output);
   }
 
   public boolean next() throws IOException {
@@ -35,10 +35,10 @@ final class ColumnarReader implements PartitionReader {
       UnsafeRow written = (UnsafeRow) row;
       long place = written.getLong(0);
       long start = written.getBaseOffset() + (place >>> 32) - Platform.BYTE_ARRAY_OFFSET;
-      return messages.read((byte[]) written.getBaseObject(), (int) start, (int) place);
+      return streams.read((byte[]) written.getBaseObject(), (int) start, (int) place);
     }
     byte[] bytes = row.getBinary(0);
-    return messages.read(bytes, 0, bytes.length);
+    return streams.read(bytes, 0, bytes.length);
   }
 
   public void close() throws IOException {

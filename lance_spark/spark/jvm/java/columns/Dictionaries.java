@@ -7,7 +7,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** The dictionaries of the columns of a message. */
+/** The dictionaries of the columns of an Arrow stream. */
 final class Dictionaries {
   private final Map columns = new HashMap();
   private final Map strings = new HashMap();

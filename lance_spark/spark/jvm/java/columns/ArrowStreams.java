@@ -21,7 +21,7 @@ import org.apache.spark.unsafe.array.ByteArrayMethods;
  *   stream    schema, dictionaries, one record batch, and the end: a message of size 0
  * </pre>
  */
-final class ArrowMessages {
+final class ArrowStreams {
   private static final int PREFIX = 8;
 
   private final StructType output;
@@ -30,7 +30,7 @@ final class ArrowMessages {
   private Dictionaries dictionaries;
   private ColumnarBatch batch;
 
-  ArrowMessages(StructType output) {
+  ArrowStreams(StructType output) {
     this.output = output;
   }
 
