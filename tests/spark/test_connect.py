@@ -77,6 +77,10 @@ def plan(frame):
         frame.explain()
     return text.getvalue()
 
+def columns_of_tasks(frame):
+    query = frame.selectExpr("sum(v[0])", "max(s.g)", "count(*)")
+    return plan(query), list(query.collect()[0])
+
 def refusal(ask):
     try:
         return repr(ask())
@@ -103,6 +107,7 @@ frame = load()
 narrow = frame.where("g > 1").select("id")
 hollow = load(folder + "/hollow.lance")
 found["on"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
+found["columns of tasks"] = columns_of_tasks(load(made))
 found["enable"] = refusal(lambda: lance_spark.enable(spark))
 found["count"] = hollow.count()
 found["read"] = refusal(lambda: hollow.collect())
@@ -212,6 +217,10 @@ before = [plan(load()), lance_spark.is_enabled(spark)]
 {names}
 spark.conf.set("spark.lance.pushdown.local", "false")
 found["plans"] = [*before, plan(load().select("id")), lance_spark.is_enabled(spark)]
+spark.range(20_000).selectExpr(
+    "id", "array(cast(id as float)) as v", "named_struct('g', id % 7) as s"
+).writeTo("lance.many").create()
+found["columns of tasks"] = columns_of_tasks(spark.table("lance.many"))
 found["other catalog"] = refusal(lambda: lance_spark.enable(spark, "other", root=folder + "/other"))
 spark.sql("CREATE TABLE other.t AS SELECT 1 AS id").collect()
 lance_spark.enable(spark, session_catalog=True)
@@ -398,11 +407,18 @@ def test_a_configured_server_has_tables_by_name(server: str, folder: Path) -> No
     check_names(client(NAMES, server, folder), folder / "lake")
 
 
+def check_columns(result: list[Any], more: int) -> None:
+    plan, row = result
+    assert "columnar=yes" in plan
+    assert row == [sum(range(20_000)) + sum(range(more)), 6, 20_000 + more]
+
+
 def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
     plan, rows, enabled = found["on"]
     assert "lance pushdown columns=[id:bigint] filters=[" in plan
     assert rows == [{"id": 2}, {"id": 4}]
     assert enabled
+    check_columns(found["columns of tasks"], 5)
     assert found["enable"] == "None"
     plan, again, enabled = found["off"]
     assert "lance pushdown" not in plan
@@ -442,6 +458,7 @@ def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:
     assert "lance pushdown" not in before
     assert is_enabled
     assert "lance pushdown columns=[id:bigint]" in after
+    check_columns(result["columns of tasks"], 0)
     assert result["other catalog"] == "None"
     assert lance.dataset(str(folder / "other" / "t.lance")).count_rows() == 1
     assert lance.dataset(str(folder / "own.lance")).to_table()["id"].to_pylist() == [2]

@@ -353,6 +353,17 @@ def two_hosts(spark: SparkSession) -> SparkSession:
 
 
 #: In this order: each begins with what those before have made.
+def columnar(run: Run) -> dict[str, Any]:
+    """Read by columns, in executors that started before the classes were sent to them."""
+    run.spark.conf.set("spark.lance.pushdown.local", "false")
+    frame = run.spark.read.format("lance").load(str(run.folder / "failed.lance"))
+    query = frame.selectExpr("max(text)", "sum(g)", "sum(vector[3])", "count(*)")
+    plan = str(query._jdf.queryExecution().executedPlan().toString())
+    (row,) = query.collect()
+    run.spark.conf.unset("spark.lance.pushdown.local")
+    return {"plan": plan, "row": list(row)}
+
+
 PARTS = (
     rows,
     feed,
@@ -366,6 +377,7 @@ PARTS = (
     streams,
     history,
     failed,
+    columnar,
 )
 
 

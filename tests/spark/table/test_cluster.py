@@ -188,6 +188,15 @@ def _vectors(table: pa.Table) -> np.ndarray:
     return table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 8)
 
 
+def test_executors_get_the_classes_of_columns(cluster: Cluster) -> None:
+    result, small = cluster.told["columnar"], cluster.small
+    assert "columnar=yes" in result["plan"]
+    text, total, item, count = result["row"]
+    assert (text, total) == (pc.max(small["text"]).as_py(), pc.sum(small["g"]).as_py())
+    assert item == pytest.approx(float(_vectors(small)[:, 3].astype(np.float64).sum()))
+    assert count == small.num_rows
+
+
 def test_a_failed_job_leaves_the_table_unchanged(cluster: Cluster) -> None:
     told = cluster.told["failed"]
     assert re.match(r"StorageError: \S*failed\.lance: the disk is full", told["error"])
