@@ -255,9 +255,7 @@ def advice(dtype: pa.DataType) -> str:
     """
     if _child_names(dtype) not in (PLACE.names, BLOB_DESCRIPTOR.names):
         return ""
-    return (
-        ". These are descriptors of blobs without their bytes: use blob_handling=all_binary"
-    )
+    return ". These are descriptors of blobs without their bytes: use blob_handling=all_binary"
 
 
 def is_v2(field: pa.Field) -> bool:
