@@ -42,6 +42,22 @@ def test_anchors_exist(page: Path) -> None:
     assert missing == []
 
 
+#: Pages that a program writes, and the changelog, whose entries are single lines.
+_LONG_LINES = {"CHANGELOG.md", "compatibility.md", "conflicts.md", "procedures.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in _LONG_LINES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_lines_have_at_most_100_characters(page: Path) -> None:
+    text = re.sub(r"(?ms)^ *```.*?^ *```$|<!--.*?-->", "", page.read_text())
+    # Tables, indented blocks and long links cannot be wrapped.
+    lines = [line for line in text.splitlines() if not re.match(r" *\|| {4}| *\S+$", line)]
+    assert [line for line in lines if len(line) > 100] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
@@ -55,7 +71,7 @@ _NAMES = re.compile(r"`((?:\w+/)*\w+)\.(\w+(?:\.\w+)?)`")
 
 
 def _defines(module: Path, name: str) -> bool:
-    """Tell whether a module defines a function, a class, or a method of a class."""
+    """Return whether a module defines a function, a class, or a method of a class."""
     body = ast.parse(module.read_text()).body
     for part in name.split("."):
         definitions = [
@@ -73,7 +89,7 @@ def test_the_map_names_functions_that_exist() -> None:
     path_table = (
         (ROOT / "docs" / "explanation" / "architecture.md")
         .read_text()
-        .partition("Imports point one way")[0]
+        .partition("Imports go one way")[0]
     )
     names = _NAMES.findall(path_table)
     assert len(names) >= 15

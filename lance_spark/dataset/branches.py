@@ -1,4 +1,4 @@
-"""`Dataset.branches`: the branches of a table. Names and results are those of pylance."""
+"""`Dataset.branches`: the branches of a table. Names and results are as in pylance."""
 
 from __future__ import annotations
 

@@ -376,7 +376,7 @@ class ColumnMethods(HistoryMethods):
             Id or name of the base path.
         path : str
             The new path or URI. Its store uses the options given by `base_store_params` or
-            ``base_<id>.<name>`` when the table was opened, or else those of the table.
+            ``base_<id>.<name>`` when the table was opened, or else the options of the table.
         commit_message, transaction_properties, max_retries
             As in `update_config`.
 
@@ -388,7 +388,7 @@ class ColumnMethods(HistoryMethods):
         Raises
         ------
         InvalidInputError
-            The base path does not exist, or another one has the new path.
+            The base path does not exist, or another base path has the new path.
         MissingFileError
             A data file, deletion file or index of this version does not exist at the new path, or a
             data file has another size.

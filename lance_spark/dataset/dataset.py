@@ -25,7 +25,7 @@ class Dataset(ScanMethods, ColumnMethods, MaintenanceMethods):
     Made by `open_dataset` and `write_dataset`. Later commits are not visible. Each method that
     changes the table commits a new version and returns it as a new `Dataset`.
 
-    Names, arguments and results are those of pylance's `LanceDataset`, where pylance has them.
+    Names, arguments and results are as in pylance's `LanceDataset`, if pylance has them.
 
     Examples
     --------
@@ -190,8 +190,8 @@ def open_dataset(
         Settings of the store: credentials, endpoint, region. ``base_<id>.<name>`` is a setting of
         one base path.
     base_store_params : mapping of str to mapping, optional
-        Storage options of base paths, by their paths, instead of those of the table. They are not
-        stored in the table. The table need not have these base paths yet: `add_bases` and
+        Storage options of base paths, by their paths, instead of the options of the table. They are
+        not stored in the table. The table need not have these base paths yet: `add_bases` and
         `repoint_base` use the options too. A write refuses unknown base paths.
     manifest_store : ManifestStore or str, optional
         The database that records the table's manifests, or ``package.module:name`` of a callable

@@ -214,7 +214,7 @@ class HistoryMethods:
             The version that the operation was planned on; it may be detached if `detached` is true.
             Not needed for operations that keep nothing of it (overwrite, restore).
         storage_options : mapping, optional
-            Settings of the store; by default those of the `Dataset`, if one is given.
+            Settings of the store; by default the settings of the `Dataset`, if a dataset is given.
         detached : bool
             Whether to commit a detached version, with a random number. `checkout_version` opens it.
         max_retries : int
@@ -274,7 +274,7 @@ class HistoryMethods:
         reference : int, str or (str or None, int or None), optional
             The version, as in `checkout_version`; by default the open version.
         storage_options : mapping, optional
-            Settings of the store; by default those of this `Dataset`.
+            Settings of the store; by default the settings of this `Dataset`.
 
         Returns
         -------
@@ -344,7 +344,7 @@ class HistoryMethods:
         reference : int, str or (str or None, int or None), optional
             The version, as in `checkout_version`; by default the open version.
         storage_options : mapping, optional
-            Settings of the clone's store; by default those of this `Dataset`.
+            Settings of the clone's store; by default the settings of this `Dataset`.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""`Dataset.tags`: the tags of a table. Names and results are those of pylance."""
+"""`Dataset.tags`: the tags of a table. Names and results are as in pylance."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def write_dataset(
         ``create`` (the table must not exist), ``append`` or ``overwrite`` (both create a missing
         table).
     schema : pa.Schema, optional
-        Schema of an iterable; by default that of its first batch. Needed if the iterable may be
-        empty.
+        Schema of an iterable; by default the schema of its first batch. Needed if the iterable may
+        be empty.
     data_storage_version : str, optional
         File version: ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2, the default for new tables), or
         ``0.1`` (``legacy``). An append uses the version of the table. Version 2.0 cannot store maps
@@ -118,7 +118,7 @@ def write_dataset(
     TableExistsError
         The mode is ``create`` and the table exists.
     SchemaMismatchError
-        The schema of the data does not fit that of the table.
+        The schema of the data does not fit the table.
     CommitConflictError
         Another client committed an incompatible change.
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError

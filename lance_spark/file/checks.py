@@ -1,4 +1,4 @@
-"""What readers and writers of files check.
+"""Checks of readers and writers of files.
 
 Readers check rows, and name file and column in errors. Writers check limits: the dictionaries of a
 column, and structs without fields.
@@ -153,7 +153,7 @@ def check_rows(rows: Rows, num_rows: int, file: str) -> None:
     Raises
     ------
     InvalidInputError
-        They do not, or they are a range whose step is not 1.
+        A row is outside of the file, or the rows are a range whose step is not 1.
     """
     if isinstance(rows, range) and rows.step != 1:
         raise InvalidInputError(f"rows must be a range with step 1, not {rows}")
@@ -164,7 +164,7 @@ def check_rows(rows: Rows, num_rows: int, file: str) -> None:
 
 
 def named(plan: ReadPlan[pa.Array], file: str, field: Field, num_rows: int) -> ReadPlan[pa.Array]:
-    """Yield what the plan of a field yields, and name the field in what it raises.
+    """Run the plan of a field, and name the field in its errors.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def named(plan: ReadPlan[pa.Array], file: str, field: Field, num_rows: int) -> R
             raise
         raise type(error)(f"{file}, column {field.name!r}: {error}") from error
     except pa.ArrowException as error:
-        # Pages may each have a dictionary whose union is too large for the type of the indices.
+        # The union of the dictionaries of the pages can be too large for the type of the indices.
         raise UnsupportedEncodingError(
             f"{file}, column {field.name!r}: Arrow cannot hold these {num_rows} rows in one "
             f"array of {field.arrow_field.type}: {error} Read fewer rows at once"

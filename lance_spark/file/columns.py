@@ -1,7 +1,7 @@
 """Column metadata: the pages of a column, their buffers, and how they are encoded.
 
 A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are serialised
-`google.protobuf.Any` messages, inside of it or elsewhere in the file:
+`google.protobuf.Any` messages, in the message or elsewhere in the file:
 
 ==========  ===============================  ==========================================
 version     encoding of a column             encoding of a page
@@ -51,14 +51,15 @@ _SHORT = 512
 
 
 def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[ColumnMeta]:
-    """Parse the metadata of some columns with at most one read, and one for encodings elsewhere.
+    """Parse the metadata of some columns with at most one read, and one more for encodings
+    elsewhere.
 
     Raises
     ------
     CorruptFileError
         The column does not exist, or its metadata is damaged or points outside the file.
     UnsupportedEncodingError
-        A page or column is encoded with another message than the version's.
+        The encoding of a page or column is not a message of the file version.
     """
     total = len(footer.column_metadata)
     for index in indices:
@@ -106,7 +107,7 @@ def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> Colu
 
 @lru_cache(maxsize=1024)
 def _parse_short(raw: bytes, version: tuple[int, int], size: int) -> ColumnMeta | None:
-    """Parse metadata without references to the file; None if it has some, or is damaged."""
+    """Parse metadata without references to the file; None if it has references, or is damaged."""
     try:
         return _parse_of(None, version, 0, raw, size)
     except (CorruptFileError, UnsupportedEncodingError):
@@ -228,9 +229,9 @@ def _direct(type_url: str, value: bytes) -> pb.Encoding:
 def parts_of(column: ColumnMeta, rows: range, num_rows: int) -> Iterator[Part]:
     """Estimate which bytes of a file some rows of a column need: a part of each buffer.
 
-    Of a page that is wanted in part, it is taken that its rows have as many bytes each, and that of
-    short buffers all is needed: they are tables of chunks, dictionaries. Nothing is known of lists
-    of version 2.0: pages of items do not tell which rows these are of.
+    All rows of a page are assumed to have the same number of bytes. Short buffers, which are tables
+    of chunks or dictionaries, are read whole. For lists of version 2.0 the result can be empty or
+    wrong: pages of items do not have the numbers of their rows.
 
     Parameters
     ----------

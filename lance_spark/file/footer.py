@@ -51,12 +51,12 @@ _FOOTER = struct.Struct("<QQQIIHH4s")
 _END = struct.Struct("<HH4s")
 _MAGIC = b"LANC"
 _ENTRY = 16
-#: Tables that are checked entry by entry: numpy takes longer to begin.
+#: Maximum entries of a table that is checked entry by entry: a call of numpy would take longer.
 _FEW_ENTRIES = 64
-#: Tables and footer up to this many bytes belong to few columns, and are equal in all files of one
-#: size and kind.
+#: Maximum bytes of tables and footer that are cached: short ones are equal in many files of a
+#: table.
 _SHORT = 512
-#: What is read of a file at once when it is opened.
+#: Bytes at the end of a file that are read when it is opened.
 _TAIL_BYTES = 64 * 1024
 
 #: Footers of version 0.1 have 0.0 to 0.2; 0.3 is version 2.0.
@@ -67,7 +67,7 @@ _READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2), (2,
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The facts of a footer and of the two offset tables, all inside the file.
+    """The content of a footer and of the two offset tables. All positions are inside the file.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Footer:
 
 
 class Tail:
-    """Reads ranges of a file, those near its end from memory.
+    """Reads ranges of a file; ranges near its end come from memory.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Tail:
         length = min(self.size, _TAIL_BYTES)
         self.start = self.size - length
         (self._bytes,) = source.read([ByteRange(self.start, length)])
-        #: As many of the last bytes as a footer has.
+        #: The last bytes of the file, as many as a footer has.
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
     @property
@@ -143,7 +143,7 @@ def open_tail(source: ByteSource) -> Tail:
 
 
 def is_legacy(tail: Tail) -> bool:
-    """Tell whether the footer of a file is that of version 0.1."""
+    """Return whether the footer of a file is that of version 0.1."""
     if tail.size < _END.size:
         return False
     major, minor, magic = _END.unpack(tail.end[-_END.size :])
@@ -158,7 +158,7 @@ def read_footer(tail: Tail) -> Footer:
     CorruptFileError
         The file is not a Lance file, is truncated, or has offsets outside of it.
     UnsupportedFeatureError
-        The file has another version than 2.0, 2.1, 2.2 or 2.3.
+        The file version is not 2.0, 2.1, 2.2 or 2.3.
     """
     name, size = tail.name, tail.size
     if size < _END.size:
@@ -178,7 +178,7 @@ def read_footer(tail: Tail) -> Footer:
     limit = size - _FOOTER.size
     columns_range, buffers_range = _table_ranges(name, tail.end, limit)
     buffers = _global_buffers(name, tail.read([buffers_range])[0], limit)
-    # One request for both, in case they lie before the bytes that were read.
+    # One request for both tables, if they lie before the bytes that were read.
     columns, descriptor = tail.read([columns_range, buffers[0]])
     return Footer(
         version, _table(name, "column metadata", columns, limit), buffers, descriptor.tobytes()

@@ -79,7 +79,7 @@ def can_read_together(first: FileReader, second: FileReader) -> bool:
 
 
 def can_join(field: Field, version: tuple[int, int]) -> bool:
-    """Tell whether a top-level field can be read from several files of a version together.
+    """Return whether a top-level field can be read from several files of a version together.
 
     Blobs refer to positions in their own file, and pages of nested columns of version 2.0 refer to
     each other.

@@ -57,7 +57,7 @@ def with_offsets(array: pa.Array) -> pa.Array:
 
 
 def _has_rows_below(dtype: pa.DataType) -> bool:
-    """Tell whether all arrays below an array with rows have rows, as in structs."""
+    """Return whether all arrays below an array with rows have rows, as in structs."""
     # Extension types of other packages may have no hash.
     if isinstance(dtype, _HOLDS_ARRAYS):
         return False

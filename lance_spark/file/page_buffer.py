@@ -20,15 +20,16 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import fixed_width, is_plain, vector_items
 
-#: Most rows of a page: a column of nulls has no bytes, but its levels take memory when encoded.
+#: Maximum rows of a page: a column of nulls has no bytes, but its levels take memory when encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024
-#: Pieces that are concatenated to one, so that small batches do not accumulate as objects.
+#: Number of pieces that are concatenated to one, so that small batches do not accumulate as
+#: objects.
 _FAN_IN = 64
-#: Most borrowed pieces of a column before they are concatenated.
+#: Maximum borrowed pieces of a column before they are concatenated.
 _MAX_LENT = 1024
-#: Most bytes of borrowed batches beyond their needed rows, in pages.
+#: Maximum bytes of borrowed batches beyond their needed rows, in pages.
 _HELD_PAGES = 4
-#: Most memory of a borrowed batch, as a multiple of its rows, and of its rows that are left after
+#: Maximum memory of a borrowed batch, as a multiple of its rows, and of its remaining rows after
 #: pages were written. Memory that is released early is reused for the next batches.
 _MOST_HELD = 2
 _MOST_LEFT = 4
@@ -70,8 +71,8 @@ class PageBuffer:
         ----------
         array : pa.Array
         loan : int, optional
-            Number of the batch that may be borrowed; without, the rows are copied unless they fill
-            the page.
+            Number of the batch that may be borrowed. Without it, the rows are copied unless they
+            fill the page.
         """
         if self._has_dictionary is None:
             self._has_dictionary = _has_dictionary(array.type)
@@ -158,7 +159,7 @@ class BorrowedBatches:
 
     Parameters
     ----------
-    columns : sequence of PendingRows
+    columns : sequence of PageBuffer
     page_bytes : int
     """
 

@@ -1,10 +1,10 @@
 """Reads rows of the columns of one file.
 
 Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column
-is parsed when its field is first asked for, and of the schema only that field is built. Which
-columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3 only leaves
-do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
-either. All fields of one call are read in step, so that the store sees few requests.
+is parsed when its field is first read, and only the read fields of the schema are built. The
+columns of a field depend on the version: in 2.0 every field has a column, in 2.1 to 2.3 only leaves
+do, depth-first in both. A packed struct, a fixed-size list of plain values and a blob are leaves in
+both. All fields of one call are read in step, so the store gets few requests.
 
 Specification: format/file, "Columns"; DataFile.fields and .column_indices of `protos/table.proto`.
 """
@@ -36,16 +36,16 @@ from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plan
 if TYPE_CHECKING:
     from lance_spark.storage.prefetch import AheadSource
 
-#: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
+#: Number of parsed descriptors and schemas that are cached: the files of a table have few.
 _KEPT = 32
-#: What writers make pages of, in bytes of values.
+#: Bytes of values of a page, as writers make them.
 PAGE_BYTES = 8 * 1024 * 1024
-#: Bytes of an item of a dictionary from which on it says how large decoded values are.
+#: Minimum bytes of an item of a dictionary, so that it determines the size of decoded values.
 _LONG_ITEM = 256
 
 
 class _Described(NamedTuple):
-    """What a file's descriptor says; shared by all files that say the same."""
+    """The parsed descriptor of a file, which equal descriptors share."""
 
     tree: FieldTree
     metadata: Mapping[str, bytes]
@@ -216,11 +216,11 @@ class FileReader:
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return how many rows filled a page of some fields; None if unknown.
+        """Return the number of rows that filled a page of some fields; None if unknown.
 
         Writers end a page after about 8 MiB of decoded values, but may keep a larger batch
         together. For dictionary columns, the size of the items is a better estimate. The result is
-        the least over all columns.
+        the minimum over all columns.
         """
         columns = self.column_metas(fields, column_of)
         longest = [

@@ -18,16 +18,16 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ReadPlan
 
-#: Fewer columns are read one by one.
+#: Minimum number of columns; fewer columns are read one by one.
 _LEAST = 4
-#: Rows of a page, and stored bytes of all pages, up to which a column is small.
+#: Maximum rows of a page, and stored bytes of all pages, of a small column.
 _PAGE_ROWS = 1024
 _COLUMN_BYTES = 16 * 1024
 #: Files of at most `_FEW_ROWS` rows are read whole; others if one row in `_MOST_UNWANTED` is
 #: needed.
 _FEW_ROWS = 64
 _MOST_UNWANTED = 4
-#: Most stored bytes and columns that are read together.
+#: Maximum stored bytes and columns that are read together.
 _GROUP_BYTES = 1024 * 1024
 _GROUP_COLUMNS = 1024
 
@@ -77,7 +77,7 @@ def _size(column: ColumnMeta) -> int:
 
 
 def _type_determines_columns(field: Field) -> bool:
-    """Tell whether fields of one Arrow type have the same columns, and no shared dictionaries."""
+    """Return whether fields of one Arrow type have the same columns, and no shared dictionaries."""
     if not field.children:
         return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json
     # Types are equal even if the metadata of their children differs.
@@ -106,7 +106,7 @@ def read_together(
     field : Field
         One of the fields, which all have its type.
     columns : sequence of sequence of ColumnMeta
-        Of each field; all have as many rows as the file.
+        Columns of each field; all have as many rows as the file.
     rows : Rows
     num_rows : int
         Of the file.

@@ -270,7 +270,7 @@ class _ColumnWriter:
 
 
 def _encoder(version: tuple[int, int]) -> _Encode:
-    """Return what makes the pages of a field in a file version."""
+    """Return the function that makes the pages of a field in a file version."""
     if version == (2, 0):
         from lance_spark.encoding.v2_0.field_write import encode_field as encode_2_0
 
@@ -283,12 +283,12 @@ def _encoder(version: tuple[int, int]) -> _Encode:
 def checked_columns(
     batch: pa.RecordBatch, schema: Schema, types: Sequence[pa.DataType], name: str
 ) -> list[pa.Array]:
-    """Return the columns of a batch, which are those of a schema, with `with_offsets` of each.
+    """Return the columns of a batch, with `with_offsets` of each, and check them against a schema.
 
     Raises
     ------
     SchemaMismatchError
-        The columns have other names, or other types than those given.
+        The columns do not have the names of the schema or the given types.
     """
     names = schema.names
     if batch.schema.names != names:

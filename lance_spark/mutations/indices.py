@@ -1,6 +1,6 @@
 """List, describe and drop the indexes of a table.
 
-Names, types and attributes are those of pylance. An index has one or more segments, each built from
+Names, types and attributes are as in pylance. An index has one or more segments, each built from
 some fragments.
 """
 

@@ -171,7 +171,7 @@ def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Fi
 def default_target_rows(
     total_rows: int, total_bytes: int, parallelism: int, num_columns: int = 1
 ) -> int:
-    """Choose the rows of a task from the size of what is read.
+    """Choose the rows of a task from the bytes that are read.
 
     Parameters
     ----------

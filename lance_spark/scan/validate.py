@@ -11,8 +11,8 @@
 | indexes | names and ids are unique, fields are in the schema, files exist |
 | index segments | segments of one index cover different fragments |
 
-pylance's `validate` makes the same checks, except those of index files, of index fields, and of
-columns of data files. The values of columns are not read.
+pylance's `validate` makes the same checks, except the checks of index files, of index fields, and
+of columns of data files. The values of columns are not read.
 
 Readers and writers call the same check functions. This module collects their errors.
 """

@@ -1,9 +1,9 @@
 """Connects to a store: from a URI and options to an fsspec file system.
 
-And tests whether a store honours conditional puts, on which commits rely. Some servers with the
-protocol of a cloud accept the condition of a put and replace an existing object anyway. So before a
-process writes to an unknown server, it creates a small object twice: the second put must be
-refused. That costs three requests, once for each process, server and bucket. The servers of AWS,
+The module also tests whether a store honours conditional puts, on which commits rely. Some servers
+with the protocol of a cloud accept the condition of a put and replace an existing object anyway. So
+before a process writes to an unknown server, it creates a small object twice: the second put must
+be refused. That costs three requests, once for each process, server and bucket. The servers of AWS,
 Google and Microsoft are known and not probed.
 
 The object has the name of a transaction file that no version refers to. Lance clients do not read
@@ -22,9 +22,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lance_spark.errors import StorageError
+from lance_spark.storage import google, s3
 from lance_spark.storage.errors import is_refusal, translated
-from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.options.fsspec_options import CREDENTIALS, family_of
+from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.uri import AZURE_DOMAINS, Location
+from lance_spark.storage.write import azure
 
 #: Domains of the clouds' own servers. Their behaviour is known, so they are not probed.
 _OWN_DOMAINS = {
@@ -106,6 +109,41 @@ def connect(
         raise
 
 
+def connect_renewing(
+    arguments: RenewedArguments,
+    options: Mapping[str, Any],
+    make_fs: Callable[[Mapping[str, Any]], Any],
+) -> Any:
+    """Return the file system of a store whose credentials expire.
+
+    Each request has the newest credentials. Stores with the same credentials share the file system.
+    Packages of stores other than S3, Google Cloud Storage and Azure keep the first credentials.
+
+    Parameters
+    ----------
+    options : mapping
+        Arguments of the file system.
+    make_fs : callable
+        Makes a file system from arguments.
+    """
+    family = family_of(arguments.scheme)
+    if family is None:
+        return make_fs(options)
+    secret = CREDENTIALS[family] if arguments.credentials.is_renewable else ()
+    shown = sorted((name, repr(value)) for name, value in options.items() if name not in secret)
+
+    def make() -> Any:
+        # The cache of fsspec would share one client among tables with different sources.
+        renewable = {**options, "skip_instance_cache": True}
+        if family == "google" and "token" in renewable:
+            renewable["token"] = google.token_object(renewable["token"])
+        fs = make_fs(renewable)
+        {"s3": s3.renew, "google": google.renew, "azure": azure.renew}[family](fs, arguments)
+        return fs
+
+    return arguments.credentials.client((arguments.scheme, *shown), make)
+
+
 def _with_timeouts(fs: Any) -> Any:
     """Give gcsfs timeouts, which it does not have by default, unless the user set them."""
     if getattr(fs, "requests_timeout", 0) is None:
@@ -139,7 +177,7 @@ def endpoint_of(scheme: str, fs: Any) -> str | None:
 
 
 def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
-    """Tell whether a server belongs to the cloud that the scheme is named after."""
+    """Return whether a server belongs to the cloud that the scheme is named after."""
     host = urlsplit(endpoint or "").hostname or ""
     domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
@@ -200,7 +238,7 @@ def _package_hint(scheme: str, reason: str) -> str:
 
 
 def is_probed(scheme: str, fs: Any) -> bool:
-    """Tell whether a store must be probed."""
+    """Return whether a store must be probed."""
     if fs is None or scheme == "memory":
         return False
     return not is_own_endpoint(scheme, endpoint_of(scheme, fs))

@@ -65,7 +65,7 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
 
 
 def _is_denied(error: Exception) -> bool:
-    """Tell whether Azure or Google refused. Their packages do not raise PermissionError."""
+    """Return whether Azure or Google refused. Their packages do not raise PermissionError."""
     cause: BaseException | None = error
     while cause is not None:
         # adlfs wraps the exceptions of Azure's package.
@@ -102,7 +102,7 @@ def _without_secrets(error: Exception, options: Mapping[str, object] | None) -> 
 
 
 def is_refusal(error: StorageError) -> bool:
-    """Tell whether the store certainly did nothing: it cannot do it, or forbids it."""
+    """Return whether the store certainly did nothing: it cannot do it, or forbids it."""
     return error.__cause__ is None or isinstance(error.__cause__, PermissionError)
 
 
@@ -145,6 +145,6 @@ def _collect(options: Mapping[str, object], secrets: set[str]) -> None:
 
 
 def is_secret(option: str) -> bool:
-    """Tell whether an option with this name may hold a secret."""
+    """Return whether an option with this name may hold a secret."""
     name = option.lower()
     return not name.endswith(_SHOWN) and any(part in name for part in _SECRET)

@@ -46,12 +46,12 @@ _METHODS = frozenset({"google_default", "cache", "cloud", "anon", "browser"})
 
 
 def is_google(fs: Any) -> bool:
-    """Tell whether a file system is from gcsfs."""
+    """Return whether a file system is from gcsfs."""
     return hasattr(fs, "_set_session") and hasattr(fs, "_location")
 
 
 def is_zonal(fs: Any, path: str) -> bool:
-    """Tell whether the bucket of a path is zonal: gcsfs does not use HTTP for it."""
+    """Return whether the bucket of a path is zonal: gcsfs does not use HTTP for it."""
     return hasattr(fs, "_is_zonal_bucket") and _is_zonal_bucket(fs, fs.split_path(path)[0])
 
 
@@ -73,7 +73,7 @@ def token_object(token: Any) -> Any:
 
 
 def renew(fs: Any, arguments: RenewedArguments) -> None:
-    """Send each request with the newest token, those of running uploads included."""
+    """Send each request with the newest token, also the requests of running uploads."""
     original, used = fs._set_session, arguments().get("token")
 
     async def set_session(*args: Any, **kwargs: Any) -> Any:

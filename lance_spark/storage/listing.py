@@ -130,7 +130,7 @@ def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
 
 
 def _has_own_find(fs: Any) -> bool:
-    """Tell whether a file system overrides `find`.
+    """Return whether a file system overrides `find`.
 
     The `find` of fsspec silently skips folders that it cannot list.
     """

@@ -52,7 +52,7 @@ class _Buffer:
     pieces: list[_Piece] = field(default_factory=list)
 
     def add(self, pieces: Sequence[_Piece]) -> None:
-        """Add fetched pieces. Pieces that were merged with those of a neighbour extend `stop`."""
+        """Add fetched pieces. Pieces that were merged with pieces of a neighbour extend `stop`."""
         self.pieces += pieces
         end = self.byte_range.offset + self.byte_range.length
         self.stop = max(self.stop, min(pieces[-1].stop, end))

@@ -216,7 +216,7 @@ def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
 
 
 def _is_first_cut(fs: Any, index: int, short: set[int]) -> bool:
-    """Tell whether a range is short for the first time, perhaps cut by the network."""
+    """Return whether a range is short for the first time, perhaps cut by the network."""
     if index in short or not getattr(fs, "async_impl", False):
         return False
     short.add(index)

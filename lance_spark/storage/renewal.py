@@ -1,10 +1,10 @@
-"""Renews credentials that expire. A namespace hands them out, and is asked again before they do.
+"""Renews credentials that expire. A namespace issues them, and issues new ones before they expire.
 
 | storage option | meaning |
 | --- | --- |
 | `expires_at_millis` | when the credentials expire: milliseconds since 1970 |
 | `refresh_offset_millis` | how long before that they are renewed; 60,000 by default |
-| `credential_source` | a JSON text that says which function returns new ones (`source_text`) |
+| `credential_source` | a JSON text that names the function for new ones (`source_text`) |
 
 The first two are names of other Lance clients. All stores of a process that name the same source
 share one `Credentials`: the source is asked once, and all use its answer. Clients of S3, Google
@@ -44,7 +44,7 @@ _MOST_SOURCES = 64
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What returns new credentials.
+    """The function that returns new credentials.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Credentials:
     Attributes
     ----------
     secrets : mapping
-        All values that were used lately, for errors, which must not show them.
+        All recent values. Errors must not show them.
     """
 
     def __init__(self, source: _Source | None, values: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class Credentials:
         self._clients: dict[tuple[Any, ...], Any] = {}
         self.secrets: dict[str, dict[str, Any]] = {"before": {}, "now": {}}
         self._adopt(values)
-        # How long they were valid is not known, so the whole offset counts.
+        # The time of their issue is unknown, so the whole offset is used.
         self._renew_at = self._expires_at - self._offset if source else self._expires_at
 
     @property
@@ -221,7 +221,7 @@ class RenewedArguments:
 
 
 def merged(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return storage options with new values in the place of those of the same names."""
+    """Return storage options with new values in place of the old values of the same names."""
     kept = {name: value for name, value in options.items() if name.lower() not in values}
     return {**kept, **values}
 

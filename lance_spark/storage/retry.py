@@ -1,4 +1,4 @@
-"""Repeats requests that failed for a while.
+"""Repeats requests after temporary failures.
 
 Such failures are status 429, a fault of the server, a broken connection, and an answer that comes
 too late or incomplete.
@@ -9,7 +9,7 @@ too late or incomplete.
 | `client_retry_timeout` | 180 | seconds after the first attempt; no request is repeated later |
 
 Waits double from 0.1 s up to 15 s; each is a random length between half and all of that. Names and
-meaning are those of other Lance clients, whose default for the first option is 3. If the answer has
+meaning are as in other Lance clients, whose default for the first option is 3. If the answer has
 the header `Retry-After`, and the package of the store passes it on, no request is repeated sooner,
 except the last one, which is sent when the timeout ends.
 
@@ -270,7 +270,7 @@ def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether a request with this error may succeed later.
+    """Return whether a request with this error may succeed later.
 
     That is status 408, 429 or 5xx, a broken connection, a timeout, or a truncated answer.
     """
@@ -283,7 +283,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_beyond_end(answer: object) -> bool:
-    """Tell whether a store answers that a range begins after the end of the file (416)."""
+    """Return whether a store answers that a range begins after the end of the file (416)."""
     if not isinstance(answer, Exception):
         return False
     for cause in _chain(answer):

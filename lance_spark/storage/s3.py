@@ -34,7 +34,7 @@ _PAGE = 1000
 
 
 def is_s3(fs: Any) -> bool:
-    """Tell whether a file system is from s3fs."""
+    """Return whether a file system is from s3fs."""
     return hasattr(fs, "call_s3")
 
 
@@ -67,7 +67,7 @@ def without_expectation(fs: Any) -> None:
 
 
 def renew(fs: Any, arguments: RenewedArguments) -> None:
-    """Sign each request with the newest credentials, those of running uploads included."""
+    """Sign each request with the newest credentials, also the requests of running uploads."""
     original = fs.set_session
 
     async def set_session(*args: Any, **kwargs: Any) -> Any:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
-from lance_spark.storage import clients, local
+from lance_spark.storage import local
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
-from lance_spark.storage.connect import check_conditional_put, connect, of_uri
+from lance_spark.storage.connect import check_conditional_put, connect, connect_renewing, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.listing import Folders
@@ -92,7 +92,7 @@ class ObjectStore(Folders):
                 self._fs = self._connected(client_options)
             else:
                 with translated(self.display, self._secrets):
-                    self._fs = clients.renewing(self._renewed, client_options, self._connected)
+                    self._fs = connect_renewing(self._renewed, client_options, self._connected)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None
@@ -319,7 +319,7 @@ class ObjectStore(Folders):
                 os.rmdir(self._full(folder))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file exists. Raises StorageError."""
+        """Return whether a file exists. Raises StorageError."""
         full = self._full(path)
         with translated(self.name(path), self._secrets):
             if self._fs is None:

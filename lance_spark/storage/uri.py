@@ -95,7 +95,7 @@ class Location:
         return (match["account"], match["domain"]) if match else None
 
     def is_served_as(self, other: Location) -> bool:
-        """Tell whether the credentials of another location may be sent to the server of this one.
+        """Return whether the credentials of another location may be sent to the server of this one.
 
         A manifest or a blob names this location, so its server may be untrusted.
         """

@@ -16,7 +16,7 @@ and strings are not accepted as JSON.
 Batches (`align`) get the exact Arrow schema of the table, without a change of values:
 
 - Columns and children of structs get the order of the table, children of lists and maps its names.
-- Nullability becomes that of the table; nulls in a required field are refused.
+- Nullability becomes as in the table; nulls in a required field are refused.
 - Extension types and views become their storage types, JSON becomes string.
 - Nothing else is cast. Dictionaries stay as they are.
 """
@@ -241,7 +241,7 @@ def _same_logical_type(dtype: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _has_required(dtype: pa.DataType) -> bool:
-    """Tell whether a field below a nested type must not be null."""
+    """Return whether a field below a nested type must not be null."""
     fields: list[Any]
     if not dtype.num_fields:
         return False

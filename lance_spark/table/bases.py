@@ -170,7 +170,7 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
 
 
 def same_bases(expected: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
-    """Tell whether a table has all given base paths, with the same path, name and layout.
+    """Return whether a table has all given base paths, with the same path, name and layout.
 
     Ids are compared where they are given.
     """
@@ -183,7 +183,7 @@ def same_bases(expected: Iterable[BaseLike], existing: Iterable[BasePath]) -> bo
 
 
 def _resolve(bases: Mapping[int, BasePath], text: str, store: ObjectStore) -> Target:
-    """Return the target that a name or path stands for."""
+    """Return the target that a name or path means."""
     for number, base in bases.items():
         if base.name == text:
             return number

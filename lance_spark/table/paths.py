@@ -306,7 +306,7 @@ class TablePaths:
         return store
 
     def _is_trusted(self, location: Location) -> bool:
-        """Tell whether the server of a location may receive the settings of the table.
+        """Return whether the server of a location may receive the settings of the table.
 
         The settings can contain credentials.
         """

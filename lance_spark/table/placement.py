@@ -138,7 +138,7 @@ def check_targets(
 
 
 def _is_home(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether fragments stay in a base path.
+    """Return whether fragments stay in a base path.
 
     A base path whose manifests cannot be listed is treated as the root of another table.
     """
@@ -149,7 +149,7 @@ def _is_home(paths: TablePaths, base: BasePath) -> bool:
 
 
 def _is_foreign(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether a base path is the root of another table.
+    """Return whether a base path is the root of another table.
 
     Lists its manifests once, if it is a root at all.
     """

@@ -164,9 +164,9 @@ def test_columns_that_have_no_place(tmp_path: Path) -> None:
         UnsupportedTypeError, match=r"'c'.*cannot get new columns of type dictionary"
     ):
         table.add_columns({"c": lambda batch: batch["colour"]})
-    with pytest.raises(InvalidInputError, match=r"column 'flag', row .* come back as false"):
+    with pytest.raises(InvalidInputError, match=r"column 'flag', row .* be read as false"):
         table.update({"flag": None}, [("id", "==", 3)])
-    with pytest.raises(InvalidInputError, match=r"'id', row .* come back as 0"):
+    with pytest.raises(InvalidInputError, match=r"'id', row .* be read as 0"):
         table.update({"id": None}, [("id", "==", 3)])
     # pylance reads pages of other columns from a file that has lost its first one.
     with pytest.raises(UnsupportedFeatureError, match=r'the first column .* use mode "rows"'):

@@ -222,7 +222,7 @@ def test_empty_strings_of_version_0_1_are_null(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"s": ["", "a"]}), str(tmp_path), data_storage_version="0.1")
     for dataset in (lance.dataset(str(tmp_path)), lance_spark.open_dataset(tmp_path)):
         assert dataset.to_table()["s"].to_pylist() == [None, "a"]
-    with pytest.raises(lance_spark.LanceError, match="would come back as null"):
+    with pytest.raises(lance_spark.LanceError, match="would be read as null"):
         lance_spark.write_dataset(pa.table({"s": [""]}), tmp_path / "t", data_storage_version="0.1")
 
 

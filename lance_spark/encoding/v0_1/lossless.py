@@ -3,7 +3,7 @@
 The version stores no validity, so these values are read changed:
 
 ======================================  =====================================================
-value                                   comes back as
+value                                   is read as
 ======================================  =====================================================
 null number, bool, date, time, decimal  0, false, or the like
 null fixed-size binary or list          zeros

@@ -1,10 +1,10 @@
 """From a nested Arrow array to its leaf columns: values without structure, and the levels that
-stand for it.
+describe the structure.
 
-Levels are added from outside inwards. Which level a layer takes depends on the layers inside it,
-which are not seen yet. While layers are added, levels are therefore counted from the outside: code
-1 belongs to the outermost layer that needs one. `Ravel.levels` turns the codes around once the leaf
-is reached.
+Levels are added from the outermost layer inwards. The level of a layer depends on the layers inside
+it, which are not known yet. So levels are first counted from the outside: code 1 belongs to the
+outermost layer that needs a level. `Ravel.levels` turns the codes into levels when the leaf is
+reached.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ITEM = Step()
 
 @dataclass(frozen=True, slots=True)
 class Ravel:
-    """The levels of the layers added so far. Immutable, so that the children of a struct share
-    their parent's.
+    """The levels of the layers added so far. Immutable, so that the children of a struct share the
+    levels of the struct.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Ravel:
         return self.definition[self.visible]
 
     def live(self) -> BoolArray | None:
-        """Return which slots of the next layer are below no null; None if all are."""
+        """Return which slots of the next layer are not below a null; None if none is."""
         codes = self._slot_codes()
         return None if codes is None else codes == 0
 
@@ -82,8 +82,8 @@ class Ravel:
         validity : bool array, one per slot, or None
         nullable : bool
             Whether the layer takes a level even if nothing is null. Structs around lists need that
-            if other pages may have nulls: pylance takes the items of an all-valid page for its
-            structs once it reads such pages together.
+            if other pages may have nulls: when pylance reads such pages together, it takes the
+            items of an all-valid page for its structs.
         """
         if validity is None and self.definition is None and self.repetition is None:
             layer = Layer.NULLABLE_ITEM if nullable else Layer.ALL_VALID_ITEM
@@ -119,7 +119,7 @@ class Ravel:
     def repeat(self, dimension: int) -> Ravel:
         """Replace each slot by `dimension` slots, the content of a fixed-size list of structs.
 
-        Only where no list is above or inside, the one case that the format can express.
+        Only if no list is above or inside: the format cannot express other cases.
         """
         assert self.visible is None
         definition = None if self.definition is None else np.repeat(self.definition, dimension)
@@ -132,14 +132,14 @@ class Ravel:
         Parameters
         ----------
         lengths : int64 array, one per slot
-            Items of each list; what null lists, or lists below a null, claim is ignored.
+            Number of items of each list; ignored for null lists and for lists below a null.
         validity : bool array, one per slot, or None
 
         Returns
         -------
         Ravel
         int64 array, one per slot
-            Lengths without the ignored ones: these items are the slots of the next layer.
+            Lengths, with 0 for the ignored lists: these items are the slots of the next layer.
         """
         codes = self._slot_codes()
         live = np.ones(len(lengths), np.bool_) if codes is None else codes == 0
@@ -149,8 +149,8 @@ class Ravel:
             live &= validity
         empty = live & (lengths == 0)
         has_empty = bool(empty.any())
-        # As in `add_item`; pylance also loses count of lists without a level between structs and
-        # lists with one.
+        # As in `add_item`; pylance also miscounts lists without a level between structs and lists
+        # with a level.
         has_null = bool(null.any()) or Layer.NULLABLE_ITEM in self.layers
         layer = {
             (False, False): Layer.ALL_VALID_LIST,
@@ -224,7 +224,7 @@ class LeafColumn(NamedTuple):
     ----------
     leaf : Leaf
     num_rows : int
-        Slots that the column counts for the rows (`Leaf.slots_per_row` for each).
+        Number of slots of the rows in the column (`Leaf.slots_per_row` for each).
     values : pa.Array
         One value per visible entry; null slots hold any value.
     live : bool array, one per value, or None
@@ -247,7 +247,7 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     Raises
     ------
     UnsupportedTypeError
-        A list inside or around a fixed-size list of structs, which no Lance reader understands.
+        A list is inside or around a fixed-size list of structs, which no Lance reader supports.
     """
     columns: list[LeafColumn] = []
     field = storage_field(field)
@@ -322,7 +322,7 @@ def _shred(
 
 
 def _has_list(dtype: pa.DataType) -> bool:
-    """Whether a type is a list, or a struct around one."""
+    """Return whether a type is a list, or a struct around a list."""
     if isinstance(dtype, pa.BaseExtensionType):
         return _has_list(dtype.storage_type)
     if not dtype.num_fields:

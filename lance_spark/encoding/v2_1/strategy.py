@@ -65,20 +65,19 @@ from lance_spark.encoding.v2_1.leaf_columns import is_blob
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
-#: Values at least this wide stand by themselves, so that one of them can be read without its
+#: Values at least this wide are stored one by one, so that a value can be read without its
 #: neighbours.
 FULL_ZIP_BYTES = 256
-#: Strings of this mean length still share chunks: a compressor gets little out of a single one.
+#: Strings up to this mean length share chunks: a compressor saves little in a single string.
 _LONG_STRING = 1024
 _LONGEST_IN_CHUNK = 8 * 1024
-#: What fits into a chunk twice, and its bitmaps.
+#: Maximum bytes of a value, so that a chunk holds two values and their bitmaps.
 _WIDEST_IN_CHUNK = 8 * 1024
 _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
-#: The fewest that a hint can ask for: a few of the widest values that mini-blocks have without a
-#: hint.
+#: Minimum that a hint can request: a few of the widest values that mini-blocks have without a hint.
 _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
 
@@ -88,7 +87,7 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     Raises
     ------
     InvalidInputError
-        A metadata key of the field has a value that is not one of its.
+        The value of a metadata key of the field is not valid.
     UnsupportedTypeError
         The version has no encoding for the type.
     """
@@ -109,7 +108,7 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         live = None
     hints = Hints.of(column.leaf.field, path)
     values = _without_garbage(column.values, live)
-    # Hints may ask for what a small page has no need of.
+    # Hints can request encodings that small pages do not have.
     plain = hints is NO_HINTS
     if plain and live is None:
         page = encode_small(values, column.levels, column.num_rows, version, constant=True)
@@ -141,7 +140,7 @@ def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
-    """Return the values with empty strings, or the value before, in the slots of nulls."""
+    """Return the values with empty strings, or the previous value, in the slots of nulls."""
     if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
         return values
     if pat.is_null(values.type):
@@ -190,7 +189,7 @@ def _limits(
 
 
 def _values_per_chunk(levels: Levels) -> int:
-    """Return how many values a chunk may have, so that it has no more levels than it can count."""
+    """Return the maximum number of values of a chunk, so that it can count its levels."""
     visible = levels.visible()
     if visible is None or levels.num_entries <= MAX_LEVELS:
         return _MAX_VALUES
@@ -199,7 +198,7 @@ def _values_per_chunk(levels: Levels) -> int:
     while count > 2:
         ends = levels.entries_of(np.arange(count - 1, shown, count)) + 1
         bounds = np.concatenate([[0], ends, [levels.num_entries]])
-        # A chunk may begin anywhere, and so reach into two of these stretches.
+        # A chunk may begin anywhere, and so cover parts of two of these ranges.
         if int(np.diff(bounds).max()) <= MAX_LEVELS // 2:
             break
         count //= 2
@@ -264,8 +263,8 @@ def _variable(
         if scheme is None and general.pays_by_value(values):
             scheme = "zstd"
         if scheme in ("lz4", "zstd"):
-            # pylance does not read null values beside single ones compressed by LZ4, and takes
-            # Zstandard itself.
+            # pylance cannot read pages with null values and values that LZ4 compressed one by one.
+            # It uses Zstandard itself.
             encoding, values = general.compress_values(
                 encoding, values, "zstd", hints.compression_level
             )
@@ -303,7 +302,7 @@ def _vectors(
 
 
 def _bits_of(block: DataBlock, path: str) -> int:
-    """Return the bits of a value, and thereby refuse vectors of anything but fixed-width items."""
+    """Return the bits of a value; refuse vectors whose items have no fixed width."""
     if isinstance(block, FixedSizeListBlock):
         return block.dimension * _bits_of(block.items, path)
     if not isinstance(block, FixedWidthBlock):
@@ -344,7 +343,7 @@ def _dictionary(
 ) -> EncodedPage:
     items = _items(block.items, hints, version, column.leaf.path)
     indices = _filled(block.indices, column.live)
-    # Of the hints, only a compressor is meant for positions too.
+    # Of the hints, only a compressor applies to positions too.
     squeeze = hints.compression if hints.compression in ("lz4", "zstd") else None
     index_hints = Hints(compression=squeeze, compression_level=hints.compression_level, bss="off")
     encoded = choose_fixed(indices, index_hints, _limits(column, hints, version), column)
@@ -359,7 +358,7 @@ def _dictionary(
 
 
 def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:
-    """Replace the positions of null slots by the position before, so that runs continue."""
+    """Replace the positions of null slots by the previous position, so that runs continue."""
     if live is None:
         return indices
     last_live = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))

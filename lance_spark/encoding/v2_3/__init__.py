@@ -1,1 +1,3 @@
-"""File version 2.3, read only: structure beside values. The version is not stable yet."""
+"""File version 2.3, read only: structure and values are stored separately. The version is not
+stable yet.
+"""

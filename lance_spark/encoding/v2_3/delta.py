@@ -1,8 +1,8 @@
-"""Numbers that never decrease, as the first one and the differences between neighbours.
+"""Numbers that never decrease, stored as the first number and the differences between neighbours.
 
-``Delta { uncompressed_bits_per_value = b, base, deltas }``, b = 32 or 64. What is stored is what
-`deltas` stores, one difference less than there are values. As values of many buffers (offsets of
-strings in mini-block chunks) each buffer starts at `base` again. Specification: Delta in
+``Delta { uncompressed_bits_per_value = b, base, deltas }``, b = 32 or 64. `deltas` is the encoding
+of the differences, one fewer than values. As values of many buffers (offsets of strings in
+mini-block chunks) each buffer starts at `base` again. Specification: Delta in
 protos/encodings_v2_1.proto.
 """
 
@@ -36,7 +36,7 @@ class DeltaCodec(BlocksCodec):
 def differences(
     encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
 ) -> tuple[int, UIntArray]:
-    """Return the first number of every buffer, and the differences between the others; all sums fit
+    """Return the first number of every buffer, and the differences between neighbours; all sums fit
     62 bits.
 
     Parameters
@@ -44,12 +44,12 @@ def differences(
     encoding : pb.Delta
     buffer : ChunkBuffer
     num_values : int64 array, one element per buffer
-        How many numbers there are, which is one more than differences.
+        Number of numbers in each buffer, one more than differences.
 
     Raises
     ------
     CorruptFileError
-        A buffer has no number, or not as many differences as it should.
+        A buffer has no number, or the number of differences is wrong.
     """
     require_sequence_word(int(encoding.uncompressed_bits_per_value))
     if int(num_values.min(initial=1)) < 1:

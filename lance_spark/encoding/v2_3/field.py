@@ -1,6 +1,6 @@
 """Fields and pages of file version 2.3. Only reading is supported.
 
-Fields and leaf columns are those of versions 2.1 and 2.2. A page has a structure plane and a value
+Fields and leaf columns are as in versions 2.1 and 2.2. A page has a structure plane and a value
 plane.
 
 Most pairs of planes have the bytes of a layout of version 2.2, and are read by its reader:
@@ -15,9 +15,9 @@ sparse, any                structure by `v2_3.sparse`; values, which have no lev
                            as pages of non-null items in the layouts above, or by their index
 =========================  =========================================================================
 
-Of a sparse page, the slots of some rows are read first, then the values of these slots. The buffers
-of the values come first, those of the structure after them. A whole page takes one round; a few
-rows take one for the structure, which is kept, and those that their values need.
+To read rows of a sparse page, the slots of the rows are read first, then the values of these slots.
+The buffers of the values are stored before the buffers of the structure. A whole page takes one
+round. A few rows take one round for the structure, which is kept, and the rounds of their values.
 
 Specification: PlanarLayout in protos/encodings_v2_3.proto.
 """
@@ -95,8 +95,8 @@ class SparsePage:
         self._plain: PlainValues | None = None
         self._indexed: IndexedValues | None = None
         codec = layout.values.WhichOneof("codec")
-        # Values that take no bytes can be claimed in any number: the structure tells first how many
-        # there are.
+        # A page can claim any number of values without bytes, so their number is first taken from
+        # the structure.
         self._at_once = codec in ("chunked", "zipped")
         if codec == "indexed":
             self._indexed = IndexedValues(layout.values.indexed, value_meta, leaf, slots)
@@ -111,7 +111,7 @@ class SparsePage:
         plain = self._plain
         whole_page = len(rows) == self._num_rows
         if self._slots is None and plain is not None and self._at_once and whole_page:
-            # What a whole page needs is known before its structure is.
+            # The ranges of a whole page are known without its structure.
             plans = [self._open(), plain.read(range(plain.count))]
             _, values = yield from gather_plans(plans)
             return self._finish(self._select(rows), values)
@@ -126,7 +126,7 @@ class SparsePage:
         return SlotRows(values, selected.slots)
 
     def _slots_to_rows(self, rows: Rows) -> Rows:
-        """Return numbers of rows for numbers of slots, of which each row has several."""
+        """Return numbers of rows for numbers of slots, if each row has several slots."""
         if self._scale == 1:
             return rows
         if isinstance(rows, range):

@@ -18,7 +18,7 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
-#: Nothing in the file bounds how many values there are; no chunk, and no page's items, have more.
+#: Maximum number of values, which the file does not bound; chunks and items of pages have fewer.
 _MAX_VALUES = 1 << 22
 
 
@@ -42,7 +42,7 @@ def require_sequence_word(bits: int) -> int:
     Raises
     ------
     UnsupportedEncodingError
-        It is another.
+        The width is not 32 or 64.
     """
     if bits not in (32, 64):
         raise UnsupportedEncodingError(f"a sequence of numbers of {bits} bits")

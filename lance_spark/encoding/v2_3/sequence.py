@@ -1,7 +1,7 @@
 """Sequences of sparse pages: positions that increase, and counts.
 
-A sequence is a compressive encoding with a buffer of its own, or none if there is nothing to store
-(`lance_spark.encoding.v2_1.codec`). The common ones without are
+A sequence is a compressive encoding with a buffer of its own, or without a buffer if there is
+nothing to store (`lance_spark.encoding.v2_1.codec`). Common encodings without a buffer are
 
 ==========================  ==========================================================
 encoding                    numbers
@@ -11,8 +11,8 @@ encoding                    numbers
 ``Range { start, step }``   at equal steps
 ==========================  ==========================================================
 
-and `Delta` over a constant. These stay the few numbers that they are (`Steps`): what such a
-sequence says of a page of any length takes no memory.
+and `Delta` over a constant. These are kept as a few numbers (`Steps`), which take no memory for a
+page of any length.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lance_spark.storage.source import Bytes
 
 #: Numbers and their sums are kept below this, so that nothing overflows.
 _LIMIT = 1 << 62
-#: More numbers than this are not expanded from what a page stores.
+#: Maximum number of numbers that are expanded from the stored form of a page.
 _MAX_VALUES = 1 << 27
 
 
@@ -49,16 +49,16 @@ class Steps:
         return self.start + self.step * (self.count - 1)
 
     def rank(self, numbers: IndexArray) -> IndexArray:
-        """Return how many of the sequence are below each number; for increasing sequences."""
+        """Return how many numbers of an increasing sequence are below each argument."""
         ranks = np.clip(-((self.start - numbers) // max(self.step, 1)), 0, self.count)
         return ranks.astype(np.int64)
 
     def values_at(self, indices: IndexArray) -> IndexArray:
-        """Return the numbers at some places."""
+        """Return the numbers at some indices."""
         return self.start + self.step * indices
 
     def total(self, indices: IndexArray) -> IndexArray:
-        """Return the sums of all numbers before each place."""
+        """Return the sums of all numbers before each index."""
         return self.start * indices + self.step * (indices * (indices - 1) // 2)
 
 
@@ -76,15 +76,15 @@ class Stored:
         self.count = len(values)
 
     def rank(self, numbers: IndexArray) -> IndexArray:
-        """Return how many of the sequence are below each number; for increasing sequences."""
+        """Return how many numbers of an increasing sequence are below each argument."""
         return np.searchsorted(self._values, numbers)
 
     def values_at(self, indices: IndexArray) -> IndexArray:
-        """Return the numbers at some places."""
+        """Return the numbers at some indices."""
         return self._values[indices]
 
     def total(self, indices: IndexArray) -> IndexArray:
-        """Return the sums of all numbers before each place."""
+        """Return the sums of all numbers before each index."""
         if self._totals is None:
             self._totals = bounds(self._values)
         return self._totals[indices]
@@ -110,7 +110,7 @@ def decode_sequence(
     Raises
     ------
     CorruptFileError
-        There are not as many numbers, or one is too large.
+        The sequence does not have `count` numbers, or a number is too large.
     """
     steps = _as_steps(encoding, count, bits)
     if steps is not None:
@@ -182,7 +182,7 @@ def check_increasing(sequence: Sequence, end: int, label: str) -> None:
 
 
 def sum_of(sequence: Sequence) -> int:
-    """Return the sum of all numbers; CorruptFileError if it is out of bounds."""
+    """Return the sum of all numbers; raise CorruptFileError if it is out of bounds."""
     if isinstance(sequence, Steps):
         count = sequence.count
         total = sequence.start * count + sequence.step * (count * (count - 1) // 2)
@@ -197,7 +197,9 @@ def sum_of(sequence: Sequence) -> int:
 
 
 def find_positions(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
-    """Return whether an increasing sequence has each number, and the index of those it has."""
+    """Return whether an increasing sequence has each number, and the indices of the numbers that it
+    has.
+    """
     positions = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
     if not sequence.count:
         return np.zeros(len(numbers), np.bool_), positions

@@ -1,8 +1,8 @@
-"""Sparse structure: where nulls and lists are, layer by layer, as positions and counts.
+"""Sparse structure: nulls and lists, layer by layer, as positions and counts.
 
 Layers are listed from the outermost inwards, one for each layer around the leaf and one for the
-leaf itself. A layer has slots, numbered from 0: the outermost as many as the page has rows. Which
-slots of the next layer are below a slot:
+leaf itself. A layer has slots, numbered from 0. The outermost layer has one slot for each row of
+the page. A slot has these slots of the next layer below it:
 
 ===============  ===================================================================================
 layer            slots of the next layer
@@ -12,12 +12,11 @@ list             `counts` for each of `non_empty_positions`, none for all other 
 fixed_size_list  `dimension` for each slot, null or not
 ===============  ===================================================================================
 
-Every layer says which slots are null: a set of positions that are null, or that are not. The
-sequences that have something to store lie in the last buffers of the page, those of the outermost
-layer first; of a list the positions, then the counts, then the validity. Slots below a null struct
-are null themselves, those below a null fixed-size list need not be. The number of rows in the
-page's metadata is multiplied by all dimensions. Specification: SparseStructure in
-protos/encodings_v2_3.proto.
+Every layer has a set of positions, of the null slots or of the others. The sequences that have a
+buffer are in the last buffers of the page, the outermost layer first. A list has first the
+positions, then the counts, then the validity. Slots below a null struct are null themselves; slots
+below a null fixed-size list need not be null. The number of rows in the metadata of the page is
+multiplied by all dimensions. Specification: SparseStructure in protos/encodings_v2_3.proto.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 _MAX_SLOTS = 1 << 62
-#: A sparse page can claim any number of slots without storing anything for them; no more are read
-#: at once.
+#: Maximum number of slots that are read at once: a sparse page can claim any number of slots that
+#: have no bytes.
 _MAX_READ = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What a layer's message says without its buffers.
+    """The message of a layer, without its buffers.
 
     Attributes
     ----------
@@ -69,8 +68,8 @@ class LayerShape:
         return message if isinstance(message, pb.SparseValiditySet) else message.validity
 
     def sequences(self) -> Iterator[tuple[pb21.CompressiveEncoding, int]]:
-        """Yield the encodings of the layer's sequences, and how many numbers each has, as their
-        buffers are ordered.
+        """Yield the encoding of each sequence of the layer, and its number of numbers, in the order
+        of their buffers.
         """
         message = self.message
         if isinstance(message, pb.SparseListLayer):
@@ -81,7 +80,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer with its sequences decoded; those of lists are None for other layers."""
+    """A layer with its decoded sequences; the sequences of lists are None for other layers."""
 
     shape: LayerShape
     nulls: bool
@@ -92,16 +91,16 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What some rows of a page are made of.
+    """The slots and values of some rows of a page.
 
     Attributes
     ----------
     slots : tuple of LayerSlots
-        Of every layer, leaf first.
+        Slots of every layer, leaf first.
     leaf : Rows
-        Which leaf slots belong to the rows.
+        Leaf slots that belong to the rows.
     live : bool array, one per leaf slot
-        False for those that are null, or below anything that is.
+        False for slots that are null, or below a null.
     """
 
     slots: tuple[LayerSlots, ...]
@@ -178,7 +177,7 @@ def _shape(layer: pb.SparseStructuralLayer, slots: int, step: Step) -> LayerShap
 
 
 def num_payloads(shapes: Sequence[LayerShape]) -> int:
-    """Return how many buffers the layers have."""
+    """Return the number of buffers of the layers."""
     return sum(has_payload(encoding) for shape in shapes for encoding, _ in shape.sequences())
 
 
@@ -202,7 +201,7 @@ class SparseSlots:
         self._layers = tuple(_decode(shape, waiting) for shape in shapes)
 
     def select(self, rows: Rows) -> Selected:
-        """Return what some rows are made of."""
+        """Return the slots and values of some rows."""
         slots = rows
         _require_readable(len(rows))
         live = np.ones(len(rows), np.bool_)
@@ -258,7 +257,7 @@ def _validity(layer: _Layer, slots: Rows) -> BoolArray | None:
 
 
 def _children(non_empty: Numbers, counts: Numbers, slots: Rows) -> tuple[IndexArray, Rows]:
-    """Return the lengths of lists, and which slots their items have."""
+    """Return the lengths of lists, and the slots of their items."""
     lengths = np.zeros(len(slots), np.int64)
     if isinstance(slots, range):
         bounds = non_empty.rank(np.array([slots.start, slots.stop]))

@@ -41,7 +41,7 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     Parameters
     ----------
     encoding : pb.CompressiveEncoding
-        Of the offsets.
+        Encoding of the offsets.
     chunks : Chunks
 
     Raises
@@ -49,7 +49,7 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     CorruptFileError
         Offsets decrease or leave their chunk.
     UnsupportedEncodingError
-        The encoding is not one of numbers.
+        The encoding does not store numbers.
     """
     compression = encoding.WhichOneof("compression")
     if compression not in _OF_NUMBERS:
@@ -84,7 +84,7 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
 def _by_lengths(
     encoding: pb.Delta, payload: ChunkBuffer, text: ChunkBuffer, counts: IndexArray
 ) -> VariableWidthBlock:
-    """Return strings the differences of whose offsets are stored: these are their lengths."""
+    """Return strings from the stored differences of their offsets, which are their lengths."""
     base, lengths = differences(encoding, payload, counts + 1)
     ends = bounds(lengths)
     last = np.cumsum(counts)

@@ -1,7 +1,7 @@
 """Value planes of file version 2.3.
 
-Most have the bytes of a page layout of version 2.2 (`as_layout`). Values of sparse pages are read
-by the number of their slot: no levels are stored with them.
+Most value planes have the bytes of a page layout of version 2.2 (`as_layout`). Values of sparse
+pages are read by the number of their slot: no levels are stored with them.
 
 ===========  ================================  ===============================================
 values       buffers                           stored for
@@ -13,8 +13,8 @@ constant     none                              one value for all
 none         none                              nothing: all are null
 ===========  ================================  ===============================================
 
-Indices are a sequence of 32-bit numbers (`lance_spark.encoding.v2_3.sequence`); one without
-anything to store has an empty buffer. Specification: ValuePlane in protos/encodings_v2_3.proto.
+Indices are a sequence of 32-bit numbers (`lance_spark.encoding.v2_3.sequence`); a sequence without
+stored numbers has an empty buffer. Specification: ValuePlane in protos/encodings_v2_3.proto.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _mini_block(values: pb.ChunkedValues) -> pb21.MiniBlockLayout:
         num_items=values.num_items,
         has_large_chunk=True,
     )
-    # Whether these are there at all says which buffers are.
+    # The presence of these messages determines which buffers exist.
     if levels.HasField("repetition"):
         layout.rep_compression.CopyFrom(levels.repetition)
     if levels.HasField("definition"):
@@ -113,7 +113,7 @@ def _full_zip(values: pb.ZippedValues) -> pb21.FullZipLayout:
 
 
 def num_buffers(values: pb.ValuePlane) -> int:
-    """Return how many of a page's buffers belong to its values."""
+    """Return the number of buffers of a page that belong to its values."""
     codec = values.WhichOneof("codec")
     if codec == "chunked":
         return 2 + values.chunked.HasField("dictionary")
@@ -131,13 +131,13 @@ def _zipped_buffers(values: pb.ZippedValues) -> int:
 
 
 class PlainValues:
-    """Values that the layouts of version 2.2 read: one for each leaf slot or, zipped, for each that
-    is live.
+    """Values that the layouts of version 2.2 read: a value for each leaf slot or, if zipped, for
+    each live slot.
 
     Parameters
     ----------
     values : pb.ValuePlane
-        Of any kind but indexed.
+        Chunked, zipped, constant or none.
     meta : PageMeta
         Its buffers are those of the values.
     leaf : Leaf
@@ -154,7 +154,7 @@ class PlainValues:
     Raises
     ------
     CorruptFileError
-        The values have levels, or are not one for each slot.
+        The values have levels, or their number differs from the number of slots.
     """
 
     def __init__(self, values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, slots: int) -> None:
@@ -173,7 +173,7 @@ class PlainValues:
 
 
 def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -> PageReader:
-    """Return the reader of a page of `count` items without nulls, or with nothing else."""
+    """Return the reader of a page of `count` items, of which none or all are null."""
     codec = values.WhichOneof("codec")
     if values.chunked.HasField("levels") or values.zipped.HasField("levels"):
         raise CorruptFileError("values with levels below a sparse structure")
@@ -187,7 +187,7 @@ def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -
 
 
 class IndexedValues:
-    """Values as indices into distinct ones; the indices are kept after the first read.
+    """Values as indices into distinct values; the indices are kept after the first read.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class IndexedValues:
         self._indices: Sequence | None = None
 
     def read(self, slots: Rows, live: BoolArray) -> ReadPlan[pa.Array]:
-        """Plan the reading of the values of some slots; those that are not live get any."""
+        """Plan the reading of the values of some slots; slots that are not live get any value."""
         if self._indices is None:
             self._indices = yield from self._load()
         slot_rows = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
@@ -243,14 +243,14 @@ class IndexedValues:
 
 
 def spread(values: pa.Array, live: BoolArray) -> pa.Array:
-    """Return an array with the given values in live slots, and any content in others."""
+    """Return an array with the given values in live slots, and arbitrary content in the others."""
     if len(values) == len(live):
         return values
     if not len(values):
         return pa.nulls(len(live), values.type)
     dtype = values.type
     if is_variable(dtype):
-        # Not by `take`, which makes room for values of average length in every slot.
+        # Not by `take`, which would allocate memory for values of average length in every slot.
         offsets = strings_of(values).offsets[bounds(live)]
         buffers = [None, pa.py_buffer(offsets), values.buffers()[2]]
         return pa.Array.from_buffers(dtype, len(live), buffers)

@@ -29,16 +29,14 @@ from lance_spark.file.schema.field import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Fi
 from lance_spark.file.schema.logical_types import EXTENSION_NAME, is_leaf_type, storage_type
 from lance_spark.file.schema.schema import Schema
 
-#: What the pages of versions 2.0 and 2.1 hold for each blob.
+#: The type of a blob in the pages of versions 2.0 and 2.1.
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
 #: The first version that stores blobs in files of their own.
 FIRST_V2 = (2, 2)
 
 
 class Handling(Enum):
-    """What a read gives for blob columns; the values are what pylance calls them, ``none``
-    excepted.
-    """
+    """What a read returns for blob columns; the values are pylance's names, except ``none``."""
 
     BINARY = "all_binary"
     DESCRIPTIONS = "blobs_descriptions"
@@ -62,21 +60,21 @@ class Handling(Enum):
 
 
 def has_blobs(field: Field) -> bool:
-    """Whether the field, or one below it, is a blob."""
+    """Return whether the field, or a field below it, is a blob."""
     return field.has_blobs
 
 
 def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Schema:
-    """Return the schema that a read gives.
+    """Return the schema of a read.
 
     Parameters
     ----------
     schema : Schema
-        Of the table, or a part of it.
+        Schema of the table, or a part of it.
     handling : Handling
     version : tuple of int
-        Of the table's data files. In 0.1 blobs are stored as any other binary, and cannot be
-        described.
+        Version of the table's data files. Version 0.1 stores blobs as binary values, without
+        descriptors.
     """
     if not any(node.is_blob for node in schema.walk()):
         return schema
@@ -85,7 +83,7 @@ def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Sch
 
 
 def described(field: Field) -> Field:
-    """Return a blob field in the shape that says where its values are: that of its pages."""
+    """Return a blob field with the type of its descriptors, as its pages have it."""
     stored_v2 = field.logical_type == "struct" and len(field.children) == BLOB_DESCRIPTOR.num_fields
     if stored_v2 or field.metadata.get(EXTENSION_NAME) == BLOB_V2:
         return field
@@ -98,9 +96,7 @@ def described(field: Field) -> Field:
 
 
 def as_descriptor(array: pa.Array) -> pa.Array:
-    """Return what the pages of any version say of blobs in the shape that those of version 2.2
-    have.
-    """
+    """Return the descriptors in pages of any version in the form of version 2.2."""
     if array.type.num_fields != PLACE.num_fields:
         return array
     zeros = pa.array(np.zeros(len(array), np.uint8))
@@ -115,9 +111,7 @@ def as_descriptor(array: pa.Array) -> pa.Array:
 
 
 def stored(field: Field, version: tuple[int, int]) -> Field:
-    """Return a field as a data file's schema has it: blobs of version 2.2 as the packed struct that
-    they are.
-    """
+    """Return a field for the schema of a data file: blobs of version 2.2 as packed structs."""
     if field.is_blob:
         if version < FIRST_V2:
             return field
@@ -148,7 +142,7 @@ def paged(field: Field, version: tuple[int, int]) -> Field:
 
 
 def input_field(field: Field) -> pa.Field:
-    """Return the Arrow field that a writer takes: bytes for blobs, or bytes and URIs where the
+    """Return the Arrow field that a writer accepts: bytes for blobs, or bytes and URIs if the
     schema has both.
     """
     if field.metadata.get(EXTENSION_NAME) == BLOB_V2:
@@ -166,15 +160,15 @@ def input_field(field: Field) -> pa.Field:
 
 
 def input_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema that a writer takes; see `input_field`."""
+    """Return the Arrow schema that a writer accepts; see `input_field`."""
     if not any(field.has_blobs for field in schema.fields):
         return schema.to_arrow()
     return pa.schema([input_field(field) for field in schema.fields], dict(schema.metadata) or None)
 
 
 def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
-    """Return the Arrow schema of a table whose files have a version: from 2.2 on every blob is of
-    the second kind.
+    """Return the Arrow schema of a table whose files have a version: from 2.2 on, every blob has
+    the extension type.
 
     In version 0.1 items of lists may be null.
 
@@ -185,7 +179,7 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
         map or fixed-size list.
     """
     if version == (0, 1):
-        # pylance reads no lists of version 0.1 whose items must not be null.
+        # pylance cannot read lists of version 0.1 whose items must not be null.
         schema = nullable_items(schema)
     old = list(schema)
     fields = [_for_version(field, version, field.name) for field in old]
@@ -195,7 +189,7 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
 
 
 def nullable_items(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with items of lists that may be null, at any depth."""
+    """Return a schema in which the items of lists, at any depth, may be null."""
     fields = [field.with_type(_nullable_items(field.type)) for field in schema]
     return pa.schema(fields, schema.metadata)
 
@@ -203,14 +197,14 @@ def nullable_items(schema: pa.Schema) -> pa.Schema:
 def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -> Schema:
     """Return the schema of a new table, or of new columns, whose files have a version.
 
-    A list of blobs that are marked by metadata has the logical type ``list``, and one of blobs of
-    the second kind ``list.struct``, as in tables that pylance makes: pylance appends only what was
-    declared in the same way.
+    A list of blobs that are marked by metadata has the logical type ``list``; a list of blobs of
+    the extension type has ``list.struct``. This is as in tables of pylance, which appends only data
+    that is declared in the same way.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        As the writer is given it.
+        Schema of the data.
     version : tuple of int
     first_id : int
         Id of the first field.
@@ -220,7 +214,7 @@ def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -
     UnsupportedTypeError
         The version cannot store a blob; see `for_version`.
     InvalidInputError
-        Two fields beside each other have one name, or a top-level name has a dot.
+        Two sibling fields have the same name, or a top-level name has a dot.
     """
     stored_as = for_version(schema, version)
     result = Schema.from_arrow(stored_as, first_id)
@@ -231,20 +225,20 @@ def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -
 
 
 def with_blobs_as_in(schema: pa.Schema, data_schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a writer with blobs as they are given: as bytes, or with the children
-    that there are.
+    """Return the schema of a writer with blobs as the data has them: as bytes, or with the children
+    of the data.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        As `input_schema` returns it.
+        Result of `input_schema`.
     data_schema : pyarrow.Schema
         Fields are matched by their names.
 
     Raises
     ------
     SchemaMismatchError
-        What is given for a blob only says where it was.
+        The data has descriptors of blobs, not their bytes.
     """
     fields = []
     for field in schema:
@@ -256,16 +250,16 @@ def with_blobs_as_in(schema: pa.Schema, data_schema: pa.Schema) -> pa.Schema:
 
 
 def advice(dtype: pa.DataType) -> str:
-    """Return what to say to who gives values of this type for blobs: of use if they are what a read
-    gave.
+    """Return advice for data of this type in a blob column; empty unless the data are descriptors
+    of a read.
     """
     if _child_names(dtype) not in (PLACE.names, BLOB_DESCRIPTOR.names):
         return ""
-    return ". It says where blobs are and has no bytes: read them with blob_handling=all_binary"
+    return ". These are descriptors of blobs without their bytes: use blob_handling=all_binary"
 
 
 def is_v2(field: pa.Field) -> bool:
-    """Whether an Arrow field is a blob of the second kind."""
+    """Return whether an Arrow field is a blob of the extension type ``lance.blob.v2``."""
     dtype = field.type
     if isinstance(dtype, pa.BaseExtensionType):
         return str(dtype.extension_name).encode() == BLOB_V2
@@ -273,9 +267,7 @@ def is_v2(field: pa.Field) -> bool:
 
 
 def is_v1(field: pa.Field) -> bool:
-    """Tell whether the metadata of an Arrow field marks it as a blob: by the key alone, with any
-    value.
-    """
+    """Return whether the metadata of an Arrow field has the key that marks a blob."""
     return bool(BLOB_KEY.encode() in (field.metadata or {}))
 
 
@@ -284,7 +276,7 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
         if handling is Handling.NONE:
             return None
         if version < (2, 0) and field.logical_type not in ("binary", "large_binary"):
-            # Writers of 0.1 ignore the mark, so that columns of other types can have it.
+            # Writers of 0.1 ignore the mark, so columns of other types can have it.
             metadata = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
             return replace(field, metadata=metadata)
         if handling is Handling.BINARY or version < (2, 0):
@@ -294,12 +286,12 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
         return field
     result = (_handled(child, handling, version) for child in field.children)
     children = tuple(child for child in result if child is not None)
-    # A list of blobs, or a struct of nothing else, goes with them.
+    # A list of blobs, or a struct with no other fields, is left out too.
     return replace(field, children=children) if children else None
 
 
 def _as_v1(field: Field) -> dict[str, bytes]:
-    """Return the metadata of a blob field with the mark of the first kind."""
+    """Return the metadata of a blob field with the key that marks blobs before version 2.2."""
     metadata = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
     return {**metadata, BLOB_KEY: b"true"}
 

@@ -1,5 +1,4 @@
-"""What a writer is given for the blobs of a column of version 2.2: bytes, or URIs, and of those
-perhaps a range.
+"""The input of a writer for a blob column of version 2.2: bytes, or URIs, perhaps with a range.
 
 =========  ============  =====================================================================
 child      type          content
@@ -10,8 +9,8 @@ position   uint64        with a URI, the first byte of a range of what it names;
 size       uint64        bytes of the range, at least 1; there if the position is, null for all
 =========  ============  =====================================================================
 
-A URI below a base path of the table is stored as the path below it, and the id of the base path;
-any other as it is.
+A URI below a base path of the table is stored as the path below it, and the id of the base path.
+Other URIs are stored unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lance_spark.file.schema.nested import Lengths
 from lance_spark.storage.uri import parse_uri
 
 _LARGEST = 1 << 62
-#: URIs that are spelt in one way only: no escapes, no steps with dots, no empty steps.
+#: URIs with only one spelling: no escapes, no parts of dots, no empty parts.
 _CLEAN = r"^(?:file://|[a-z][a-z0-9+.\-]*:/)?(?:/[^/%.?#\\][^/%?#\\]*)+$"
 _ABSOLUTE = r"^[A-Za-z][A-Za-z0-9+.\-]+:/"
 
@@ -51,7 +50,7 @@ class BlobValues:
         Bytes of each value; 0 for nulls and URIs.
     uris : pyarrow.Array of string, or None
     starts, lengths : int64 arrays
-        Of what the URIs name; a length of 0 stands for all of it.
+        Ranges of the objects that the URIs name; a length of 0 means the whole object.
     """
 
     live: npt.NDArray[np.bool_]
@@ -69,7 +68,7 @@ class BlobValues:
         Raises
         ------
         InvalidInputError
-            A value has both bytes and a URI, or neither, or a range that cannot be.
+            A value has both bytes and a URI, or neither, or an impossible range.
         """
         live = _valid(array)
         if not pat.is_struct(array.type):
@@ -104,20 +103,20 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
     uris : pyarrow.Array of string
         Without nulls.
     bases : mapping of int to str
-        As `parse_uri` spells them.
+        Absolute URIs, as `parse_uri` spells them.
 
     Returns
     -------
     int64 array, pyarrow.Array of string
-        For each URI the id of the base path, 0 if there is none, and the path below it, or the URI
-        as it is.
+        For each URI the id of the base path and the path below it; 0 and the URI if it is below no
+        base path.
     """
     base_ids = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):
         return base_ids, uris
     plain = _plain(uris)
     relative_uris = uris
-    # A base path below another one comes first.
+    # A base path below another base path comes first.
     for number in sorted(bases, key=lambda number: len(bases[number]), reverse=True):
         prefix = bases[number].rstrip("/") + "/"
         hit = np.asarray(pc.starts_with(plain, prefix)) & (base_ids == 0)
@@ -130,7 +129,7 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
 
 
 def not_absolute(uris: pa.Array) -> Lengths:
-    """Return which URIs mean something else from another working directory."""
+    """Return which URIs depend on the working directory."""
     return np.flatnonzero(~np.asarray(pc.match_substring_regex(uris, _ABSOLUTE)))
 
 

@@ -10,13 +10,12 @@ more                            2 dedicated  a file of its own
 none, but a URI                 3 external   nowhere: the URI is kept
 ==============================  ===========  =======================================================
 
-The limits, and the field metadata that changes them, are those of pylance. Values that are adjacent
-in memory are written together, without padding. All columns of a data file share packed files; ids
+The limits, and the field metadata that changes them, are as in pylance. Values that are adjacent in
+memory are written together, without padding. All columns of a data file share packed files; ids
 count up from 1. A URI below a base path of the table is stored as the id of the base path, in place
 of a blob id, and the path below it.
 
-What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory
-does not grow with the blobs.
+Pages hold a descriptor of 16 to 25 bytes for each value, so memory does not grow with the blobs.
 
 Specification: format/file, "Blobs".
 """
@@ -47,7 +46,7 @@ PACK_FILE_BYTES = 1 << 30
 _INLINE_KEY = "lance-encoding:blob-inline-size-threshold"
 _PACKED_KEY = "lance-encoding:blob-dedicated-size-threshold"
 _PACK_FILE_KEY = "lance-encoding:blob-pack-file-size-threshold"
-#: Values that are smaller are copied together before they are written.
+#: Smaller values are joined by a copy before they are written.
 _WORTH_A_WRITE = 64 * 1024
 _INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
 
@@ -59,13 +58,14 @@ class BlobOptions:
     Attributes
     ----------
     external : str
-        Values that are URIs: ``refuse`` those outside the bases, keep a ``reference`` to any, or
-        ``ingest`` what they name.
+        Values that are URIs: ``refuse`` URIs outside of the bases, keep a ``reference`` to any, or
+        ``ingest`` the objects that they name.
     pack_file_bytes : int or None
-        A packed file never has more bytes, unless one value has; the field's metadata or 1 GiB if
-        None.
+        Maximum bytes of a packed file with several values; if None, from the metadata of the field,
+        or 1 GiB.
     bases : mapping of int to str
-        Absolute URIs of base paths of the table that references may be relative to, by their ids.
+        Absolute URIs of base paths, by their ids. References below them are stored relative to
+        them.
     """
 
     external: str = "refuse"
@@ -76,7 +76,7 @@ class BlobOptions:
 def blob_options(
     external_blob_mode: str, allow_external_blob_outside_bases: bool, pack_file_bytes: int | None
 ) -> BlobOptions:
-    """Return the options that a caller gives by the names that pylance has for them.
+    """Return the options, from arguments with the names of pylance.
 
     Raises
     ------
@@ -135,12 +135,12 @@ class BlobWriter:
         self._pack_id = 0
 
     def store(self, array: pa.Array, column: Field) -> pa.Array:
-        """Write the blobs of an array; return it with what says where they are in their place.
+        """Write the blobs of an array; return the array with descriptors in their place.
 
         Parameters
         ----------
         array : pyarrow.Array
-            Of the type of `fields.input_field`.
+            Array of the type of `fields.input_field`.
         column : Field
 
         Raises
@@ -156,7 +156,7 @@ class BlobWriter:
         """Close the packed file, if there is one."""
         pack = self._pack
         if pack is not None:
-            # What fails to close can still be aborted.
+            # A file that cannot be closed can still be aborted.
             pack.close()
             self._pack = None
 
@@ -192,7 +192,7 @@ class BlobWriter:
             self._output.write(data[int(offsets[0]) : int(offsets[-1])])
         positions = np.where(sizes == 0, 0, start + offsets[:-1] - offsets[0])
         if self._version == (2, 0):
-            # These pages have no validity: a special position marks a null.
+            # These pages store no validity: a special position marks a null.
             positions[~live] = 1
             live = np.ones_like(live)
         columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]
@@ -211,8 +211,8 @@ class BlobWriter:
         descriptions.kinds[stored] = storage_modes
         alone = np.flatnonzero(storage_modes == _DEDICATED)
         for segment in np.split(np.arange(len(stored)), alone):
-            # All but the first begin with a value that gets a file of its own, which keeps ids in
-            # the order of the rows.
+            # Each run except the first begins with a value that gets a file of its own; so ids are
+            # in the order of the rows.
             for storage_mode in (_DEDICATED, _INLINE, _PACKED):
                 run = stored[segment[storage_modes[segment] == storage_mode]]
                 for part, edges, content in _contiguous_parts(run, offsets, data):
@@ -249,7 +249,7 @@ class BlobWriter:
                 if pack.tell():
                     self.finish()
                     continue
-                # A value that is larger than a packed file may be has one for itself.
+                # A value above the limit of a packed file has a packed file for itself.
                 stop = position + 1
             descriptions.positions[run[position:stop]] = pack.tell() + edges[position:stop] - begin
             descriptions.blob_ids[run[position:stop]] = self._pack_id
@@ -375,7 +375,7 @@ class _Descriptions:
         self._uris = pa.concat_arrays([uris, pa.array([""], uris.type)]).take(pa.array(positions))
 
     def array(self, live: npt.NDArray[np.bool_]) -> pa.Array:
-        """Return what the pages hold."""
+        """Return the array of descriptors for the pages."""
         count = len(live)
         uris = self._uris
         if uris is None:

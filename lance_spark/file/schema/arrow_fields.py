@@ -1,4 +1,5 @@
-"""What a Lance schema keeps of an Arrow field: its type string, its children, and its metadata.
+"""The parts of an Arrow field that a Lance schema stores: its type string, its children, and its
+metadata.
 
 Extension types are stored as their storage types; name and serialised parameters become field
 metadata, as in Arrow's own exchange formats. pyarrow does not show the parameters of built-in
@@ -33,7 +34,7 @@ from lance_spark.file.schema.logical_types import (
 
 
 class FieldParts(NamedTuple):
-    """An Arrow field taken apart.
+    """The parts of an Arrow field.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class FieldParts(NamedTuple):
 
 
 def field_parts(field: pa.Field) -> FieldParts:
-    """Take an Arrow field apart.
+    """Return the parts of an Arrow field.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def field_parts(field: pa.Field) -> FieldParts:
 
 @lru_cache(maxsize=256)
 def _leaf_name(dtype: pa.DataType) -> str | None:
-    """Return the logical type of a type that holds no other; None if Lance cannot store it."""
+    """Return the logical type of a type without children; None if Lance cannot store it."""
     try:
         return logical_type(dtype, "")
     except UnsupportedTypeError:

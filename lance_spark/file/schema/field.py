@@ -1,6 +1,6 @@
 """One field of a schema, with all fields below it.
 
-A field that was parsed is written back from the bytes of its message, so that it keeps what this
+A field that was parsed is written back from the bytes of its message, so it keeps parts that this
 release does not know.
 
 Specification: format/table/schema; `protos/file.proto`.
@@ -27,7 +27,7 @@ from lance_spark.file.schema.logical_types import (
 )
 from lance_spark.proto import file_pb2 as pb
 
-#: What a blob column of version 2.2 has in its pages; its children in the schema of a data file.
+#: The children of a blob column of version 2.2 in the schema of a data file, and in its pages.
 BLOB_DESCRIPTOR = pa.struct(
     [
         pa.field("kind", pa.uint8(), nullable=False),
@@ -40,7 +40,7 @@ BLOB_DESCRIPTOR = pa.struct(
 
 #: Extension of blob columns of version 2.2 and later.
 BLOB_V2 = b"lance.blob.v2"
-#: Metadata of blob columns, of those before 2.2 and of those in data files.
+#: Metadata of blob columns before 2.2, and of blob columns in data files.
 BLOB_KEY = "lance-encoding:blob"
 _EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -76,11 +76,11 @@ class Field(PicklesFields):
     carried : bytes
         The message that the field was parsed from; empty for a new field.
     dictionary_pages : bytes
-        Of a dictionary of a table of version 0.1: what its values lie in; see
+        For a dictionary of a table of version 0.1, the bytes with its values; see
         `lance_spark.file.v0_1.dictionaries`.
     unread : tuple of Field
-        Children that a selection has left out: they can tell whether a struct is null where a
-        fragment has none of the others.
+        Children that a selection left out. If a fragment has none of the selected children, they
+        show whether the struct is null.
     """
 
     name: str
@@ -99,8 +99,7 @@ class Field(PicklesFields):
     def arrow_field(self) -> pa.Field:
         """The Arrow field, of storage type: extension types are named in its metadata.
 
-        A blob of version 2.2 is the struct that describes where its bytes are: that is what is
-        read. JSON is text.
+        A blob of version 2.2 is the struct of its descriptor, as a read returns it. JSON is text.
 
         Raises
         ------
@@ -114,7 +113,7 @@ class Field(PicklesFields):
         dtype = arrow_type(self.logical_type, children, self.name)
         if self.logical_type == "json":
             metadata = {**metadata, EXTENSION_NAME: ARROW_JSON.encode()}
-        # Arrow refuses a column of nothing but nulls that may not be null.
+        # Arrow refuses a column of type null that must not be null.
         nullable = self.nullable or self.logical_type == "null"
         return pa.field(self.name, dtype, nullable, dict(metadata) if metadata else None)
 
@@ -143,8 +142,8 @@ class Field(PicklesFields):
 
     @property
     def has_blobs(self) -> bool:
-        """Whether the field, or one below it, is a blob."""
-        # Most fields have no children, and a property that is kept costs more than this test.
+        """Whether the field, or a field below it, is a blob."""
+        # Most fields have no children, and a cached property costs more than this test.
         return self.is_blob or (bool(self.children) and self._holds_blobs)
 
     @cached_property
@@ -153,7 +152,7 @@ class Field(PicklesFields):
 
     @property
     def has_json(self) -> bool:
-        """Whether the field or one below it is JSON."""
+        """Whether the field, or a field below it, is JSON."""
         return self.logical_type == "json" or (bool(self.children) and self._holds_json)
 
     @cached_property
@@ -164,7 +163,7 @@ class Field(PicklesFields):
 
     @property
     def num_fields(self) -> int:
-        """The number of fields: this one and all below it."""
+        """The number of fields: this field and all fields below it."""
         return 1 + sum(child.num_fields for child in self.children) if self.children else 1
 
     def _blob_metadata(self) -> dict[str, bytes]:

@@ -36,12 +36,12 @@ def paged_json(field: Field) -> Field:
 
 
 def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
-    """Return what pages gave with JSON as text.
+    """Return the array of a page with JSON as text.
 
     Parameters
     ----------
     array : pyarrow.Array
-        Of the type of `paged_json(field)`.
+        Array of the type of `paged_json(field)`.
     field : Field
         A top-level field.
     name : str
@@ -63,18 +63,18 @@ def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
 
 
 def write_json(array: pa.Array, field: Field, name: str, first_row: int) -> pa.Array:
-    """Return rows as pages have them, with JSON as binary.
+    """Return rows for pages, with JSON as binary.
 
     Parameters
     ----------
     array : pyarrow.Array
-        Of the field's Arrow type.
+        Array of the field's Arrow type.
     field : Field
         A top-level field.
     name : str
         What errors call the file.
     first_row : int
-        Number of the first row, likewise.
+        Number of the first row, for errors.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def write_json(array: pa.Array, field: Field, name: str, first_row: int) -> pa.A
     try:
         return _converted(array, field, jsonb.to_jsonb)
     except InvalidInputError:
-        # The row is looked for once it is needed: values in lists do not know theirs.
+        # The row is searched only for the error: values in lists do not have its number.
         for row in range(len(array)):
             try:
                 _converted(array.slice(row, 1), field, jsonb.to_jsonb)

@@ -24,7 +24,7 @@ json                                        string with JSON; see `json_fields`
 ==========================================  ==================================================
 
 Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability:
-it comes back as a nullable ``item``.
+it is read as a nullable ``item``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXTENSION_METADATA = "ARROW:extension:metadata"
 BFLOAT16 = "lance.bfloat16"
 JSON = "lance.json"
 ARROW_JSON = "arrow.json"
-#: Key of the metadata of a field that has another type in Spark than its Arrow type says.
+#: Key of the metadata of a field whose type in Spark differs from its Arrow type.
 SPARK_TYPE = "spark.sql.type"
 
 _MAX_NESTING = 32
@@ -82,7 +82,7 @@ _ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string
 
 
 def logical_type(dtype: pa.DataType, name: str) -> str:
-    """Return the string that stands for an Arrow type in a Lance schema.
+    """Return the logical type string of an Arrow type in a Lance schema.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def logical_type(dtype: pa.DataType, name: str) -> str:
         if ":" in value or pat.is_nested(dtype.value_type):
             raise _unsupported(name, dtype, "store the values themselves: cast the column")
         return f"dict:{value}:{logical_type(dtype.index_type, name)}:false"
-    # Views: what they hold is stored without them.
+    # Views are stored as the types without views.
     text = str(dtype)
     if text in ("string_view", "binary_view"):
         return text.removesuffix("_view")
@@ -130,7 +130,7 @@ def logical_type(dtype: pa.DataType, name: str) -> str:
 
 
 def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.DataType:
-    """Return the Arrow type that a logical type string stands for.
+    """Return the Arrow type of a logical type string.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.Data
 
 
 def storage_type(dtype: pa.DataType) -> pa.DataType:
-    """Return what an extension type is stored as; other types as they are."""
+    """Return the storage type of an extension type; other types unchanged."""
     while isinstance(dtype, pa.BaseExtensionType):
         dtype = dtype.storage_type
     return dtype
@@ -163,12 +163,12 @@ def is_leaf_type(dtype: pa.DataType) -> bool:
 
 
 def takes_children(logical: str) -> bool:
-    """Tell whether the Arrow type of a logical type is built from the children of the field."""
+    """Return whether the Arrow type of a logical type is built from the children of the field."""
     return logical in _NESTED or logical.startswith("fixed_size_list:struct:")
 
 
 def is_json(field: pa.Field) -> bool:
-    """Whether an Arrow field is text that holds JSON."""
+    """Return whether an Arrow field is text with JSON."""
     return _extension_of(field) == ARROW_JSON
 
 

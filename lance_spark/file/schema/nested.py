@@ -1,7 +1,7 @@
 """Nested arrays and their fields.
 
-Fields that are one column although they have children are read whole, then cut to the children
-wanted. The arrays of blobs and JSON are replaced at any depth.
+A field that is one column although it has children is read whole, then cut to the requested
+children. The arrays of blobs and JSON are replaced at any depth.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
             (pa.list_, pa.ListArray) if pat.is_list(dtype) else (pa.large_list, pa.LargeListArray)
         )
         if array.offset:
-            # Arrow takes no mask beside offsets that are a slice.
+            # Arrow accepts no mask together with offsets that are a slice.
             array = pa.concat_arrays([array.slice(0, 0), array])
             return project(array, stored, field)
         return array_kind.from_arrays(array.offsets, items, type=make(item), mask=mask)
@@ -129,13 +129,13 @@ def replace_arrays(
     ----------
     array : pyarrow.Array
     field : Field
-        Of the same shape as the array, but for what is converted.
+        Field with the shape of the array, except the converted fields.
     convert : callable
         Gets the array of a field that is replaced, and the field; returns an array of the same
-        length. What stands below a null is null.
+        length. Values below a null are null.
     is_replaced : callable
     holds_replaced : callable
-        Whether the field, or one below it, is replaced.
+        Return whether the field is replaced, and whether it or a field below it is.
     """
     if not holds_replaced(field):
         return array
@@ -182,7 +182,7 @@ def replace_blobs(
 
 
 def sum_blobs(array: pa.Array, field: Field, measure: Callable[[pa.Array], Lengths]) -> Lengths:
-    """Return for each row the sum of what `measure` gives for its blobs."""
+    """Return for each row the sum of `measure` of its blobs."""
     if field.is_blob:
         return measure(array)
     if not field.has_blobs:
@@ -198,13 +198,13 @@ def sum_blobs(array: pa.Array, field: Field, measure: Callable[[pa.Array], Lengt
 
 
 def list_lengths(array: pa.Array) -> Lengths:
-    """Return the items of each list; none for null."""
+    """Return the number of items of each list; 0 for null."""
     lengths: Lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     return lengths
 
 
 def _as_list(array: pa.MapArray) -> pa.ListArray:
-    """Return a map as the list of structs that it is."""
+    """Return a map as its list of structs."""
     dtype = array.type
     entries = pa.StructArray.from_arrays(
         [array.keys, array.items], fields=[dtype.key_field, dtype.item_field]

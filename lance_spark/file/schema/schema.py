@@ -2,12 +2,12 @@
 it.
 
 On storage the tree is a list of `Field` messages, depth-first, each with its own id and its
-parent's (-1 at the top). Ids are never used twice in a table: they tie the fields of a manifest to
-the columns of a data file. Messages keep what this release knows nothing about: a field that was
-parsed is written back from the bytes it came from.
+parent's (-1 at the top). Ids are never used twice in a table: they connect the fields of a manifest
+with the columns of a data file. Messages keep parts that this release does not know: a field that
+was parsed is written back from its bytes.
 
-One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed
-struct whose children all have id -1 and parent -1; they follow it in the list.
+One exception to the tree: in the schema of a data file, a blob column of version 2.2 is a packed
+struct whose children all have id -1 and parent -1. They follow it in the list.
 
 Specification: format/table/schema; `protos/file.proto`.
 """

@@ -1,10 +1,10 @@
-"""Dictionaries of tables of version 0.1: each column has one, which the manifest and all data files
-hold alike.
+"""Dictionaries of tables of version 0.1: each column has one dictionary, which is equal in the
+manifest and all data files.
 
-pylance reads the values from the manifest and the positions from the files, so that a file with
-another dictionary would give other values. A writer therefore brings all rows to the dictionary of
-the table. The values of a new table are those of its first rows; the commit copies them from the
-data files into the manifest, in front of its sections.
+pylance reads the values from the manifest and the positions from the files, so it would read other
+values from a file with another dictionary. A writer therefore encodes all rows with the dictionary
+of the table. The dictionary of a new table has the values of its first rows; the commit copies it
+from the data files into the manifest, in front of its sections.
 
 =====================  ==========================================================================
 place                  content
@@ -35,19 +35,19 @@ from lance_spark.storage.write.output import OutputFile
 
 
 def has_dictionaries(schema: Schema) -> bool:
-    """Whether a schema has a column of a dictionary type, at any depth."""
+    """Return whether a schema has a column of a dictionary type, at any depth."""
     return any(_is_dictionary(node) for node in schema.walk())
 
 
 def with_dictionaries(schema: Schema, data: bytes) -> Schema:
-    """Return the schema of a manifest with the bytes that its dictionaries lie in.
+    """Return the schema of a manifest with the bytes that hold its dictionaries.
 
     Parameters
     ----------
     schema : Schema
         Parsed from the manifest.
     data : bytes
-        The beginning of the manifest's file.
+        The beginning of the file of the manifest.
     """
     if not data:
         return schema
@@ -57,8 +57,8 @@ def with_dictionaries(schema: Schema, data: bytes) -> Schema:
 def encode_dictionaries(
     protos: Iterable[file_pb2.Field], values: dict[int, pa.Array], start: int
 ) -> list[Bytes]:
-    """Return the pages of some dictionaries, and set in the messages of their fields where each of
-    them lies.
+    """Return the pages of some dictionaries, and record their positions in the messages of their
+    fields.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def encode_dictionaries(
     values : dict of int to pyarrow.Array
         By the ids of the fields.
     start : int
-        Where the first page will stand.
+        Position of the first page.
     """
     buffers: list[Bytes] = []
     for proto in protos:
@@ -81,13 +81,12 @@ def encode_dictionaries(
 
 
 def read_dictionary(field: Field) -> pa.Array | None:
-    """Return the values of a field's dictionary as the table has them; None if the table does not
-    say.
+    """Return the values of a field's dictionary in the table; None if the table has none.
 
     Raises
     ------
     CorruptFileError
-        They lie outside the manifest, or are damaged.
+        The values lie outside the manifest, or are damaged.
     UnsupportedTypeError
         Version 0.1 has no dictionaries of such values.
     """
@@ -103,14 +102,14 @@ def read_dictionary(field: Field) -> pa.Array | None:
 
 @dataclass(slots=True)
 class FileDictionaries:
-    """The dictionaries of one file that is written.
+    """The dictionaries of a file that is being written.
 
     Attributes
     ----------
     values : dict of int to pyarrow.Array
         By the ids of the fields.
     name : str
-        What errors call the file.
+        Name of the file in errors.
     """
 
     values: dict[int, pa.Array]
@@ -118,7 +117,7 @@ class FileDictionaries:
 
     @classmethod
     def of(cls, schema: Schema, name: str) -> FileDictionaries:
-        """Return those that a table has already."""
+        """Return the dictionaries that the table has."""
         dictionaries = {
             node.id: read_dictionary(node) for node in schema.walk() if _is_dictionary(node)
         }
@@ -127,12 +126,12 @@ class FileDictionaries:
         )
 
     def fit(self, array: pa.Array, field: Field, first_row: int) -> pa.Array:
-        """Return rows of a field with every dictionary in it replaced by that of the file.
+        """Return rows of a field, with the dictionary of the file in place of their own.
 
         Parameters
         ----------
         array : pyarrow.Array
-            Without nulls in structs and lists.
+            Array without nulls in structs and lists.
         field : Field
         first_row : int
             Number of the first row in the file, for errors.
@@ -189,7 +188,7 @@ def _shown(scalar: pa.DictionaryScalar) -> str:
 
 
 class _Memory:
-    """Bytes in memory that read plans read from."""
+    """Bytes in memory, as the source of read plans."""
 
     def __init__(self, data: bytes) -> None:
         self._data = np.frombuffer(data, np.uint8)
@@ -199,7 +198,7 @@ class _Memory:
 
 
 def write_buffers(output: OutputFile, buffers: Iterable[Bytes]) -> None:
-    """Write buffers back to back, but those without bytes."""
+    """Write buffers back to back; skip empty buffers."""
     for buffer in buffers:
         if len(buffer):
             output.write(buffer)

@@ -1,4 +1,4 @@
-"""The end of a version 0.1 file: where everything is.
+"""The end of a version 0.1 file: the positions of its parts.
 
 ====================  ==============================================================================
 part                  content
@@ -15,11 +15,11 @@ footer                16 bytes: u64 position of the metadata, u16 0, u16 2 (or l
 ====================  ==============================================================================
 
 `Metadata.batch_offsets` are the first rows of all batches and the number of all rows;
-`page_table_position` is where the page table begins; `manifest_position` is 0 if there is no
-manifest in the file.
+`page_table_position` is the start of the page table; `manifest_position` is 0 if the file has no
+manifest.
 
 Releases before 0.5 (footer 0.1) wrote page tables from id 0 on even if the smallest id was greater,
-with leading zeros. Only the lengths of the entries show it.
+with zeros before it. Only the lengths of the entries show this.
 
 Specification: format/file of the legacy format; `protos/file.proto`.
 """
@@ -51,7 +51,7 @@ _LISTS = ("list", "list.struct", "large_list", "large_list.struct")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LegacyFooter:
-    """What the end of a file says.
+    """The content of the end of a file.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class LegacyFooter:
         Position of the page table.
     statistics : file_pb2.Metadata.StatisticsMetadata or None
     minor_version : int
-        Of the footer.
+        Minor version of the footer.
     """
 
     bounds: Numbers
@@ -74,17 +74,17 @@ class LegacyFooter:
 
     @property
     def num_batches(self) -> int:
-        """How many batches the file has."""
+        """Number of batches of the file."""
         return len(self.bounds) - 1
 
 
 def read_legacy_footer(tail: Tail) -> LegacyFooter:
-    """Parse footer, metadata and schema, with one read each for what lies before the tail.
+    """Parse footer, metadata and schema, with one read for each part that lies before the tail.
 
     Raises
     ------
     CorruptFileError
-        The file is truncated, or its parts contradict one another.
+        The file is truncated, or its parts contradict each other.
     """
     end = tail.size - _FOOTER.size
     if end < 0:
@@ -135,7 +135,9 @@ def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = 
 
 
 def _has_entries(tail: Tail, footer: LegacyFooter, first_id: int) -> bool:
-    """Whether the entries of a field have the right lengths if the page table starts here."""
+    """Return whether the entries of a field have the right lengths if the page table starts with
+    `first_id`.
+    """
     field = next(_of_rows(footer.schema.fields if footer.schema else ()), None)
     if field is None:
         return True
@@ -158,7 +160,7 @@ def _of_rows(fields: Iterable[Field]) -> Iterator[Field]:
 def read_pages(
     tail: Tail, table: int, first_id: int, num_batches: int, ids: Iterable[int]
 ) -> dict[int, Pages]:
-    """Read the entries of some fields in a page table, with one read at most.
+    """Read the entries of some fields in a page table, with at most one read.
 
     Parameters
     ----------

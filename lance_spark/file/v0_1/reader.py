@@ -1,10 +1,10 @@
 """Reads rows of the columns of one file of version 0.1.
 
-Opening reads the end of the file once; a field's entries in the page table are read when it is
-first asked for. The page table is an array over field ids, from the smallest id of the file on: a
-file that was added to a fragment later holds ids from, say, 5 on.
+Opening reads the end of the file once; the entries of a field in the page table are read with its
+first rows. The page table is an array over field ids, from the smallest id of the file on: in a
+file that was added to a fragment later, for example, from 5 on.
 
-Version 0.1 stores no validity. What comes back for a null is what pylance reads too:
+Version 0.1 stores no validity. Nulls are read as in pylance:
 
 =============================  ============================================================
 stored as null                 read as
@@ -75,7 +75,7 @@ class LegacyFileReader:
         source : ByteSource
             The reader closes it.
         field_ids : sequence of int, optional
-            Ids of the fields in the file, as the manifest has them; see `first_field_id`.
+            Ids of the fields in the file, from the manifest; see `first_field_id`.
         tail : Tail, optional
             The end of the file, if it was read already.
 
@@ -100,7 +100,7 @@ class LegacyFileReader:
 
     @property
     def schema(self) -> Schema:
-        """The schema that the file was written with; without fields if the file does not say."""
+        """The schema of the file when it was written; without fields if the file has none."""
         return self._footer.schema or Schema(())
 
     @property
@@ -110,12 +110,12 @@ class LegacyFileReader:
 
     @property
     def num_rows(self) -> int:
-        """How many rows the file has."""
+        """Number of rows of the file."""
         return int(self._footer.bounds[-1])
 
     @property
     def num_batches(self) -> int:
-        """How many batches it is cut into: pages that each column has."""
+        """Number of batches of the file, which is the number of pages of each column."""
         return self._footer.num_batches
 
     def read(
@@ -130,7 +130,7 @@ class LegacyFileReader:
         rows : Rows
             Inside the file.
         column_of : mapping of int to int, optional
-            Has no meaning here: fields are found by their ids.
+            Not used: fields are found by their ids.
 
         Returns
         -------
@@ -173,9 +173,7 @@ class LegacyFileReader:
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Return the bytes that the pages of some fields take in the file; those of strings are an
-        estimate.
-        """
+        """Return the bytes of the pages of some fields in the file; for strings, an estimate."""
         if self.schema.fields:
             fields = [field for field in fields if self.schema.field_by_id(field.id)]
         self._load(fields)
@@ -191,8 +189,7 @@ class LegacyFileReader:
         return None
 
     def statistics(self, field_id: int) -> PageStatistics | None:
-        """Return what the file notes about the values of a field in each batch; None if there is
-        nothing.
+        """Return the statistics of a field in each batch; None if the file has none.
 
         Raises
         ------
@@ -201,17 +198,17 @@ class LegacyFileReader:
         """
         file_field = self.schema.field_by_id(field_id)
         if file_field is not None and file_field.logical_type == "json":
-            # They compare the bytes of JSONB.
+            # Statistics of JSON compare the bytes of JSONB.
             return None
         return read_statistics(self._source, self._tail, self._footer, field_id)
 
     def dictionary(self, field: Field) -> pa.Array:
-        """Return the values of the dictionary that the file has of a field.
+        """Return the values of the dictionary of a field in the file.
 
         Raises
         ------
         CorruptFileError
-            The file has none, or it is damaged.
+            The file has no such dictionary, or it is damaged.
         UnsupportedTypeError
             Version 0.1 has no dictionaries of such values.
         """
@@ -225,18 +222,16 @@ class LegacyFileReader:
         return values
 
     def forget_pages(self) -> None:
-        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed
-        bytes.
-        """
+        """Drop cached page data: search structures, dictionaries, levels, decompressed bytes."""
         self._readers.clear()
 
     def close(self) -> None:
-        """Close the source; arrays handed out before stay valid."""
+        """Close the source; arrays returned earlier stay valid."""
         self._readers.clear()
         self._source.close()
 
     def _load(self, fields: Sequence[Field]) -> None:
-        """Read the entries of fields, and of all below them, in the page table."""
+        """Read the entries of fields, and of all fields below them, in the page table."""
         missing = [
             node.id
             for field in fields

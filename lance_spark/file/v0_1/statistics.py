@@ -13,20 +13,20 @@ max_value   type of the field       greatest value without nulls and NaN; of str
                                     bytes, a value of at most 64 bytes that is greater
 ==========  ======================  ================================================================
 
-Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all
+Pages and page table have the form of those of the file, with ids from 0 on. An unknown bound (all
 values null, no greater value) is the least or greatest value of the type, or an empty string. Empty
-strings come back as nulls here as everywhere in version 0.1, so that a null bound says nothing.
-pylance keeps statistics for bools, integers, floats of 32 and 64 bits, dates, strings, bytes and
-decimals of 128 bits, at top level and in structs.
+strings are read as nulls, as everywhere in version 0.1, so a null bound is unknown. pylance keeps
+statistics for bools, integers, floats of 32 and 64 bits, dates, strings, bytes and decimals of 128
+bits, at top level and in structs.
 
 Each child may be missing. A missing null count means that each batch may have nulls, a missing
 bound is unknown for each batch, and without both bounds there are no statistics of the field.
 Children with other names are ignored.
 
-Pruning follows the values that a read returns. Where the writer saw a null, any value of its array
-had there is read, and the bounds do not tell: batches with nulls are kept, as long as that column
-can be anything but null. Empty strings are nulls. NaN may be greater than all (Spark) or unordered
-(Arrow).
+Pruning follows the values that a read returns. In place of a null of the writer, a read returns the
+content of its slot, which the bounds do not cover: so batches with nulls are kept, unless the type
+reads nulls as null. Empty strings are nulls. NaN may be greater than all values (Spark) or
+unordered (Arrow).
 
 Specification: format/file of the legacy format, "Statistics".
 """
@@ -56,14 +56,14 @@ from lance_spark.storage.source import ByteSource, run_plans
 
 Op = Literal["==", "!=", "<", "<=", ">", ">=", "is_null", "is_not_null"]
 
-#: Strings of that many bytes may have been cut.
+#: Strings of this number of bytes may have been cut.
 _CUT = 64
 _PARTS = ("null_count", "min_value", "max_value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageStatistics:
-    """What a file notes about the values of one field, batch by batch.
+    """The statistics of the values of one field, batch by batch.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class PageStatistics:
     null_count : pa.Int64Array
         Nulls that the writer saw; they are not stored as nulls. Null if unknown.
     minimum, maximum : pa.Array
-        Of the field's type; no value of the batch is outside, NaN apart. Null if unknown.
+        Bounds of the field's type for all values of a batch except NaN. Null if unknown.
     """
 
     bounds: Numbers
@@ -89,7 +89,7 @@ def read_statistics(
     Raises
     ------
     CorruptFileError
-        They are damaged.
+        The statistics are damaged.
     """
     if footer.statistics is None:
         return None
@@ -108,7 +108,7 @@ def read_statistics(
 
 
 def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
-    """Return the rows that a condition on the field can hold for, all others being ruled out.
+    """Return the rows for which a condition on the field can be true.
 
     Parameters
     ----------
@@ -117,12 +117,13 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
         ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side),
         ``is_null`` or ``is_not_null``.
     value : Any
-        A Python value or an Arrow scalar; one that does not fit the field's type rules nothing out.
+        A Python value or an Arrow scalar. If it does not fit the type of the field, all rows are
+        returned.
 
     Returns
     -------
     list of range
-        Whole batches, neighbours joined, in order. Never too few rows: what is unknown is kept.
+        Whole batches, neighbours merged, in order. Batches with unknown statistics are included.
 
     Raises
     ------
@@ -172,7 +173,7 @@ def _may_match(statistics: PageStatistics, op: Op, value: Any) -> BoolArray:
     with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
     everything = np.ones(len(with_nulls), np.bool_)
     if op == "is_null":
-        # Only strings are read as nulls, those that are empty.
+        # Only strings are read as nulls, if they are empty.
         empty = _flags(pc.is_null(statistics.minimum))
         return with_nulls | empty if is_variable(dtype) else ~everything
     if op == "is_not_null":
@@ -181,7 +182,7 @@ def _may_match(statistics: PageStatistics, op: Op, value: Any) -> BoolArray:
         raise InvalidInputError(f"operator {op!r} is not supported by page statistics")
     bounds = _values(value, dtype)
     if bounds is None or (pat.is_floating(dtype) and op in ("!=", ">", ">=")):
-        # A NaN may be there, and may be greater than all.
+        # A batch may have NaN, which may be greater than all values.
         return everything
     low, high = statistics.minimum, statistics.maximum
     least, greatest = bounds
@@ -210,7 +211,7 @@ def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | Non
         return None
     if not pat.is_floating(dtype):
         return exact, exact
-    # Whoever compares may do so in either precision.
+    # The caller may compare in either precision.
     as_float = scalar.cast(pa.float64())
     pair = sorted([as_float.as_py(), exact.cast(pa.float64()).as_py()])
     if np.isnan(pair).any():
@@ -219,7 +220,9 @@ def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | Non
 
 
 def _cast(value: Any, scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar:
-    """Return the same value in the type of the field; an error of Arrow or Python if not."""
+    """Return the same value in the type of the field; raise an error of Arrow or Python if the type
+    cannot hold it.
+    """
     if pat.is_floating(dtype) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
         return scalar.cast(pa.float64()).cast(dtype, safe=False)
     if pat.is_decimal(dtype) and isinstance(value, int):

@@ -1,7 +1,6 @@
-"""Collecting the statistics of a version 0.1 file; `statistics` has what they are and how
-they are stored.
+"""Collecting the statistics of a version 0.1 file; `statistics` documents their content and form.
 
-The rules are those of pylance, so that both write the same bounds, but for NaN:
+The rules are the same as in pylance, so that both write the same bounds, except for NaN:
 
 - Integers, dates and decimals: the least and the greatest value.
 - Floats: a least value of zero is -0.0, a greatest one 0.0. A column of a file that has a NaN has
@@ -35,7 +34,7 @@ from lance_spark.encoding.arrow_blocks import flags_of, is_text, is_variable
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.file.schema.field import Field
 
-#: Bytes of a string or byte string that a bound has at most.
+#: Maximum bytes of a bound of strings or byte strings.
 MAX_BYTES = 64
 
 
@@ -48,9 +47,9 @@ class Collected:
     field : Field
     null_counts : list of int64 array
     minimums, maximums : list of pyarrow.Array
-        Of the field's type.
+        Bounds of the field's type.
     is_unknown : bool
-        Whether there is a value that has no place in an order.
+        Whether the field has a value without an order, such as NaN.
     """
 
     field: Field
@@ -60,12 +59,12 @@ class Collected:
     is_unknown: bool = False
 
     def add(self, array: pa.Array, cuts: Numbers) -> None:
-        """Add the statistics of some batches, none of them empty.
+        """Add the statistics of some batches, which are not empty.
 
         Parameters
         ----------
         array : pyarrow.Array
-            Arrays of the type of the field; only strings and bytes may contain nulls.
+            Array of the type of the field; only strings and bytes may contain nulls.
         cuts : int64 array
             First row of each batch, and the number of all rows.
         """
@@ -100,8 +99,8 @@ class Collected:
 
 
 class StatisticsCollector:
-    """Collects the statistics of all fields that have some: those at the top and in structs, by the
-    order of their ids.
+    """Collects the statistics of all fields that have some, at the top and in structs, in the order
+    of their ids.
 
     Parameters
     ----------
@@ -135,7 +134,7 @@ class StatisticsCollector:
 
 def _with_statistics(field: Field) -> list[tuple[tuple[int, ...], Collected]]:
     def visit(node: Field, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Collected]]:
-        # pylance would compare the bytes of JSONB, which mean nothing.
+        # pylance would compare the bytes of JSONB, which have no order.
         if node.logical_type == "json":
             return
         dtype = node.arrow_field.type
@@ -214,7 +213,7 @@ def _from_numpy(
 
 def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.Array]:
     is_string = is_text(array.type)
-    # Compared as bytes, which is how strings compare, and none has to be decoded.
+    # Compared as bytes: the order of strings is the same, and no string has to be decoded.
     values = array.cast(pa.large_binary()) if is_string else array
     lengths = pc.binary_length(values)
     nulls = np.zeros(len(cuts) - 1, np.int64)
@@ -243,19 +242,21 @@ def _cut(value: bytes, is_text: bool) -> bytes:
     if len(value) <= MAX_BYTES:
         return value
     cut = value[:MAX_BYTES]
-    # A character that was cut through is dropped.
+    # An incomplete character at the end is dropped.
     return cut.decode(errors="ignore").encode() if is_text else cut
 
 
 def _above(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value that is greater than `value`, if there is one of `MAX_BYTES`."""
+    """Return a value of at most `MAX_BYTES` that is greater than `value`; None if there is none."""
     return value + b"\0" if len(value) < MAX_BYTES else _raised(value, is_text)
 
 
 def _raised(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value of this length above all that begin with `value`, if there is one."""
+    """Return a value of this length that is greater than all values that begin with `value`; None
+    if there is none.
+    """
     if not is_text:
-        # Arithmetic on the whole: a byte of 255 becomes 0 and raises the one before it.
+        # Arithmetic on the whole value: a byte of 255 becomes 0 and raises the previous byte.
         number = int.from_bytes(value) + 1
         return None if number >> (8 * len(value)) else number.to_bytes(len(value))
     for position in reversed(range(len(value))):

@@ -1,12 +1,12 @@
 """Writes record batches as one file of version 0.1; `footer` has the parts of the file.
 
-A batch has 1,024 rows, the default of pylance. Rows are collected until they are worth about
-`page_bytes` and are then written batch by batch, with the pages of one column one after the other;
-rows that do not fill a batch wait for more. If fewer than 1,024 rows take `page_bytes` already,
-they make a shorter batch, so that memory stays bounded: readers take the rows of a batch from the
-file.
+A batch has 1,024 rows, the default of pylance. Rows are collected until they have about
+`page_bytes`. Then they are written batch by batch, with the pages of one column one after the
+other; rows that do not fill a batch wait for more. If fewer than 1,024 rows have `page_bytes`, they
+make a shorter batch, so that memory stays bounded: readers read the number of rows of a batch from
+the file.
 
-What the version cannot give back is refused before it is written; see
+Values that the version cannot store are refused before they are written; see
 `lance_spark.encoding.v0_1.lossless`.
 """
 
@@ -35,7 +35,7 @@ from lance_spark.storage.write.output import OutputFile
 
 #: Rows of a batch.
 BATCH_ROWS = 1024
-#: What the footer and the manifest of a table call the version of the file.
+#: The file version in the footer, and in the manifest of a table.
 FOOTER_VERSION = (0, 2)
 _VERSION = (0, 1)
 _FOOTER = struct.Struct("<QHH4s")
@@ -48,7 +48,7 @@ class LegacyFileWriter:
     Parameters
     ----------
     output : OutputFile
-        New, with nothing written to it.
+        A new output, without any bytes.
     schema : Schema
         The file's columns with their field ids.
     page_bytes : int
@@ -83,14 +83,14 @@ class LegacyFileWriter:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            With the columns of the schema in their order, of exactly their Arrow types.
+            The columns of the schema in order, with exactly their Arrow types.
 
         Raises
         ------
         SchemaMismatchError
             Names or types differ from the schema.
         InvalidInputError
-            A value would come back as another one, or is not in the dictionary of the table.
+            A value would be read as another value, or is not in the dictionary of the table.
         """
         columns = checked_columns(batch, self._schema, self._input_types, self._output.name)
         if not batch.num_rows:
@@ -109,11 +109,11 @@ class LegacyFileWriter:
         self._loans.settle()
 
     def tell(self) -> int:
-        """Return the bytes written so far; rows that wait for their batch do not count."""
+        """Return the bytes written so far, without the buffered rows."""
         return self._output.tell()
 
     def finish(self) -> WrittenFile:
-        """Write what waits, and the end of the file."""
+        """Write the buffered rows and the end of the file."""
         self._flush(everything=True)
         metadata = file_pb2.Metadata()
         counts = np.concatenate([np.zeros(0, np.int64), *self._batch_rows])
@@ -142,13 +142,13 @@ class LegacyFileWriter:
         if change is not None:
             raise InvalidInputError(
                 f"{self._output.name}: column {change.path!r}, row {self._num_rows + change.row} "
-                f"of the file: {change.value} would come back as {change.becomes} from a data file "
+                f"of the file: {change.value} would be read as {change.becomes} from a data file "
                 "of version 0.1; replace the value, or write the table with data storage version "
                 "2.2"
             )
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Write the batches that are full; the rows that are left wait."""
+        """Write the full batches; the remaining rows wait."""
         remaining: pa.StructArray | None = None
         for part in self._pending.take():
             rows = (

@@ -269,7 +269,7 @@ def field_ids(assignments: Iterable[Assignment]) -> tuple[int, ...]:
 def assign(
     rows: pa.RecordBatch, assignments: Iterable[Assignment], schema: Schema
 ) -> pa.RecordBatch:
-    """Return rows with new values. The columns are those of `schema`, in its order.
+    """Return rows with new values, with the columns of `schema` in its order.
 
     Parameters
     ----------
@@ -289,7 +289,9 @@ def assign(
 
 
 def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> Assignment:
-    """Return the assignment of a top-level column: given, or made of those of its children."""
+    """Return the assignment of a top-level column: the given one, or one of the assignments of its
+    children.
+    """
     if (top,) in given:
         return given[(top,)]
     children = {path[1:]: child for path, child in given.items() if path[0] == top}

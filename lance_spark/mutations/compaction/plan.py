@@ -33,7 +33,7 @@ from lance_spark.table.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """How a table is compacted; names and values are those of pylance.
+    """How a table is compacted; names and values are as in pylance.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class CompactionOptions:
         Fragments with fewer rows are candidates. New fragments have at least as many rows, if
         their group has.
     max_bytes_per_file : int
-        A new data file is closed once it has so many bytes.
+        A new data file is closed once it has this number of bytes.
     materialize_deletions : bool
         Whether deleted rows are a reason to rewrite a fragment.
     materialize_deletions_threshold : float
@@ -57,8 +57,8 @@ class CompactionOptions:
         Fragments that stay, regardless of their size.
     target_bytes_per_fragment : int, optional
         Used in place of `target_rows_per_fragment`: fragments whose data files have fewer bytes are
-        candidates, and new fragments get the number of rows that had so many bytes in the old ones.
-        Fragments whose file sizes are not recorded are judged by their rows.
+        candidates, and new fragments get the number of rows that have these bytes in the old
+        fragments. Fragments whose file sizes are not recorded are judged by their rows.
     moved_fragment_ids : collection of int, optional
         If given, only these fragments are rewritten, each into one fragment, unless all of their
         data files are in the target already.

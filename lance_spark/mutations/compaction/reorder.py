@@ -84,7 +84,7 @@ class Reorder:
     Parameters
     ----------
     max_rows_per_file, max_bytes_per_file : int
-        A data file is closed once it has so many.
+        A data file is closed once it has this number of rows or bytes.
     targets : sequence of int or None
         Targets of the files, used in turn: ids of base paths, or None for the table itself.
     """

@@ -2,7 +2,7 @@
 
 A commit fails if another client changed rows of a fragment while it was rewritten. Groups whose
 fragments did not change are not rewritten again: their new fragments are reused, and committed
-together with those of the next plan.
+together with the new fragments of the next plan.
 
 | input of a group | its new fragments are reused if |
 | --- | --- |

@@ -39,8 +39,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 #: Maximum number of rows of a batch.
 BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
-#: If at most one row of so many is requested, only the requested rows are read; else the whole
-#: range is read and filtered.
+#: If at most one row in this number is requested, only the requested rows are read; otherwise the
+#: whole range is read and filtered.
 _SPARSE = 4
 #: Id that replaces the field of a data file after its values moved to another file.
 _TOMBSTONE = -2

@@ -32,7 +32,7 @@ from lance_spark.scan.row_size import estimate_row_bytes, fixed_width, nulls
 WINDOW_BYTES = 16 * 1024 * 1024
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
 MAX_WINDOW_ROWS = 512 * 1024
-#: On a remote store, a window is so many times as large: its requests run side by side.
+#: On a remote store, a window is larger by this factor: its requests run side by side.
 _REMOTE_WINDOWS = 2
 #: Most rows of a window on a remote store: a window of numbers has as many bytes as one of text.
 _MAX_REMOTE_ROWS = 4 * 1024 * 1024

@@ -22,7 +22,8 @@ from lance_spark.table.fragments.row_counts import check_row_count
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 
-#: Most open files of a table. Each costs a file descriptor, 64 KiB of memory, and what was parsed.
+#: Maximum open files of a table. Each costs a file descriptor, 64 KiB of memory, and its parsed
+#: parts.
 _LIMIT = 64
 
 
@@ -67,7 +68,7 @@ class OpenFiles:
 
 
 class FragmentFiles:
-    """The open files of a fragment, and what they hold besides its columns.
+    """The open files of a fragment, and their overlays and other parts besides its columns.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ class FragmentFiles:
         return self._deleted
 
     def close(self, metrics: ScanMetrics) -> None:
-        """Close the files, and add what was read of them to `metrics`."""
+        """Close the files, and add the counts of their reads to `metrics`."""
         for reader in self._readers.values():
             metrics.add_source(reader.source)
             reader.close()

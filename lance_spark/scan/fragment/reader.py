@@ -275,7 +275,7 @@ class FragmentReader(SelectiveReader):
         super().__init__(files, schema, filters, metrics, load_external=load_external)
 
     def release(self) -> None:
-        """Return the data files to `open_files`, and close what is left."""
+        """Return the data files to `open_files`, and close all others."""
         self._files.release()
         self.close()
 

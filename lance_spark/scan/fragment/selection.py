@@ -52,7 +52,8 @@ _CALL = 150_000.0
 _WIDE = 128
 #: Rows between two segments that are always worth another call.
 _MAX_GAP = 256 * 1024
-#: If fewer than one row in so many is live, only live rows are read; otherwise all rows are.
+#: If fewer than one row in this number is live, only live rows are read; otherwise all rows are
+#: read.
 _SPARSE = 16
 
 

@@ -49,7 +49,7 @@ _SMALL_ROWS = 64 * 1024
 #: Most fragments of a run: a chunk is unpacked to 1,024 values, however few it holds.
 _MAX_FRAGMENTS = 1024
 #: The first run has few fragments, so that the first rows come soon. The limit of each following
-#: run is so many times as large.
+#: run is larger by this factor.
 _FIRST_FRAGMENTS = 16
 _GROWTH = 4
 #: Most bytes of the files of a run.

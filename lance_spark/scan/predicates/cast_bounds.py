@@ -171,7 +171,7 @@ def ordinals(
 ) -> tuple[int, int]:
     """Return the first ordinal whose cast value is not below a literal, and the first above it.
 
-    Parameters and errors are those of `bounded`.
+    Parameters and errors as for `bounded`.
     """
     common, value = literal.dtype, literal.value
     if isinstance(value, float) and math.isnan(value):

@@ -1,6 +1,6 @@
 """The type in which Spark compares values of two or more types.
 
-The rules are those of AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4:
+The rules are from AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4:
 
 | one side | other side | compared as | without ANSI mode |
 | --- | --- | --- | --- |

@@ -98,7 +98,7 @@ def union(lists: Iterable[Sequence[range]]) -> list[range]:
 
 
 def in_all(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
-    """Return the rows that are in all known lists. None stands for an unknown list.
+    """Return the rows that are in all known lists. None means an unknown list.
 
     Returns None if all are unknown.
     """

@@ -56,7 +56,7 @@ _TIMESTAMP_TYPES = ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 class SqlSettings:
     """Settings that change the meaning of a predicate's text.
 
-    The defaults are those of Spark 4.1 and later.
+    The defaults are as in Spark 4.1 and later.
 
     Attributes
     ----------

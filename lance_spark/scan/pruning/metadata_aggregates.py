@@ -145,7 +145,7 @@ class _ColumnStatistics:
     zones : Zones or None
         None if no other fragment has a value.
     used : bool array
-        Which zones to use: those of fragments that no tree covers.
+        Which zones to use: the zones of fragments that no tree covers.
     """
 
     path: tuple[Field, ...]

@@ -1,6 +1,6 @@
 """Commits under a lock of the user, for stores that cannot create a file only if it is absent.
 
-The storage option `commit_lock` is that of pylance: a callable that receives the version to commit,
+The storage option `commit_lock` is as in pylance: a callable that receives the version to commit,
 an int, and returns a context manager. Inside of the context, no other client with the same lock
 commits that version. It is given as a callable, or as the text `package.module:function`, which
 also reaches other processes, such as the Python workers of Spark.
@@ -173,7 +173,7 @@ def version_of(path: str) -> int:
 
 
 def _renames(fs: Any) -> bool:
-    """Tell whether a file system can rename: the default of fsspec copies files."""
+    """Return whether a file system can rename: the default of fsspec copies files."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 

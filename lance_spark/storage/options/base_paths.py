@@ -6,7 +6,7 @@
 | `base_store_params` | a mapping from the path of a base path to all settings of its store |
 | any other | a setting of the table, and of each base path on the same server |
 
-An entry of `base_store_params` is complete: the base path inherits nothing. The names are those of
+An entry of `base_store_params` is complete: the base path inherits nothing. The names are as in
 pylance. They reach executors with the storage options, and are never written to the table.
 """
 
@@ -51,7 +51,7 @@ def check_base_params(options: Mapping[str, Any], paths: Collection[str], table:
     paths : collection of str
         Paths or URIs of its base paths.
     table : str
-        What the error calls it.
+        Name of the table in errors.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def _display(key: str) -> str:
 
 
 def is_of_base(name: str) -> bool:
-    """Tell whether a storage option is for base paths only."""
+    """Return whether a storage option is for base paths only."""
     return name.lower() == BASE_STORE_PARAMS or _SCOPED.fullmatch(name) is not None
 
 

@@ -70,7 +70,7 @@ def flag(name: str, *keys: str) -> OptionSetter:
 
 
 def ignore(target: dict[str, Any], value: str) -> None:
-    """Pass an option over: fsspec's packages do so anyway, or the URI says it."""
+    """Ignore an option: fsspec's packages behave so anyway, or the URI implies it."""
     del target, value
 
 

@@ -33,7 +33,7 @@ def sizes_of(options: Mapping[str, Any]) -> PartSizes:
 
 
 def renew(fs: Any, arguments: RenewedArguments) -> None:
-    """Send each request with the newest signature or key, those of running uploads included.
+    """Send each request with the newest signature or key, also the requests of running uploads.
 
     Azure's library keeps a shared access signature in the URLs of clients. So a policy, the first
     of the pipeline that all clients share, replaces it in the URL of a request.

@@ -58,7 +58,8 @@ class PartSizes:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
-        """Return the sizes of storage options and the environment, limited to those of the stores.
+        """Return the sizes from storage options and the environment, within the limits of the
+        stores.
 
         Raises InvalidOptionError.
         """

@@ -3,8 +3,8 @@
 | key `lance.auto_cleanup.` | value | meaning |
 | --- | --- | --- |
 | `interval` | number | clean up after versions divisible by it; 0: after all; no key: never |
-| `older_than` | `14d`, `1h 30m`, ... | remove only versions that were committed so long ago |
-| `retain_versions` | number > 0 | keep so many of the newest versions |
+| `older_than` | `14d`, `1h 30m`, ... | remove only versions of at least this age |
+| `retain_versions` | number > 0 | keep this number of newest versions |
 | `referenced_branch` | `true`, `false` | clean up branches first, see below |
 | `delete_rate_limit` | number > 0 | limit of files deleted per second |
 | `delete_concurrency` | number > 0 | limit of concurrent requests |
@@ -12,7 +12,7 @@
 With `referenced_branch`, branches that were made from removable versions are cleaned up first, each
 by its own configuration.
 
-The rules are those of pylance: the configuration of the new version counts; the version before it
+The rules are as in pylance: the configuration of the new version counts; the version before it
 stays as well; without `older_than` and `retain_versions` every older version goes; a tag on a
 removable version, or a value that cannot be parsed, prevents the whole cleanup. The commit that
 creates a table triggers no cleanup. Errors are logged and not raised, since the commit has

@@ -56,7 +56,7 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.refs.removal_guard import VersionSlot, check_slot, check_stays
 
 _MAX_STORE_FAILURES = 3
-#: In remote stores, a version that was read in the last so many seconds is not read again.
+#: In remote stores, a version is not read again for this number of seconds.
 _FRESH_SECONDS = 10.0
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
 

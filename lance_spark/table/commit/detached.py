@@ -82,31 +82,38 @@ def commit_detached(
     manifest, data = builder.encode(store.name(location.path), message, file_name)
     if writes_file:
         store.write_bytes(path, message, durable=False)
-    try:
-        created = store.put_if_absent(location.path, data)
-    except StorageError as error:
-        if is_refusal(error):
-            with suppress(StorageError):
-                store.delete([path])
-            raise
-        raise _uncertain(store, manifest.version, error) from error
-    try:
-        # Numbers are random, so an existing file with this content is the own one: the answer to
-        # the first request was lost, and the request was repeated.
-        created = created or store.read_bytes(location.path) == data
-    except LanceError as error:
-        raise _uncertain(store, manifest.version, error) from error
-    if not created:
-        with suppress(StorageError):
-            store.delete([path])
-        raise StorageError(
-            f"{store.display}: the detached version {manifest.version} exists already"
-        )
+    _create(store, manifest.version, location.path, data, path)
     for earlier in [base, *older_versions]:
         # Cleanup keeps the files of detached versions that it sees. If it started earlier and is
         # removing this manifest, the detached version is deleted again.
         check_named(store, earlier, lambda: store.delete([location.path, path]))
     return manifest
+
+
+def _create(
+    store: ObjectStore, version: int, path: str, data: bytes, transaction_path: str
+) -> None:
+    """Create the manifest; delete the transaction file if the manifest is certainly not created."""
+    try:
+        created = store.put_if_absent(path, data)
+    except StorageError as error:
+        if is_refusal(error):
+            with suppress(StorageError):
+                store.delete([transaction_path])
+            raise
+        raise _uncertain(store, version, error) from error
+    try:
+        # Numbers are random, so an existing file with this content is the own one: the answer to
+        # the first request was lost, and the request was repeated.
+        created = created or store.read_bytes(path) == data
+    except LanceError as error:
+        raise _uncertain(store, version, error) from error
+    if not created:
+        with suppress(StorageError):
+            store.delete([transaction_path])
+        raise StorageError(
+            f"{store.display}: the detached version {version} exists already; commit again"
+        )
 
 
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:

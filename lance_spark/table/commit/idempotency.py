@@ -1,4 +1,4 @@
-"""Idempotent commits: a change that is tried several times is committed only write_token.
+"""Idempotent commits: a change that is tried several times is committed only once.
 
 Examples are the batch of a stream, or the run of a job. A writer has an id, and numbers its changes
 in increasing order. Both are properties of the transaction, so they are committed atomically with
@@ -15,7 +15,7 @@ the newest transaction with this id. It reads one manifest if no other client wr
 change of an id it reads all versions up to the lookback, sixteen at a time in remote stores.
 
 `commit` checks the versions that other clients commit meanwhile. If two writers try the same change
-at write_token, the later one finds the commit of the earlier one.
+at the same time, the later one finds the commit of the earlier one.
 
 The search does not cover versions that cleanup removed, and not the source of a branch.
 """
@@ -92,7 +92,7 @@ class WriteToken:
         return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
 
     def is_committed_by(self, transaction: Transaction | None) -> bool:
-        """Tell whether a transaction is this change, or a later change of the same writer."""
+        """Return whether a transaction is this change, or a later change of the same writer."""
         number = self.number_of(transaction)
         return number is not None and number >= self.number
 

@@ -62,14 +62,14 @@ Mode = Literal["create", "append", "overwrite"]
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """Limits at which a data file is closed: exactly so many rows, or at least so many bytes."""
+    """Limits of a data file, which is closed at exactly these rows, or at least these bytes."""
 
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
 
     @classmethod
     def of(cls, max_rows_per_file: int | None, max_bytes_per_file: int | None) -> Self:
-        """Return the limits; None stands for the default."""
+        """Return the limits; None means the default."""
         return cls(
             DEFAULT_MAX_ROWS_PER_FILE if max_rows_per_file is None else max_rows_per_file,
             DEFAULT_MAX_BYTES_PER_FILE if max_bytes_per_file is None else max_bytes_per_file,
@@ -195,7 +195,7 @@ class _PlainWrite(WriteStrategy):
         )
 
     def _read_same_new_table(self, job: WriteJob, store: ObjectStore) -> Manifest:
-        """Return the table that another client created, if it is the one of this write."""
+        """Return the table that another client created, if it has the columns of this write."""
         newest = read_latest(store)
         same = (
             self.mode == "append"
@@ -235,7 +235,7 @@ class ReplaceVersion(OverwriteTable):
     exactly_next = True
 
     def rebased(self, job: WriteJob) -> WriteJob | None:
-        """Return None: the rows are those of one version."""
+        """Return None: the rows replace the rows of one version."""
         return None
 
 

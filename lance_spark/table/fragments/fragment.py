@@ -173,11 +173,11 @@ class Fragment:
             raise self._corrupt(str(error)) from None
 
     def has_lineage(self, lineage: Lineage) -> bool:
-        """Tell whether row ids or versions are recorded, in any form."""
+        """Return whether row ids or versions are recorded, in any form."""
         return self._proto.WhichOneof(lineage.value[0]) is not None
 
     def has_lineage_column(self, lineage: Lineage) -> bool:
-        """Tell whether row ids or versions are a hidden column of a data file."""
+        """Return whether row ids or versions are a hidden column of a data file."""
         group, inline, _ = lineage.value
         return self._proto.WhichOneof(group) not in (None, inline, lineage.external)
 

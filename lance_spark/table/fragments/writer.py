@@ -61,7 +61,7 @@ class FragmentWriter:
     version : tuple of int
         The file version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
-        A file is closed when it has exactly so many rows, or at least so many bytes.
+        A file is closed when it has exactly this number of rows, or at least this number of bytes.
     tag : bytes
         The end of the UUIDs in the names of files; see `new_data_file_name`.
     blobs : BlobOptions

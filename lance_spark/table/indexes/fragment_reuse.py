@@ -19,7 +19,7 @@ An `InlineContent` has one entry per compaction (`legacy_versions`), oldest firs
 
 The row at the n-th address of `changed_row_addrs` is now the n-th row of the group's new fragments.
 Rows of old fragments whose address is missing are deleted. In the fragment bitmap of an index, the
-old fragments of a group stand for its new fragments. Entries of index version 1 or later ("tagged")
+old fragments of a group represent its new fragments. Entries of index version 1 or later ("tagged")
 also hold other transitions; this release does not change them.
 
 Specification: table/index/system/frag_reuse.md.

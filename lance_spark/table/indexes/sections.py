@@ -15,7 +15,7 @@ that operations use:
 Readers search fragments outside of the bitmap without the index, and ignore index results about
 fragments that are not in the table. A bitmap with too few fragments therefore costs time, and one
 with too many gives wrong results. If the table has a fragment reuse index (`fragment_reuse`),
-removed fragments in a bitmap stand for the fragments that their rows moved to.
+removed fragments in a bitmap represent the fragments that their rows moved to.
 
 `lance_spark.table.indexes.updates` has the changes that operations make.
 """

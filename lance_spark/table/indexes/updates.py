@@ -212,7 +212,7 @@ def retain_relevant(
         segments.setdefault(index.name, []).append(index)
     live = BitMap(fragment_ids)
     dropped: set[int] = set()
-    # With a fragment reuse index, removed fragments in a bitmap stand for other fragments.
+    # With a fragment reuse index, removed fragments in a bitmap represent other fragments.
     has_reuse_index = FRAGMENT_REUSE in segments
     for name, members in segments.items():
         if name in SYSTEM_NAMES or len(members) == 1 or has_reuse_index:

@@ -1,8 +1,8 @@
 """Builder of the next manifest, which an operation changes.
 
-The builder starts with a copy of the newest version. So what the operation does not change is kept,
-also fields that this release does not know. Fields of a single version are cleared or set again:
-version, timestamp, tag, writer, transaction, positions of sections, feature flags.
+The builder starts with a copy of the newest version. So all parts that the operation does not
+change are kept, also fields that this release does not know. Fields of a single version are cleared
+or set again: version, timestamp, tag, writer, transaction, positions of sections, feature flags.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ManifestBuilder:
     base : Manifest, optional
         The newest version; None for a new table.
     enable_stable_row_ids : bool
-        Whether a new table gets stable row ids. An existing table keeps what it has.
+        Whether a new table gets stable row ids. For an existing table, nothing changes.
     read_version : callable, optional
         Reads the manifest of a version of the table.
     planned_on : int, optional

@@ -89,7 +89,7 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
     Raises
     ------
     VersionNotFoundError
-        The stored version is another one.
+        The stored version is another version.
     """
     if identity is not None and manifest.identity != identity:
         raise VersionNotFoundError(

@@ -91,7 +91,7 @@ def create(
 
 
 def _has_entry(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
-    """Tell whether the manifest store has exactly this entry for the version.
+    """Return whether the manifest store has exactly this entry for the version.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, p
 
 
 def _is_forbidden(error: StorageError) -> bool:
-    """Tell whether the error means that this client must not write."""
+    """Return whether the error means that this client must not write."""
     cause = error.__cause__
     return isinstance(cause, PermissionError) or (
         isinstance(cause, OSError) and cause.errno == errno.EROFS

@@ -183,7 +183,7 @@ _FRAGMENT_FLAGS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
 def _has_mixed_versions(
     fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
 ) -> bool:
-    """Tell whether the versions of data files differ, or differ from the version of the table."""
+    """Return whether the versions of data files differ, or differ from the version of the table."""
     numbers = {
         (file.file_major_version, file.file_minor_version)
         for fragment in fragments

@@ -47,7 +47,7 @@ _BLOB = b"blob"
 
 
 def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
-    """Tell whether the fragment bitmaps of indexes may be wrong, as an early release wrote them."""
+    """Return whether the fragment bitmaps of indexes may be wrong, as in an early release."""
     if not manifest.HasField("writer_version"):
         return True
     writer = manifest.writer_version

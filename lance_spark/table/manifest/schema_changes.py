@@ -202,12 +202,12 @@ def note_change(
 
 
 def is_live(file: table_pb2.DataFile, field_ids: Collection[int]) -> bool:
-    """Tell whether a data file has one of the fields `field_ids`, or a hidden column."""
+    """Return whether a data file has one of the fields `field_ids`, or a hidden column."""
     return any(field_id in field_ids or field_id < TOMBSTONE for field_id in file.fields)
 
 
 def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
-    """Tell whether a file of version 0.1 would lose its first field, but keep others.
+    """Return whether a file of version 0.1 would lose its first field, but keep others.
 
     This must not happen. The page table of such a file begins with its first field. pylance takes
     the smallest field id in the manifest for this field, and would read pages of other columns.

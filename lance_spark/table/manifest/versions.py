@@ -307,7 +307,7 @@ def latest(store: ObjectStore) -> ManifestLocation:
 
 
 def is_detached(version: int) -> bool:
-    """Tell whether a number belongs to a detached version."""
+    """Return whether a number belongs to a detached version."""
     return version >= _DETACHED
 
 

@@ -39,7 +39,7 @@ SCHEMA_METADATA = -1
 
 
 class Conflict(Enum):
-    """The outcome for an operation of another one that was committed first."""
+    """The outcome for an operation, if another operation was committed first."""
 
     COMPATIBLE = "compatible"
     REBASE = "rebase"
@@ -53,8 +53,8 @@ _OUTCOMES = {
     "rp": Conflict.RETRYABLE,
     "no": Conflict.INCOMPATIBLE,
 }
-# A row is the operation to be committed; a column the one committed before it, in the same order.
-# ok: compatible, rb: rebase, rp: replan (retryable), no: incompatible.
+# A row is the operation to commit; a column is the operation committed before it, in the same
+# order. ok: compatible, rb: rebase, rp: replan (retryable), no: incompatible.
 _MATRIX = """
                       1  2  3  4  5  6  7  8  9  10 11 12 13 14 15 16
 append                ok ok no ok ok ok no ok ok ok ok ok no ok ok ok

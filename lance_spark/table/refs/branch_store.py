@@ -74,14 +74,15 @@ class Branch:
     def descends_from(
         self, name: str, other: Branch | None, branches: Mapping[str, Branch]
     ) -> bool:
-        """Return whether the branch was made from another one, directly or through other branches.
+        """Return whether the branch was made from another branch, directly or through other
+        branches.
 
         Parameters
         ----------
         name : str
             Name of the other branch.
         other : Branch, optional
-            The other branch; None if its file is gone, so that only its name is known.
+            The other branch; None if its file was removed, so that only its name is known.
         branches : mapping of str to Branch
             All branches of the table.
         """

@@ -206,7 +206,7 @@ def _delete_versions(
 
 
 def _remove_same(main: ObjectStore, name: str, branch: Branch) -> None:
-    """Remove the branch file if it is still that of the same branch."""
+    """Remove the branch file if it still belongs to the same branch."""
     current = BRANCHES.find(main, name)
     if current is not None and current.is_same(branch):
         ref_json.remove(main, BRANCHES.path(name))
@@ -251,7 +251,7 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
 
 
 def _clone_or_adopt(source: OpenTable, main: ObjectStore, name: str) -> Manifest:
-    """Write the first version of a branch, or adopt that of an unfinished creation."""
+    """Write the first version of a branch, or adopt the version of an unfinished creation."""
     store = branch_store(main, name)
 
     def is_adopted() -> bool:
@@ -277,7 +277,7 @@ def _exists(main: ObjectStore, name: str) -> InvalidInputError:
 
 
 def _has_versions(store: ObjectStore, name: str) -> bool:
-    """Return whether a folder has versions of the branch, and not those of an unrelated table."""
+    """Return whether a folder has versions of the branch, and not versions of an unrelated table."""
     try:
         manifest: Manifest = read_latest(store)
     except TableNotFoundError:
@@ -310,7 +310,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:
-    """Return the files of a branch, without those of branches whose folders lie inside its own."""
+    """Return the files of a branch, without the files of branches whose folders lie inside its own."""
     root = branch_root(name)
     inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
     return [path for path in _table_paths(main, root) if not path.startswith(inner or "\0")]

@@ -271,7 +271,7 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
     except StorageError as error:
         if store.is_local and isinstance(error, MissingFileError):
             return False
-        # A file that is gone by now may have been our own.
+        # A file that was removed meanwhile may have been the own one.
         raise _uncertain("created", error) from error
 
 

@@ -141,7 +141,7 @@ class VersionSlot(Enum):
 
 
 def check_slot(store: ObjectStore, version: int) -> VersionSlot:
-    """Tell whether the number of a version was used before by a version that cleanup removed.
+    """Return whether the number of a version was used before by a version that cleanup removed.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def test_random_tables(tmp_path: Path, first: int) -> None:
 
 STRUCT = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.string())])
 CHANGED = {
-    "number": (pa.array([1, 2, None]), "'x', row 2 .*null would come back as 0"),
+    "number": (pa.array([1, 2, None]), "'x', row 2 .*null would be read as 0"),
     "bool": (pa.array([True, None]), "'x', row 1 .*as false"),
     "date": (pa.array([None, 1], pa.date32()), "'x', row 0 .*as 0"),
     "fixed": (pa.array([b"abc", None], pa.binary(3)), "'x', row 1 .*as zeros"),
@@ -148,7 +148,7 @@ CHANGED = {
     "list item": (pa.array([[], [1], [2, None]], pa.list_(pa.int8())), "'x.item', row 2 "),
     "struct": (pa.array([{"a": 1, "b": "s"}, None], STRUCT), "'x', row 1 .*as a struct of zeros"),
     "child": (pa.array([{"a": 1}, {"a": None}], STRUCT), "'x.a', row 1 .*as 0"),
-    "empty": (pa.array(["a", None, ""]), "'x', row 2 .*an empty string would come back as null"),
+    "empty": (pa.array(["a", None, ""]), "'x', row 2 .*an empty string would be read as null"),
     "empty item": (pa.array([["a"], ["b", ""]]), "'x.item', row 1 .*an empty string"),
     "index": (
         pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["a"])),
@@ -172,7 +172,7 @@ def test_values_that_would_change_are_refused(tmp_path: Path, name: str) -> None
     assert not list((tmp_path / "t").rglob("*.*"))
     # A batch further back, of a table that there is.
     good = table.slice(0, 0 if array[0].as_py() is None else 1)
-    with pytest.raises(InvalidInputError, match="would come back"):
+    with pytest.raises(InvalidInputError, match="would be read as"):
         lance_spark.write_dataset(
             pa.concat_tables([good, table]), str(tmp_path / "theirs"), mode="append"
         )

@@ -106,10 +106,10 @@ def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) ->
     make(spark, path, "legacy")
     files = sorted(path.rglob("*"))
     bad = frame(spark, 10_000, 2_000).withColumn("d", F.when(F.col("id") != 11_700, F.col("d")))
-    with pytest.raises(Exception, match=r"column .d., row .*null would come back as 0"):
+    with pytest.raises(Exception, match=r"column .d., row .*null would be read as 0"):
         bad.write.format("lance").mode("append").save(str(path))
     table = LanceTable.forPath(spark, str(path))
-    with pytest.raises(Exception, match=r"column .s.a., row .*null would come back as 0"):
+    with pytest.raises(Exception, match=r"column .s.a., row .*null would be read as 0"):
         table.update("id = 5", {"s": "named_struct('a', cast(null as int), 'b', s.b)"})
     with pytest.raises(UnsupportedFeatureError, match=r"the first column of data files"):
         table.updateColumns({"id": "id + 1"})
@@ -165,12 +165,12 @@ def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     assert theirs.data_storage_version == "0.1"
     expected = pa.concat_tables([*batches[: int(existing)], *batches]).sort_by("id")
     assert theirs.to_table().sort_by("id").to_pylist() == expected.to_pylist()
-    # A batch with a null that would come back as 0 stops the stream, and the next start too.
+    # A batch with a null that would be read as 0 stops the stream, and the next start too.
     before, versions = sorted((table / "data").iterdir()), len(theirs.versions())
     bad = batches[0].set_column(2, "d", pa.nulls(700, pa.decimal128(20, 2)))
     pq.write_table(bad, source / "bad.parquet")
     for _ in range(2):
-        with pytest.raises(Exception, match=r"column .d., row 0 .*null would come back as 0"):
+        with pytest.raises(Exception, match=r"column .d., row 0 .*null would be read as 0"):
             stream(spark, source, table, checkpoint)
     assert sorted((table / "data").iterdir()) == before
     assert len(lance.dataset(str(table)).versions()) == versions
@@ -217,7 +217,7 @@ def test_overwrites(spark: Any, tmp_path: Path) -> None:
     expected = lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "model"), mode="overwrite")
     assert overwrite(rows) == expected.data_storage_version
     assert overwrite(nulls, data_storage_version="2.1") == "2.1"
-    with pytest.raises(Exception, match=r"column .id., row 0 .*null would come back as 0"):
+    with pytest.raises(Exception, match=r"column .id., row 0 .*null would be read as 0"):
         overwrite(nulls, data_storage_version="legacy")
     assert lance.dataset(path).to_table()["id"].to_pylist() == [None]
     assert overwrite(rows, data_storage_version="legacy") == "0.1"

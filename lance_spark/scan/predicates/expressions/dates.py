@@ -1,7 +1,7 @@
 """Functions of dates and timestamps: their parts, sums with days and intervals, and truncation.
 
-The parts of a timestamp are those of its local time in the session's zone. An interval is a number
-of months or of microseconds.
+The parts of a timestamp are the parts of its local time in the session's zone. An interval is a
+number of months or of microseconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parser of predicates in Spark's SQL, as in ``WHERE``, on columns and literals.
 
-The rules are those of Spark's lexer (`tokens`), grammar (`grammar`) and analyzer (`binding`) in a
+The rules are from Spark's lexer (`tokens`), grammar (`grammar`) and analyzer (`binding`) in a
 session with some settings (`SqlSettings`). docs/reference/predicates.md describes the language. An
 error has the position in the text.
 """

@@ -55,7 +55,7 @@ class Token:
         return self.value.upper() if self.category == "word" else ""
 
     def is_sign(self, *signs: str) -> bool:
-        """Return whether the token is one of some signs."""
+        """Return whether the token is one of these signs."""
         return self.category == "sign" and self.value in signs
 
 

@@ -182,7 +182,7 @@ class Rewrite(Operation):
         return tuple(group for group in self.groups if touched.isdisjoint(group.ids.old))
 
     def rebase(self, rebase: Rebase) -> Rewrite:
-        """Leave out changed groups, and merge the reuse entry with that of the newest version.
+        """Leave out changed groups, and merge the reuse entry with the entry of the newest version.
 
         Raises
         ------

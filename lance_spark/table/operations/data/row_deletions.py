@@ -58,7 +58,7 @@ class FragmentChange(Operation):
 def merge_deletions(
     rebase: Rebase, updated: Iterable[Fragment], affected: Mapping[int, Offsets], operation: str
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...]]:
-    """Merge the new deletion files of fragments with those of the newest version.
+    """Merge the new deletion files of fragments with the deletion files of the newest version.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Clone: the first version of a table or branch, made from a version of another one.
+"""Clone: the first version of a table or branch, made from a version of another table or branch.
 
 | field of `Clone` | content |
 | --- | --- |
@@ -10,7 +10,7 @@
 
 A shallow clone has the root of its source as one more base path, and data files, deletion files and
 indexes without a base path get this base path. A deep clone has copies of all files, which have no
-base path. Schema, indexes, row ids and configuration are those of the source. A clone has no
+base path. Schema, indexes, row ids and configuration are copied from the source. A clone has no
 conflicts. Specification: table/commit/transaction.md, table/layout.md.
 """
 

@@ -53,7 +53,7 @@ class Restore(Operation):
         return self.conflict_by_matrix(committed)
 
     def apply(self, builder: ManifestBuilder) -> None:
-        """Replace the content of the table with that of the version.
+        """Replace the content of the table with the content of the version.
 
         Raises
         ------

@@ -43,7 +43,7 @@ from lance_spark.scan.predicates.typed_values import (
     type_name,
 )
 
-#: A long can have any value of so many decimal digits.
+#: A long can have any value of this number of decimal digits.
 LONG_DIGITS = 18
 
 
