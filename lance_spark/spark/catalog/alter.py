@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import UnsupportedError
+from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.mutations.columns.add import add_columns
 from lance_spark.mutations.columns.alter import alter_columns, drop_columns, reorder_columns
@@ -284,8 +284,13 @@ class _Statement:
             names = list(before)
             for change in moves:
                 name = path_of(self._table.schema, change["column"])
-                names.remove(name)
                 after = [path_of(self._table.schema, [place]) for place in change["position"]]
+                if name in after:
+                    raise InvalidInputError(
+                        f"table {self._name}: column {name} cannot be moved behind itself; name "
+                        "another column after AFTER"
+                    )
+                names.remove(name)
                 names.insert(names.index(after[0]) + 1 if after else 0, name)
             return (
                 self._table

@@ -11,7 +11,7 @@ from lance_spark.namespace import TableEntry
 from lance_spark.spark.catalog.names import Catalog, is_path, options_of
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
-from lance_spark.spark.streaming.change_feed import feed_schema
+from lance_spark.spark.streaming.change_feed import Span, feed_schema
 from lance_spark.spark.types.mapping import to_spark_schema
 
 FUNCTION = "lance_changes"
@@ -53,7 +53,10 @@ def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         )
     options = {**options_of(entry), "readChangeFeed": "true", **_span(arguments)}
     parsed = ReadOptions.parse(options)
-    schema = to_spark_schema(feed_schema(parsed, FeedOptions.parse(parsed).of_batch(parsed)))
+    feed = FeedOptions.parse(parsed).of_batch(parsed)
+    # Errors of versions are raised here: Spark shows those of a planned scan with a traceback.
+    Span.of(parsed, feed)
+    schema = to_spark_schema(feed_schema(parsed, feed))
     return {"schema": schema.json(), "options": options}
 
 

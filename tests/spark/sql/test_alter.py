@@ -242,6 +242,7 @@ REFUSED = {
     "ADD COLUMN a ARRAY<INT> DEFAULT array(1)": "the new column a cannot have a default of type array<int>",
     "ADD COLUMN `a.b` INT": "the statement has a column 'a.b'",
     "ADD COLUMN NAME INT": "[FIELD_ALREADY_EXISTS]",
+    "ALTER COLUMN name AFTER name": "column name cannot be moved behind itself",
     "ALTER COLUMN id TYPE STRING": "column 'id' cannot be cast from int64 to string",
     "REPLACE COLUMNS (a INT)": "values of all columns would be lost by REPLACE COLUMNS",
     "DROP COLUMNS (id, name, s, l)": "cannot drop all columns",

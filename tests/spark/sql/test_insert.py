@@ -115,6 +115,8 @@ def test_overwrites(catalog: TestCatalog) -> None:
     catalog.sql("CREATE TABLE CAT.o AS SELECT id, id % 3 AS k FROM range(6)")
     catalog.sql("INSERT INTO CAT.o REPLACE WHERE k = 0 SELECT 10, 0")
     assert sorted(row["id"] for row in catalog.rows("o")) == [1, 2, 4, 5, 10]
+    condition = "the condition of the rows to replace must compare columns with constants"
+    assert condition in catalog.refusal("INSERT INTO CAT.o REPLACE WHERE k * 2 = k SELECT 1, 0")
     catalog.sql("INSERT OVERWRITE CAT.o SELECT 7, 7")
     assert catalog.rows("o") == [{"id": 7, "k": 7}]
     catalog.sql("TRUNCATE TABLE CAT.o")

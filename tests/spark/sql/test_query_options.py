@@ -95,6 +95,10 @@ def test_the_function_returns_the_change_feed(
         ("lance_changes('queried.t', 1, 2, 3)", "has 3 bounds"),
         ("lance_changes('queried.t', NULL)", "a bound is null"),
         ("lance_changes('queried.t', 2, 77)", "77"),
+        ("lance_changes('queried.t', 77)", "startingVersion is 77"),
+        ("lance_changes('queried.t', 3, 1)", "starts at version 3 and ends at version 1"),
+        ("lance_changes('queried.t', start => 2)", "a constant without a name, not start => 2"),
+        ("lance_changes('queried.t', (SELECT 2))", "a constant without a name"),
         ("lance_changes('queried.missing', 2)", "missing"),
         ("lance_changes('spark_catalog.default.t', 2)", "not a table of a catalog of Lance tables"),
     ],
@@ -117,3 +121,5 @@ def test_the_clause_of_spark(spark: Any, catalog: TestCatalog) -> None:
     )
     net = "SELECT * FROM CAT.t CHANGES FROM VERSION 2 WITH (deduplicationMode = 'netChanges')"
     assert "the change feed has the changes of each version" in catalog.refusal(net)
+    missing = "SELECT * FROM CAT.t CHANGES FROM VERSION 77"
+    assert "startingVersion is 77" in catalog.refusal(missing)

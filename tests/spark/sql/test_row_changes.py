@@ -8,7 +8,7 @@ from typing import Any
 
 import lance
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql.functions import col, expr, lit
 
 from lance_spark import LanceTable
@@ -69,6 +69,34 @@ def test_columns_that_are_not_assigned_are_not_read(spark: Any, root: Path) -> N
         (1, "y"),
         (2, "x"),
     ]
+
+
+def test_hidden_columns_are_read_and_not_assigned(spark: Any, root: Path) -> None:
+    table = create(
+        spark,
+        "hidden",
+        "id BIGINT, v BIGINT",
+        "SELECT id, 0 FROM range(0, 2, 1, 1)",
+        enable_stable_row_ids="true",
+    )
+    merge = f"MERGE INTO {table} t USING (SELECT 5L AS id) r ON t.id = r.id"
+    for statement in (
+        f"UPDATE {table} SET _rowid = 5, v = 1",
+        f"WITH c AS (SELECT 1) UPDATE {table} AS t SET t._ROWID = _rowid + 1 WHERE id = 1",
+        f"{merge} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET _rowid = 7",
+        f"{merge} WHEN NOT MATCHED THEN INSERT (id, _rowid) VALUES (r.id, 7)",
+    ):
+        with pytest.raises(ParseException, match="cannot assign the hidden columns of row_changes"):
+            spark.sql(statement)
+    spark.sql(f"UPDATE {table} SET v = _rowid WHERE _rowaddr >= 0")
+    with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
+        spark.sql(f"UPDATE {table} SET _nothing = 1")
+    assert sorted((row["id"], row["v"]) for row in read(root, "hidden")) == [(0, 0), (1, 1)]
+    matched = "WHEN MATCHED AND r.id = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 5"
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT id FROM range(2)) r ON t._rowid = r.id {matched}"
+    )
+    assert [(row["id"], row["v"]) for row in read(root, "hidden")] == [(1, 5)]
 
 
 def test_updates_of_the_same_rows_are_planned_again(spark: Any, root: Path) -> None:

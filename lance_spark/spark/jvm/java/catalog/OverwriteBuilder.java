@@ -23,12 +23,14 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   /** The condition, as forms. */
   static final String CONDITION = "replace_where_forms";
 
+  private final String name;
   private final PythonTable python;
   private final LogicalWriteInfo info;
   private final StructType table;
   private final Map added = new HashMap();
 
-  OverwriteBuilder(PythonTable python, LogicalWriteInfo info, StructType table) {
+  OverwriteBuilder(String name, PythonTable python, LogicalWriteInfo info, StructType table) {
+    this.name = name;
     this.python = python;
     this.info = info;
     this.table = table;
@@ -44,8 +46,15 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
     return this;
   }
 
+  /** Raises an error for other conditions: Spark's own is one without a condition. */
   public boolean canOverwrite(Predicate[] predicates) {
-    return Predicates.all(predicates, table) != null;
+    if (Predicates.all(predicates, table) == null) {
+      throw Errors.unchecked(
+          name
+              + ": the condition of the rows to replace must compare columns with constants, and"
+              + " has another expression; use the procedure replace_where");
+    }
+    return true;
   }
 
   public WriteBuilder overwrite(Predicate[] predicates) {

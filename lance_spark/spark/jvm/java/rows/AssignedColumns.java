@@ -152,8 +152,15 @@ final class AssignedColumns {
         Product instruction = (Product) i.next();
         List changed = null;
         if (Versions.hasField(instruction, "output")) {
-          Seq values = (Seq) Versions.field(instruction, "output");
-          changed = assigned(CollectionConverters.asJava(values), output);
+          List values = CollectionConverters.asJava((Seq) Versions.field(instruction, "output"));
+          if (values.size() > output.size()) {
+            // If the statement names a row column, Spark gives all row columns once more, and
+            // fails on that.
+            changed = values.subList(0, output.size());
+            values = changed;
+          }
+          List assigned = assigned(values, output);
+          changed = assigned == null ? changed : assigned;
         }
         instructions.add(
             changed == null

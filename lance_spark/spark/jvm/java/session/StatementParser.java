@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
@@ -21,7 +22,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A parser before Spark's, for the statements that Spark does not know. Python turns their text
- * into the text of a statement that Spark knows. It is a proxy, because the methods of
+ * into the text of a statement that Spark knows. It also refuses assignments that Spark would drop.
+ * It is a proxy, because the methods of
  * ParserInterface differ between versions.
  */
 public class StatementParser implements InvocationHandler {
@@ -81,15 +83,22 @@ public class StatementParser implements InvocationHandler {
 
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
     Object[] given = arguments;
-    if (method.getName().startsWith("parsePlan")) {
+    boolean isPlan = method.getName().startsWith("parsePlan");
+    if (isPlan) {
       given = (Object[]) arguments.clone();
       given[0] = rewritten((String) arguments[0]);
     }
+    Object parsed;
     try {
-      return method.invoke(next, given);
+      parsed = method.invoke(next, given);
     } catch (InvocationTargetException e) {
       throw e.getCause();
     }
+    if (isPlan) {
+      CatalogManager manager = session.sessionState().catalogManager();
+      HiddenColumns.check((String) given[0], (LogicalPlan) parsed, manager);
+    }
+    return parsed;
   }
 
   private String rewritten(String text) {
