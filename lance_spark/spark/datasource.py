@@ -131,11 +131,15 @@ class LanceDataSource(DataSource):
         if "row_changes" in self.options:
             from lance_spark.spark.write.row_changes import make_row_change_writer
 
-            return make_row_change_writer(self.options)
+            changes = make_row_change_writer(self.options)
+            changes.schema = schema
+            return changes
         from lance_spark.spark.options.options import WriteOptions
         from lance_spark.spark.write.planning import make_writer
 
-        return make_writer(WriteOptions.parse(self.options), schema, overwrite)
+        writer = make_writer(WriteOptions.parse(self.options), schema, overwrite)
+        writer.schema = schema
+        return writer
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the stream reader for a schema of the table or of the user.

@@ -23,7 +23,6 @@ from lance_spark.spark.write.new_table import write_arguments
 from lance_spark.spark.write.writer import LanceWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceWriter
     from pyspark.sql.types import StructType
 
     from lance_spark.file.schema.schema import Schema
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest.manifest import Manifest
 
 
-def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
+def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> LanceWriter:
     """Plan a write on the driver.
 
     Parameters
@@ -51,7 +50,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         return _make_writer(options, schema, overwrite)
 
 
-def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
+def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> LanceWriter:
     from lance_spark.spark.options.rare_options import OverwriteOptions
 
     if not schema.fields:
@@ -122,7 +121,7 @@ def _begin_replacing_rows(options: WriteOptions, columns: _Columns) -> WriteJob:
 
 def _new_table_writer(
     options: WriteOptions, schema: StructType, new_table: NewTable
-) -> DataSourceWriter:
+) -> LanceWriter:
     """Plan the write of a table that a statement creates or replaces."""
     from lance_spark.spark.catalog.column_fields import table_schema
     from lance_spark.spark.write.new_table import begin_new_table

@@ -37,6 +37,7 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
+from lance_spark.spark.write.batches import received
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.spark.write.writer import counts_text
 from lance_spark.table.fragments.writer import delete_fragments
@@ -44,6 +45,8 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lance_spark.spark.read.snapshot import TableSnapshot
 
 #: The option of a write that describes the columns of its batches.
@@ -176,6 +179,9 @@ class RowChangeWriter(DataSourceArrowWriter):
         ``mode`` of an update (`lance_spark.mutations.rows.update`).
     """
 
+    #: Columns of the rows, for batches of the JVM's.
+    schema: StructType | None = None
+
     def __init__(self, table: TableSnapshot, write: Mapping[str, Any]) -> None:
         self._table = table
         self._write = write
@@ -191,6 +197,7 @@ class RowChangeWriter(DataSourceArrowWriter):
         """
         table = self._table.open()
         tag = bytes.fromhex(self._write["tag"])
+        iterator = received(iterator, self.schema)
         with naming(table.store.display):
             if self._write["mode"] == "columns":
                 return self._write_columns(table, iterator, tag)

@@ -21,6 +21,8 @@ from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.input import InputConverter
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lance_spark.table.commit.idempotency import WriteToken
     from lance_spark.table.commit.write_job import WriteJob
     from lance_spark.table.fragments.files import DataFile
@@ -68,6 +70,9 @@ class LanceWriter(DataSourceArrowWriter):
         Identifies the write, which is skipped if it was committed before.
     """
 
+    #: Columns of the rows, for batches of the JVM's.
+    schema: StructType | None = None
+
     def __init__(
         self,
         job: WriteJob,
@@ -103,9 +108,10 @@ class LanceWriter(DataSourceArrowWriter):
             A value does not fit the type of the table.
         StorageError
         """
+        from lance_spark.spark.write.batches import received
         from lance_spark.spark.write.input import BackgroundWriter
 
-        batches = (batch for batch in iterator if batch.num_rows)
+        batches = (batch for batch in received(iterator, self.schema) if batch.num_rows)
         watcher = self.watcher()
         first = next(batches, None)
         if first is None:

@@ -16,6 +16,7 @@ from lance_spark.spark.jvm import classes
 from lance_spark.spark.pushdown.columnar import streams, to_streams
 from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
+from lance_spark.spark.write.batches import decode
 from tests.support.interop.tables import random_table
 
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "200"))
@@ -46,6 +47,17 @@ public class Decoded {
       rows[i] = copier.apply(batch.getRow(i)).copy();
     }
     return rows;
+  }
+
+  /** Returns the batches of rows that a writer gets. */
+  public static List batches(Object rows, Constructor make, Object schema) throws Exception {
+    java.util.Iterator batches = (java.util.Iterator) make.newInstance(
+        new Object[] {java.util.Arrays.asList((Object[]) rows).iterator(), schema});
+    List values = new ArrayList();
+    while (batches.hasNext()) {
+      values.add(((InternalRow) batches.next()).getBinary(0));
+    }
+    return values;
   }
 
   /** Returns whether two arrays of rows are equal. */
@@ -135,6 +147,12 @@ class Jvm:
         values = self.gateway.new_array(self.jvm.java.lang.Object, 4)
         values[0], values[1], values[2], values[3] = bytearray(stream), 0, len(stream), schema
         return method.invoke(None, values)
+
+    def batches(self, rows: Any, schema: Any) -> list[bytes]:
+        """Return what a writer gets of rows."""
+        (make,) = self.loader.loadClass(f"{classes.PACKAGE}.BatchBuilder").getDeclaredConstructors()
+        make.setAccessible(True)
+        return [bytes(value) for value in self._call(self.helper, "batches", rows, make, schema)]
 
     def equal(self, left: Any, right: Any) -> bool:
         return bool(self._call(self.helper, "equal", left, right))
@@ -252,3 +270,62 @@ def test_damaged_messages_are_errors(jvm: Jvm) -> None:
     # The first 4,000 bytes have the schema, and the dictionary with its metadata.
     assert FLIPS // 3 < jvm.refused(message, schema, FLIPS, 4_000) < FLIPS
     assert jvm.refused(message, schema, FLIPS, len(message)) >= FLIPS // 4
+
+
+@pytest.mark.parametrize("first", range(0, TABLES, 50))
+def test_random_rows_are_written(jvm: Jvm, first: int) -> None:
+    compared = 0
+    for seed in range(first, first + 50):
+        result = converted(random_table(seed, maps=True))
+        if result is None:
+            continue
+        schema, batch = result
+        java_schema = jvm.schema(schema)
+        rows = jvm.rows_of_spark(stream_of(batch), java_schema)
+        parts = [
+            decode(pa.py_buffer(value), batch.schema) for value in jvm.batches(rows, java_schema)
+        ]
+        table = pa.Table.from_batches(parts, schema=batch.schema)
+        table.validate(full=True)
+        assert table.equals(pa.table(batch)), seed
+        compared += batch.num_rows > 0
+    assert compared > 20
+
+
+def test_batches_of_writes_are_bounded(jvm: Jvm) -> None:
+    """By rows, and by bytes: a row of many bytes ends a batch."""
+    batch = pa.record_batch({"x": pa.array(["x" * 1_500_000] * 7)})
+    schema = jvm.schema(to_spark_schema(batch.schema))
+    values = jvm.batches(jvm.rows_of_spark(stream_of(batch), schema), schema)
+    parts = [decode(pa.py_buffer(value), batch.schema) for value in values]
+    assert [part.num_rows for part in parts] == [3, 3, 1]
+    many = pa.record_batch({"x": pa.nulls(70_000, pa.int8())})
+    schema = jvm.schema(to_spark_schema(many.schema))
+    values = jvm.batches(jvm.rows_of_spark(stream_of(many), schema), schema)
+    parts = [decode(pa.py_buffer(value), many.schema) for value in values]
+    assert [part.num_rows for part in parts] == [65_536, 4_464]
+    assert pa.Table.from_batches(parts).equals(pa.table(many))
+
+
+def test_damaged_batches_of_writes_are_errors(jvm: Jvm) -> None:
+    batch = everything().drop_columns(["coded", "vector"])
+    schema = jvm.schema(to_spark_schema(batch.schema))
+    (value,) = jvm.batches(jvm.rows_of_spark(stream_of(batch), schema), schema)
+    decoded = decode(pa.py_buffer(value), batch.schema)
+    assert decoded.equals(batch)
+    columns, buffers = np.frombuffer(value, np.int64)[1:3].tolist()
+    words = 3 + 2 * (columns + buffers)
+    refused = 0
+    for word in range(words):
+        for wrong in (-1, 2**40):
+            changed = np.frombuffer(value, np.int64, words).copy()
+            changed[word] = wrong
+            damaged = changed.tobytes() + value[8 * words :]
+            try:
+                decode(pa.py_buffer(damaged), batch.schema).validate(full=True)
+            except (LanceError, pa.ArrowInvalid):
+                refused += 1
+    assert refused >= 2 * words - columns
+    for length in (0, 8, 8 * words - 8, len(value) // 2):
+        with pytest.raises(LanceError, match="cannot be read"):
+            decode(pa.py_buffer(value[:length]), batch.schema)

@@ -78,7 +78,7 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
   }
 
   public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-    return batch.createBatchWriterFactory(info);
+    return ColumnarWriterFactory.of(batch.createBatchWriterFactory(info));
   }
 
   public boolean useCommitCoordinator() {

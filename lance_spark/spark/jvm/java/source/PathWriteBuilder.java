@@ -86,7 +86,7 @@ public class PathWriteBuilder implements SupportsTruncate {
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
       try {
-        return python.createBatchWriterFactory(info);
+        return ColumnarWriterFactory.of(python.createBatchWriterFactory(info));
       } catch (Exception e) {
         throw raised(e);
       }

@@ -1,0 +1,109 @@
+package org.lancespark;
+
+import java.io.IOException;
+import java.util.Iterator;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import scala.Product;
+import scala.runtime.AbstractFunction0;
+import scala.runtime.BoxedUnit;
+
+/** Makes writers that send batches in place of rows to Python. Spark sends it to executors. */
+public class ColumnarWriterFactory implements DataWriterFactory {
+  private static final long serialVersionUID = 1L;
+
+  /** The column that Python knows batches by. */
+  private static final String BATCH = "__lance_batch";
+
+  private final DataWriterFactory python;
+  private final StructType schema;
+
+  private ColumnarWriterFactory(DataWriterFactory python, StructType schema) {
+    this.python = python;
+    this.schema = schema;
+  }
+
+  /** Returns a factory whose writers send batches, or the same factory if they cannot. */
+  static DataWriterFactory of(DataWriterFactory python) {
+    try {
+      StructType schema = (StructType) Versions.field((Product) python, "inputSchema");
+      if (ColumnarFactory.isWanted() && BatchBuilder.builders(schema) != null) {
+        StructType sent = new StructType().add(BATCH, DataTypes.BinaryType, false);
+        Object factory =
+            Versions.copy((Product) python, new String[] {"inputSchema"}, new Object[] {sent});
+        return new ColumnarWriterFactory((DataWriterFactory) factory, schema);
+      }
+    } catch (Exception e) {
+      Log.leftToSpark("columns of writes", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("columns of writes", e);
+    }
+    return python;
+  }
+
+  public DataWriter createWriter(int partition, long task) {
+    return new ColumnarWriter(python.createWriter(partition, task), schema);
+  }
+
+  static final class ColumnarWriter implements DataWriter {
+    private final DataWriter python;
+    private final StructType schema;
+
+    ColumnarWriter(DataWriter python, StructType schema) {
+      this.python = python;
+      this.schema = schema;
+    }
+
+    /** Sends each batch on its own: Spark would collect thousands of them. */
+    public void writeAll(Iterator rows) throws IOException {
+      SQLConf conf = SQLConf.get().clone();
+      conf.setConfString("spark.sql.execution.arrow.maxRecordsPerBatch", "1");
+      SQLConf$.MODULE$.withExistingConf(conf, new Sending(python, new BatchBuilder(rows, schema)));
+    }
+
+    public void write(Object row) throws IOException {
+      python.write(row);
+    }
+
+    public WriterCommitMessage commit() throws IOException {
+      return python.commit();
+    }
+
+    public void abort() throws IOException {
+      python.abort();
+    }
+
+    public void close() throws IOException {
+      python.close();
+    }
+
+    public CustomTaskMetric[] currentMetricsValues() {
+      return python.currentMetricsValues();
+    }
+  }
+
+  static final class Sending extends AbstractFunction0 {
+    private final DataWriter python;
+    private final Iterator batches;
+
+    Sending(DataWriter python, Iterator batches) {
+      this.python = python;
+      this.batches = batches;
+    }
+
+    public Object apply() {
+      try {
+        python.writeAll(batches);
+      } catch (IOException e) {
+        throw Errors.rethrow(e);
+      }
+      return BoxedUnit.UNIT;
+    }
+  }
+}
