@@ -320,7 +320,7 @@ def test_times_do_not_depend_on_settings(catalog: TestCatalog) -> None:
         ("optimize('wrong', z_order_by => array('nope'))", "nope"),
         ("vacuum('wrong', retention_hours => -1)", "must not be negative"),
         ("history('wrong', branch => 'nope')", "nope"),
-        ("history('a b.c`')", "not the name of a table"),
+        ("history('a b.c`')", "must be the name of a table"),
         ("validate(1)", "was not found"),
     ],
 )

@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.io.IOException;
 import java.util.Iterator;
+import java.util.Map;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
@@ -11,6 +12,7 @@ import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 import scala.runtime.BoxedUnit;
 
@@ -62,7 +64,13 @@ public class ColumnarWriterFactory implements DataWriterFactory {
 
     /** Sends each batch on its own: Spark would collect thousands of them. */
     public void writeAll(Iterator rows) throws IOException {
-      SQLConf conf = SQLConf.get().clone();
+      // That of a task cannot be changed, nor cloned.
+      SQLConf conf = new SQLConf();
+      Iterator settings = CollectionConverters.asJava(SQLConf.get().getAllConfs()).entrySet().iterator();
+      while (settings.hasNext()) {
+        Map.Entry setting = (Map.Entry) settings.next();
+        conf.setConfString((String) setting.getKey(), (String) setting.getValue());
+      }
       conf.setConfString("spark.sql.execution.arrow.maxRecordsPerBatch", "1");
       SQLConf$.MODULE$.withExistingConf(conf, new Sending(python, new BatchBuilder(rows, schema)));
     }
