@@ -5,7 +5,7 @@ The sources in `java/` are compiled by the compiler that Spark ships:
 session/
     Extension               the class that spark.sql.extensions names
     StatementParser         statements that Spark does not know
-    HiddenColumns           refuses assignments of hidden columns, which Spark would drop
+    HiddenColumns           statements that read or assign hidden columns
     PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options

@@ -168,6 +168,19 @@ def test_views(catalog: TestCatalog) -> None:
     assert "does not support views" in catalog.refusal("CREATE VIEW CAT.v AS SELECT 1")
 
 
+def test_rows_are_not_deleted_through_views(catalog: TestCatalog) -> None:
+    """Spark would forget what a scan evaluates, such as a condition or a limit."""
+    catalog.sql("CREATE TABLE CAT.viewed AS SELECT id FROM range(3)")
+    for query in ("WHERE id = 1", "WHERE id % 2 = 1", "LIMIT 1"):
+        catalog.sql(f"CREATE OR REPLACE TEMPORARY VIEW part AS SELECT * FROM CAT.viewed {query}")
+        for condition in ("", "WHERE id = 2"):
+            refusal = catalog.refusal(f"DELETE FROM part {condition}")
+            assert "rows cannot be deleted from a query or view of the table" in refusal
+    assert len(catalog.rows("viewed")) == 3
+    catalog.sql("DELETE FROM CAT.viewed")
+    assert catalog.rows("viewed") == []
+
+
 def test_views_of_a_catalog_in_the_warehouse(spark: Any, tmp_path: Any) -> None:
     """The root is the warehouse folder, which is none of the settings that a view keeps."""
     import lance_spark

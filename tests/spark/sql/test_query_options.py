@@ -81,6 +81,8 @@ def test_the_function_returns_the_change_feed(
     assert (row.id, row._commit_version) == (3, 5)
     since = row._commit_timestamp.isoformat(sep=" ")
     assert catalog.sql(f"SELECT count(*) FROM lance_changes('queried.t', '{since}')") == [(1,)]
+    spark.sql("DECLARE OR REPLACE VARIABLE first INT DEFAULT 5")
+    assert catalog.sql("SELECT count(*) FROM lance_changes('queried.t', first)") == [(1,)]
     spark.sql("USE queried")
     try:
         assert catalog.sql("SELECT count(*) FROM lance_changes('t', 2, 2)") == [(1,)]

@@ -99,6 +99,30 @@ def test_hidden_columns_are_read_and_not_assigned(spark: Any, root: Path) -> Non
     assert [(row["id"], row["v"]) for row in read(root, "hidden")] == [(1, 5)]
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("DELETE FROM {} WHERE _rowid = 1L", [(0, 0)]),
+        ("DELETE FROM {} WHERE _rowid IN (SELECT id FROM picked)", [(0, 0)]),
+        ("DELETE FROM {} t WHERE EXISTS (SELECT 1 FROM picked p WHERE p.id = t._rowid)", [(0, 0)]),
+        ("UPDATE {} SET v = _rowid", [(0, 0), (1, 1)]),
+        ("UPDATE {} SET v = 7L WHERE _rowid = 1L", [(0, 0), (1, 7)]),
+        ("UPDATE {} AS t SET v = (SELECT max(id) FROM picked p WHERE p.id = t._rowid)", [(0, None), (1, 1)]),
+        ("MERGE INTO {} t USING picked p ON t._rowid = p.id WHEN MATCHED THEN UPDATE SET v = 8L", [(0, 0), (1, 8)]),
+        ("MERGE INTO {} t USING picked p ON t.id = p.id WHEN MATCHED AND t._rowid = p.id THEN DELETE", [(0, 0)]),
+    ],
+)  # fmt: skip
+def test_hidden_columns_whose_types_need_no_cast(
+    spark: Any, root: Path, statement: str, expected: list[Any]
+) -> None:
+    name = f"typed{len(list(root.iterdir()))}"
+    rows = "SELECT id, 0 FROM range(0, 2, 1, 1)"
+    table = create(spark, name, "id BIGINT, v BIGINT", rows, enable_stable_row_ids="true")
+    spark.range(1, 2).createOrReplaceTempView("picked")
+    spark.sql(statement.format(table))
+    assert [(row["id"], row["v"]) for row in read(root, name)] == expected
+
+
 def test_updates_of_the_same_rows_are_planned_again(spark: Any, root: Path) -> None:
     table = create(spark, "counter", "id BIGINT, v BIGINT", "SELECT id, 0 FROM range(6)")
     with ThreadPoolExecutor(4) as pool:

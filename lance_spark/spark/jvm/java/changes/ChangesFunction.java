@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
-import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.classic.SparkSession;
@@ -43,7 +42,11 @@ public class ChangesFunction extends AbstractFunction1 {
     List given = new ArrayList(CollectionConverters.asJava((Seq) expressions));
     for (int i = 0; i < given.size(); i++) {
       Expression expression = (Expression) given.get(i);
-      if (expression instanceof NamedArgumentExpression || !expression.foldable()) {
+      Object value;
+      try {
+        value = expression.eval(InternalRow.empty());
+      } catch (Exception e) {
+        // An argument with a name, or a query.
         throw new IllegalArgumentException(
             NAME
                 + ": an argument must be a constant without a name, not "
@@ -52,7 +55,6 @@ public class ChangesFunction extends AbstractFunction1 {
                 + NAME
                 + "('table', start[, end]), where start and end are versions or timestamps");
       }
-      Object value = expression.eval(InternalRow.empty());
       values.add(value == null || value instanceof Number ? value : String.valueOf(value));
     }
     String text = values.isEmpty() ? "" : String.valueOf(values.get(0));

@@ -7,6 +7,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.ProjectingInternalRow;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -39,13 +40,20 @@ public class RowChangeRule extends Rule {
 
   static class Replacement extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return node instanceof WriteDelta
-          && changeOf(Versions.field((WriteDelta) node, "table")) != null;
+      return viewedTable(node) != null
+          || node instanceof WriteDelta
+              && changeOf(Versions.field((WriteDelta) node, "table")) != null;
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) {
         return otherwise.apply(node);
+      }
+      if (viewedTable(node) != null) {
+        throw Errors.unchecked(
+            viewedTable(node)
+                + ": rows cannot be deleted from a query or view of the table; name the table, with"
+                + " the condition of the view");
       }
       WriteDelta delta = (WriteDelta) node;
       RowChange change = changeOf(Versions.field(delta, "table"));
@@ -87,6 +95,28 @@ public class RowChangeRule extends Rule {
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
+    }
+
+    /**
+     * Returns the name of the table below a view from which a statement deletes, or null. Spark
+     * would forget the conditions of the view that a scan evaluates, and delete other rows.
+     */
+    private static String viewedTable(Object node) {
+      if (!(node instanceof DeleteFromTable)) {
+        return null;
+      }
+      LogicalPlan target = (LogicalPlan) Versions.field((DeleteFromTable) node, "table");
+      if (target instanceof DataSourceV2Relation) {
+        return null;
+      }
+      for (Iterator i = target.collectLeaves().iterator(); i.hasNext(); ) {
+        Object leaf = i.next();
+        if (leaf instanceof DataSourceV2Relation
+            && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
+          return ((DataSourceV2Relation) leaf).table().name();
+        }
+      }
+      return null;
     }
 
     private static boolean isTrue(Object condition) {

@@ -4,10 +4,15 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
@@ -15,16 +20,29 @@ import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Function1;
+import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractPartialFunction;
 
 /**
- * Refuses UPDATE and MERGE statements that assign hidden columns, such as _rowid. Spark drops these
- * assignments without a word while it analyses a statement.
+ * DELETE, UPDATE and MERGE statements that name hidden columns, such as _rowid.
+ *
+ * <p>Those that assign them are refused: Spark drops these assignments without a word while it
+ * analyses a statement.
+ *
+ * <p>Others get one more condition, 1 = 1L. Spark adds the hidden columns to the output of a table in
+ * the pass of its analyzer after the one in which it finds their names. It rewrites the statement as
+ * soon as all types fit, which may be before that, and then fails. Here the types do not fit in the
+ * first pass.
  */
 final class HiddenColumns {
+  private static final Pattern NAMES = Pattern.compile("_row|_fragid", Pattern.CASE_INSENSITIVE);
+
   private final String statement;
   private final CatalogManager manager;
 
@@ -40,6 +58,56 @@ final class HiddenColumns {
    */
   static void check(String statement, LogicalPlan plan, CatalogManager manager) {
     new HiddenColumns(statement, manager).check(plan);
+  }
+
+  /** Returns a statement that Spark does not rewrite before the hidden columns are there. */
+  static Object readable(String statement, LogicalPlan plan, CatalogManager manager) {
+    boolean named = NAMES.matcher(statement).find();
+    return named ? plan.transform(new Replacement(new HiddenColumns(statement, manager))) : plan;
+  }
+
+  static class Replacement extends AbstractPartialFunction {
+    private final HiddenColumns columns;
+
+    Replacement(HiddenColumns columns) {
+      this.columns = columns;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node instanceof DeleteFromTable
+          || node instanceof UpdateTable
+          || node instanceof MergeIntoTable;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      Product statement = (Product) node;
+      String field = node instanceof MergeIntoTable ? "mergeCondition" : "condition";
+      String target = node instanceof MergeIntoTable ? "targetTable" : "table";
+      if (columns.tableOf((LogicalPlan) Versions.field(statement, target)) == null) {
+        return node;
+      }
+      Object given = Versions.field(statement, field);
+      try {
+        return Versions.copy(
+            statement, new String[] {field}, new Object[] {withOneMore(given)});
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+
+    private static Object withOneMore(Object given) {
+      Expression one = new Literal(Integer.valueOf(1), DataTypes.IntegerType);
+      Expression more = new EqualTo(one, new Literal(Long.valueOf(1), DataTypes.LongType));
+      if (!(given instanceof Option)) {
+        return new And((Expression) given, more);
+      }
+      Option condition = (Option) given;
+      return Option.apply(
+          condition.isEmpty() ? more : new And((Expression) condition.get(), more));
+    }
   }
 
   private void check(LogicalPlan plan) {
@@ -112,7 +180,7 @@ final class HiddenColumns {
   }
 
   /** Returns the table that a statement changes, or null if it is not one of this package. */
-  private NamedTable tableOf(LogicalPlan target) {
+  NamedTable tableOf(LogicalPlan target) {
     LogicalPlan leaf = (LogicalPlan) target.collectLeaves().head();
     if (!(leaf instanceof UnresolvedRelation)) {
       return null;

@@ -97,6 +97,7 @@ public class StatementParser implements InvocationHandler {
     if (isPlan) {
       CatalogManager manager = session.sessionState().catalogManager();
       HiddenColumns.check((String) given[0], (LogicalPlan) parsed, manager);
+      return HiddenColumns.readable((String) given[0], (LogicalPlan) parsed, manager);
     }
     return parsed;
   }
