@@ -121,8 +121,8 @@ def run(seed: int, folder: Path) -> Counter[str]:
         raise
     finally:
         del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
-        for one in folder.glob(f"feed-{seed}*"):
-            shutil.rmtree(one, ignore_errors=True)
+        for path in folder.glob(f"feed-{seed}*"):
+            shutil.rmtree(path, ignore_errors=True)
     return history.counts
 
 
@@ -136,7 +136,11 @@ def test_changes_applied_to_a_version_give_the_next_one(tmp_path: Path, first: i
 def table_of(path: str, *, stable: bool = True) -> lance_spark.Dataset:
     """Two fragments of five rows: id, n, text."""
     rows = pa.table(
-        {"id": range(10), "n": [10 * one for one in range(10)], "text": [str(i) for i in range(10)]}
+        {
+            "id": range(10),
+            "n": [10 * number for number in range(10)],
+            "text": [str(i) for i in range(10)],
+        }
     )
     return lance_spark.write_dataset(
         rows, path, max_rows_per_file=5, enable_stable_row_ids=stable, data_storage_version="2.1"
@@ -184,11 +188,11 @@ def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> 
         (7, 70, "update_preimage", 2),
     ]
     file = min((path / "t" / "_versions").glob("*.manifest"))
-    found = decode(file.read_bytes(), "m")
-    message = found.to_proto()
-    done = transaction_pb2.Transaction.FromString(found.transaction_section or b"")
+    result = decode(file.read_bytes(), "m")
+    message = result.to_proto()
+    done = transaction_pb2.Transaction.FromString(result.transaction_section or b"")
     change(message, done.update)
-    file.write_bytes(encode(message, found.index_section, done.SerializeToString()))
+    file.write_bytes(encode(message, result.index_section, done.SerializeToString()))
     return uri
 
 

@@ -125,8 +125,8 @@ def compressed(texts: list[bytes], scheme: str = "lz4") -> list[np.ndarray]:
 @example([b"", b""], "zstd")
 @example([b"a" * (3 << 20), b"b" * (3 << 20), b"", b""], "zstd")
 def test_many(texts: list[bytes], scheme: str) -> None:
-    found = decompress_many(scheme, compressed(texts, scheme), 1 << 24)
-    assert [piece.tobytes() for piece in found] == texts
+    result = decompress_many(scheme, compressed(texts, scheme), 1 << 24)
+    assert [piece.tobytes() for piece in result] == texts
 
 
 @pytest.mark.parametrize("size", [5, 4_096, 1 << 16, (1 << 16) + 1, 1 << 20, 1 << 22, 5 << 20])
@@ -134,10 +134,10 @@ def test_sizes_of_blocks(size: int) -> None:
     """Noise makes blocks that are larger than what they hold."""
     texts = [np.random.default_rng(size).bytes(size), b"a" * size]
     buffers = compressed(texts)
-    found = decompress_lz4_blocks(buffers, np.array([size, size]))
+    result = decompress_lz4_blocks(buffers, np.array([size, size]))
     together = max(len(buffer) - 4 for buffer in buffers) <= 1 << 22
-    assert (found is not None) == together
-    assert found is None or found.tobytes() == b"".join(texts)
+    assert (result is not None) == together
+    assert result is None or result.tobytes() == b"".join(texts)
     assert [p.tobytes() for p in decompress_many("lz4", buffers, 1 << 24)] == texts
 
 
@@ -158,8 +158,8 @@ def test_corrupt_blocks_are_found() -> None:
             with pytest.raises(CorruptFileError):
                 decompress_many("lz4", [buffers[0], broken, buffers[2]], 1 << 20)
             continue
-        found = decompress_many("lz4", [buffers[0], broken, buffers[2]], 1 << 20)
-        assert [p.tobytes() for p in found] == [texts[0], expected.tobytes(), texts[2]]
+        result = decompress_many("lz4", [buffers[0], broken, buffers[2]], 1 << 20)
+        assert [p.tobytes() for p in result] == [texts[0], expected.tobytes(), texts[2]]
     assert errors > 3
 
 

@@ -138,8 +138,8 @@ def test_random_values_are_as_pylance_has_them(
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
 def test_values_come_back(value: Any) -> None:
-    found = json.loads(decode(encode(json.dumps(value))), parse_int=float)
-    assert found == json.loads(json.dumps(value), parse_int=float)
+    result = json.loads(decode(encode(json.dumps(value))), parse_int=float)
+    assert result == json.loads(json.dumps(value), parse_int=float)
 
 
 def number(*content: int) -> bytes:

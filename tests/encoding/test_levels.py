@@ -29,26 +29,26 @@ TYPES = [
 ]
 
 
-def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    if pat.is_struct(kind):
-        inner = st.fixed_dictionaries({f.name: values(f.type) for f in kind})
-    elif pat.is_list(kind) or pat.is_large_list(kind):
-        inner = st.lists(values(kind.value_type), max_size=4)
+def values(dtype: pa.DataType) -> st.SearchStrategy[Any]:
+    if pat.is_struct(dtype):
+        inner = st.fixed_dictionaries({f.name: values(f.type) for f in dtype})
+    elif pat.is_list(dtype) or pat.is_large_list(dtype):
+        inner = st.lists(values(dtype.value_type), max_size=4)
     else:
         inner = st.integers(0, 9)
     return st.none() | inner
 
 
-def rows_of(kind: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any]]]:
-    return st.lists(values(kind), max_size=12).map(lambda rows: (kind, rows))
+def rows_of(dtype: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any]]]:
+    return st.lists(values(dtype), max_size=12).map(lambda rows: (dtype, rows))
 
 
-def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
+def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
     """Walk every value; note what each layer has seen, then number the levels from the leaf
     outwards.
     """
     nodes: list[pa.DataType] = []
-    node = kind
+    node = dtype
     while True:
         nodes.append(node)
         if pat.is_struct(node):
@@ -116,28 +116,28 @@ def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int
 
 def as_lists(slots: list[Any], steps: tuple[Step, ...], leaf: list[Any]) -> list[Any]:
     """Put values and slots together again, one layer at a time."""
-    found = leaf
+    result = leaf
     for slot, step in zip(slots, steps, strict=True):
         if step.is_list:
             cut, at = [], 0
             for length in slot.lengths.tolist():
-                cut.append(found[at : at + length])
+                cut.append(result[at : at + length])
                 at += length
-            assert at == len(found)
-            found = cut
-        assert len(found) == slot.count
+            assert at == len(result)
+            result = cut
+        assert len(result) == slot.count
         if slot.validity is not None:
-            found = [v if ok else None for v, ok in zip(found, slot.validity, strict=True)]
-    return found
+            result = [v if ok else None for v, ok in zip(result, slot.validity, strict=True)]
+    return result
 
 
-def without_structs(kind: pa.DataType, value: Any) -> Any:
+def without_structs(dtype: pa.DataType, value: Any) -> Any:
     if value is None:
         return None
-    if pat.is_struct(kind):
-        return without_structs(kind.field(0).type, value[kind.field(0).name])
-    if pat.is_list(kind) or pat.is_large_list(kind):
-        return [without_structs(kind.value_type, v) for v in value]
+    if pat.is_struct(dtype):
+        return without_structs(dtype.field(0).type, value[dtype.field(0).name])
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return [without_structs(dtype.value_type, v) for v in value]
     return value
 
 

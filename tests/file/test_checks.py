@@ -25,8 +25,8 @@ def rows(part: int, count: int = 100, index: pa.DataType | None = None) -> pa.Ta
 
 
 def words_of(table: pa.Table) -> list[str]:
-    found: list[str] = table["word"].cast(pa.string()).to_pylist()
-    return found
+    result: list[str] = table["word"].cast(pa.string()).to_pylist()
+    return result
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -93,14 +93,14 @@ def test_a_file_of_somebody_else_is_read_in_parts(
     monkeypatch.setattr(writer.DictionaryCapacity, "add", lambda *_: None)
     parts = [rows(part) for part in range(3)]
     write_dataset(
-        [one for part in parts for one in part.to_batches()], uri, data_storage_version=version
+        [batch for part in parts for batch in part.to_batches()], uri, data_storage_version=version
     )
     monkeypatch.undo()
     dataset = open_dataset(uri)
     expected = [f"{part}-{number}" for part in range(3) for number in range(100)]
     assert words_of(lance.dataset(uri).to_table(batch_size=10)) == expected
     assert words_of(dataset.to_table()) == expected
-    assert sum(len(one) for one in dataset.to_batches(batch_size=10)) == 300
-    (found,) = dataset.to_table(filters=[("word", "==", "2-7")]).to_pylist()
-    assert found == {"row": 207, "word": "2-7"}
+    assert sum(len(batch) for batch in dataset.to_batches(batch_size=10)) == 300
+    (result,) = dataset.to_table(filters=[("word", "==", "2-7")]).to_pylist()
+    assert result == {"row": 207, "word": "2-7"}
     assert dataset.delete([("word", "==", "2-7")]).count_rows() == 299

@@ -42,9 +42,9 @@ def test_facts_are_those_that_pylance_reads(path, raw, version) -> None:
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
     assert len(columns) == len(theirs.columns) == (6 if version == "2.0" else 4)
     for ours, their in zip(columns, theirs.columns, strict=True):
-        found = [[(b.offset, b.length) for b in page.buffers] for page in ours.pages]
+        result = [[(b.offset, b.length) for b in page.buffers] for page in ours.pages]
         expected = [[(b.position, b.size) for b in page.buffers] for page in their.pages]
-        assert found == expected
+        assert result == expected
         assert all(page.encoding for page in ours.pages)
         assert ours.encoding == b"\n\x00"
 

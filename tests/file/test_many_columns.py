@@ -79,16 +79,16 @@ def columns_of_all_types(rows: int, *, null_structs: bool) -> pa.Table:
         pa.array(numbers % 2 == 0),
         pa.array([True] * rows),
         pa.array([False] * rows),
-        pa.array([str(one) * (one % 7) for one in range(rows)]),
+        pa.array([str(number) * (number % 7) for number in range(rows)]),
         pa.array(["x"] * rows),
         pa.array([""] * rows),
-        pa.array([b"%d" % one for one in range(rows)], pa.large_binary()),
-        pa.array([decimal.Decimal(one) for one in range(rows)], pa.decimal128(20, 2)),
+        pa.array([b"%d" % number for number in range(rows)], pa.large_binary()),
+        pa.array([decimal.Decimal(number) for number in range(rows)], pa.decimal128(20, 2)),
         pa.array([datetime.date(2020, 1, 1)] * rows),
         pa.array([b"abc"] * rows, pa.binary(3)),
         pa.array([[1.0, 2.0]] * rows, pa.list_(pa.float32(), 2)),
         pa.array([[1.0, 2.0]] * rows, pa.list_(pa.float32())),
-        pa.array([{"a": one, "b": str(one)} for one in range(rows)]),
+        pa.array([{"a": number, "b": str(number)} for number in range(rows)]),
     ]
     columns = {}
     for at, array in enumerate(arrays):

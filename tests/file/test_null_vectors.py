@@ -41,9 +41,9 @@ def test_pages_of_pylance(tmp_path: Path, version: str, name: str, count: int) -
         return
     dataset = dataset.update({"id": -1}, [("id", "==", 0)])
     dataset.compact_files()
-    found = lance.dataset(uri).to_table()
-    assert found["id"].to_pylist() == [*range(1, count + 1), -1]
-    assert found["v"].to_pylist() == [*data["v"].to_pylist()[1:], value]
+    table = lance.dataset(uri).to_table()
+    assert table["id"].to_pylist() == [*range(1, count + 1), -1]
+    assert table["v"].to_pylist() == [*data["v"].to_pylist()[1:], value]
 
 
 PAIR = pa.struct([("x", pa.int32())])

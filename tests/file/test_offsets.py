@@ -28,26 +28,26 @@ INNER = [
 ]
 
 
-def bare(kind: pa.DataType) -> pa.Array:
+def bare(dtype: pa.DataType) -> pa.Array:
     """No rows, and no offset: messages have buffers without an address."""
-    if isinstance(kind, pa.ExtensionType):
-        return pa.ExtensionArray.from_storage(kind, bare(kind.storage_type))
-    if pa.types.is_dictionary(kind):
+    if isinstance(dtype, pa.ExtensionType):
+        return pa.ExtensionArray.from_storage(dtype, bare(dtype.storage_type))
+    if pa.types.is_dictionary(dtype):
         return pa.DictionaryArray.from_arrays(
-            pa.array([], kind.index_type), bare(kind.value_type), safe=False
+            pa.array([], dtype.index_type), bare(dtype.value_type), safe=False
         )
     nothing = pa.foreign_buffer(0, 0)
-    children = [bare(kind.field(at).type) for at in range(kind.num_fields)]
-    fixed = pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind)
-    offsets = [] if fixed or pa.types.is_integer(kind) else [nothing]
+    children = [bare(dtype.field(at).type) for at in range(dtype.num_fields)]
+    fixed = pa.types.is_struct(dtype) or pa.types.is_fixed_size_list(dtype)
+    offsets = [] if fixed or pa.types.is_integer(dtype) else [nothing]
     data = [] if children else [pa.py_buffer(b"")]
-    return pa.Array.from_buffers(kind, 0, [None, *offsets, *data], children=children)
+    return pa.Array.from_buffers(dtype, 0, [None, *offsets, *data], children=children)
 
 
-def empty_lists(kind: pa.DataType) -> pa.Array:
+def empty_lists(dtype: pa.DataType) -> pa.Array:
     """A list, none, and a list, all without values."""
     own = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
-    return pa.Array.from_buffers(pa.list_(kind), 3, own, children=[bare(kind)])
+    return pa.Array.from_buffers(pa.list_(dtype), 3, own, children=[bare(dtype)])
 
 
 @pytest.mark.parametrize("inner", INNER, ids=str)
@@ -110,5 +110,5 @@ def test_batches_that_wait() -> None:
     written: list[pa.RecordBatch] = []
     with BackgroundWriter(written.append) as behind:
         behind.put(batch)
-    (found,) = written
-    assert found.to_pylist() == [{"x": []}, {"x": None}, {"x": []}]
+    (result,) = written
+    assert result.to_pylist() == [{"x": []}, {"x": None}, {"x": []}]

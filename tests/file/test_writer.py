@@ -120,8 +120,8 @@ def test_buffers_are_aligned_and_gaps_filled_as_pylance_does(version, tmp_path) 
     with LanceFileWriter(str(tmp_path / "f.lance"), version="2.2") as writer:
         writer.write_batch(table())
     theirs = (tmp_path / "f.lance").read_bytes()
-    found = [b for pages in pages_of(theirs) for page in pages for b in page.buffers]
-    first, second = sorted(b for b in found if b.length)[:2]
+    result = [b for pages in pages_of(theirs) for page in pages for b in page.buffers]
+    first, second = sorted(b for b in result if b.length)[:2]
     gap = theirs[first.offset + first.length : second.offset]
     assert second.offset % 64 == 0
     assert gap == b"H" * len(gap) != b""

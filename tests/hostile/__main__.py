@@ -32,9 +32,9 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--replay", type=Path, nargs="+", default=())
     asked = parser.parse_args(given)
     if asked.replay:
-        found = replay(asked.replay)
-        print("\n".join(found) or "nothing is wrong")
-        return 1 if found else 0
+        result = replay(asked.replay)
+        print("\n".join(result) or "nothing is wrong")
+        return 1 if result else 0
     seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
     print(f"seed {seed}", flush=True)
     outcome = throw(seed, asked.inputs, asked.minutes * 60, asked.targets)

@@ -75,24 +75,24 @@ def files(version: str) -> tuple[bytes, ...]:
         cases += [case() for _, case in CASES_2_1.values()]
     else:
         cases = [case() for own, case in CASES_2_1.values() if own <= version]
-    found = [_small(*case, version) for case in cases]
+    result = [_small(*case, version) for case in cases]
     if version == "2.0":
-        found += [*_released("2.0"), *rare.files_2_0(folder())]
+        result += [*_released("2.0"), *rare.files_2_0(folder())]
     if version == "2.3":
-        found.append(_written(*rare.indexed(), version))
+        result.append(_written(*rare.indexed(), version))
     else:
-        found += _ours(version)
-    return tuple(found)
+        result += _ours(version)
+    return tuple(result)
 
 
 def _small(array: pa.Array, metadata: dict[str, str] | None, version: str) -> bytes:
     """Write the first rows of a column: as many as make a small file."""
-    found = b""
+    result = b""
     for rows in (len(array), *_FEWER_ROWS):
-        found = _written(array[:rows], metadata, version)
-        if len(found) < LARGEST:
+        result = _written(array[:rows], metadata, version)
+        if len(result) < LARGEST:
             break
-    return found
+    return result
 
 
 def _released(version: str) -> Iterator[bytes]:
@@ -143,12 +143,12 @@ def _ours(version: str) -> list[bytes]:
     if version == "0.1":
         plain = early_rows(0, 200)
     path = folder() / f"ours-{version}"
-    found = []
-    for one in (plain, *(plain.select([name]) for name in plain.column_names)):
-        lance_spark.write_dataset(one, str(path), data_storage_version=version)
-        found += [file.read_bytes() for file in (path / "data").glob("*.lance")]
+    result = []
+    for item in (plain, *(plain.select([name]) for name in plain.column_names)):
+        lance_spark.write_dataset(item, str(path), data_storage_version=version)
+        result += [file.read_bytes() for file in (path / "data").glob("*.lance")]
         shutil.rmtree(path)
-    return found
+    return result
 
 
 def early_rows(start: int, count: int) -> pa.Table:
@@ -189,12 +189,12 @@ def table(name: str) -> Path:
         with tarfile.open(TABLES) as archive:
             archive.extractall(path, filter="data")
     if name == "legacy" and not (path / name).exists():
-        found = "dictionaries_0.1/table.lance"
+        result = "dictionaries_0.1/table.lance"
         with tarfile.open(RELEASES / "0.8.21.tar.xz") as archive:
-            members = [one for one in archive if one.name.startswith(found)]
+            members = [item for item in archive if item.name.startswith(result)]
             archive.extractall(path / "released", members, filter="data")
         (path / name).mkdir()
-        (path / "released" / found).rename(path / name / "t")
+        (path / "released" / result).rename(path / name / "t")
     if name == "early" and not (path / name).exists():
         new = str(path / name / "t")
         lance_spark.write_dataset(early_rows(0, 1_300), new, data_storage_version="0.1")
@@ -273,8 +273,8 @@ def write_tables() -> None:
         if not (path / name).exists():
             make(path / name / "t")
     with tarfile.open(TABLES, "w:xz") as archive:
-        for one in sorted(path.iterdir()):
-            archive.add(one, one.name)
+        for entry in sorted(path.iterdir()):
+            archive.add(entry, entry.name)
 
 
 def _plain(path: Path, *, stable: bool) -> None:
@@ -299,8 +299,8 @@ def _old(path: Path) -> None:
     dataset.delete("i = 1")
     lance.write_dataset(rows(10), str(path), mode="append")
     for manifest in (path / "_versions").glob("*.manifest"):
-        found = decode(manifest.read_bytes(), "m")
-        manifest.write_bytes(encode(found.to_proto(), found.index_section, None))
+        result = decode(manifest.read_bytes(), "m")
+        manifest.write_bytes(encode(result.to_proto(), result.index_section, None))
 
 
 def _moved(path: Path) -> None:
@@ -327,7 +327,7 @@ def _overlaid(path: Path) -> None:
     lance.write_dataset(some_rows(0, 40, chance), str(path), max_rows_per_file=20)
     for number, names in enumerate((["number", "word"], ["items"], ["point"])):
         values = some_rows(100, 5, chance).select(names)
-        assert values.schema.names == [one for one in KINDS.names if one in names]
+        assert values.schema.names == [name for name in KINDS.names if name in names]
         commit(path, number % 2, overlay(path, f"o{number}.lance", values, [1, 3, 7, 8, 19]))
     _without_sizes(path)
 
@@ -349,7 +349,7 @@ def _spread(path: Path) -> None:
 
 
 def _blobs(path: Path, version: str) -> None:
-    values = [None if one is None else one[:900] for one in random_values(40)]
+    values = [None if item is None else item[:900] for item in random_values(40)]
     data = blob_table(marked(values))
     lance_spark.write_dataset(data, str(path), data_storage_version=version)
     _without_sizes(path)
@@ -379,7 +379,7 @@ def json_values() -> list[bytes]:
     for _ in range(30):
         deep = {"a": [deep]}
     some: list[Any] = [None, True, 7, -(2**40), 2**63, 1.5, "text", [], {}, {"a": [1, {"b": "c"}]}]
-    return [jsonb.encode(json.dumps(one)) for one in [*some, deep, list(range(100))]]
+    return [jsonb.encode(json.dumps(item)) for item in [*some, deep, list(range(100))]]
 
 
 if __name__ == "__main__":

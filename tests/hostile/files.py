@@ -59,8 +59,8 @@ class File:
             out.extend(data)
             return len(out) - len(data), len(data)
 
-        buffers = [put(one) for one in (self.descriptor.SerializeToString(), *self.others)]
-        columns = [put(one.SerializeToString()) for one in self.columns]
+        buffers = [put(item) for item in (self.descriptor.SerializeToString(), *self.others)]
+        columns = [put(column.SerializeToString()) for column in self.columns]
         start = columns[0][0] if columns else len(out)
         tables = [
             put(b"".join(_PAIR.pack(*pair) for pair in table))[0] for table in (columns, buffers)
@@ -121,9 +121,9 @@ def _encoding(file: File, rng: random.Random) -> None:
         return
     page = rng.choice(pages)
     # Below `Encoding`, `DirectEncoding` and `Any`.
-    found = list(nodes(page.encoding))[3:]
-    if found:
-        node = rng.choice(found)
+    result = list(nodes(page.encoding))[3:]
+    if result:
+        node = rng.choice(result)
         worsen(node.message, rng)
         node.store()
 

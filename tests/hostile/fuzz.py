@@ -74,7 +74,7 @@ def fuzz(name: str, seconds: int) -> Found:
         check=False,
     )
     said = (done.stdout + done.stderr).decode("utf-8", "replace")
-    runs = max((int(one) for one in _RUNS.findall(said)), default=0)
+    runs = max((int(item) for item in _RUNS.findall(said)), default=0)
     reached = _FEATURES.findall(said)
     known = max((int(ft) for event, ft in reached if event == "INITED"), default=0)
     features = max((int(ft) for _, ft in reached), default=0)
@@ -135,8 +135,8 @@ def _guided(name: str, arguments: list[str]) -> None:
                 worse = b""
             if 0 < len(worse) <= most:
                 return worse
-        found: bytes = atheris.Mutate(data, most)
-        return found
+        result: bytes = atheris.Mutate(data, most)
+        return result
 
     given = [sys.argv[0], *arguments, f"-max_len={longest}"]
     atheris.Setup(given, one, custom_mutator=mutated)
@@ -156,10 +156,10 @@ def main(given: list[str]) -> int:
     asked = parser.parse_args(given)
     failed = False
     for name in asked.targets or TARGETS:
-        found = fuzz(name, asked.seconds)
-        told = f"{found.inputs:9,} inputs, features {found.known:6,} -> {found.features:6,}"
-        print(f"{name:24} {told}", f"FAILED {found.wrong}" if found.wrong else "", flush=True)
-        failed |= found.wrong is not None
+        result = fuzz(name, asked.seconds)
+        told = f"{result.inputs:9,} inputs, features {result.known:6,} -> {result.features:6,}"
+        print(f"{name:24} {told}", f"FAILED {result.wrong}" if result.wrong else "", flush=True)
+        failed |= result.wrong is not None
     return 1 if failed else 0
 
 

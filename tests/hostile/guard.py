@@ -121,7 +121,7 @@ def _where(error: BaseException | None) -> str:
         inner = inner.__cause__ or inner.__context__
     frames = traceback.extract_tb(inner.__traceback__)[-5:] if inner is not None else []
     with contextlib.suppress(AttributeError):
-        return " < ".join(f"{Path(one.filename).name}:{one.lineno}" for one in reversed(frames))
+        return " < ".join(f"{Path(item.filename).name}:{item.lineno}" for item in reversed(frames))
     return ""
 
 

@@ -191,8 +191,8 @@ def nodes(message: Message, store: Callable[[], None] = lambda: None) -> Iterato
         if _is_map(field):
             continue
         if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for one in value if field.is_repeated else (value,):
-                yield from nodes(one, store)
+            for item in value if field.is_repeated else (value,):
+                yield from nodes(item, store)
         elif field.type == FieldDescriptor.TYPE_BYTES and not field.is_repeated:
             inner = _of_bytes(message, field.name, value)
             if inner is not None:
@@ -238,12 +238,12 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
     spared : tuple of str
         Names of fields that keep their values.
     """
-    found = [node for node in nodes(message) if node.message.DESCRIPTOR.fields]
-    if not found:
+    result = [node for node in nodes(message) if node.message.DESCRIPTOR.fields]
+    if not result:
         return
     # Those of few kinds are as likely as those of many.
-    kind = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in found}))
-    node = rng.choice([one for one in found if one.message.DESCRIPTOR.full_name == kind])
+    kind = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
+    node = rng.choice([item for item in result if item.message.DESCRIPTOR.full_name == kind])
     _worsen(node.message, rng, spared)
     node.store()
 
@@ -264,7 +264,7 @@ def worse_message(kind: Any) -> Mutate:
 
 
 def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> None:
-    fields = [one for one in message.DESCRIPTOR.fields if one.name not in spared]
+    fields = [field for field in message.DESCRIPTOR.fields if field.name not in spared]
     present = [field for field, _ in message.ListFields() if field.name not in spared]
     if present and rng.random() < 0.75:
         fields = present
@@ -282,7 +282,7 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
     elif field.type == FieldDescriptor.TYPE_MESSAGE:
         inner = getattr(message, name)
         inner.SetInParent()
-        own = [one for one in inner.DESCRIPTOR.fields if one.name == name]
+        own = [field for field in inner.DESCRIPTOR.fields if field.name == name]
         if rng.random() < 0.3:
             _nest(inner, rng)
         elif own or rng.random() < 0.5:
@@ -300,7 +300,7 @@ def _nest(message: Message, rng: random.Random) -> None:
         path = [field.name]
         inner = field.message_type
         if inner.full_name != kind:
-            again = [one.name for one in inner.fields if _holds(one, kind)]
+            again = [field.name for field in inner.fields if _holds(field, kind)]
             if not again:
                 continue
             path.append(again[0])
@@ -368,7 +368,7 @@ def _value(field: FieldDescriptor, good: Any, rng: random.Random) -> Any:
     if kind in _END:
         near = (good + 1, good - 1, good * 2, good // 2, good * 1_000) if good else (5, 1_000)
         every = (*NUMBERS, *near, *near, -1, -(2**31), -(2**63))
-        return rng.choice([one for one in every if _LEAST[kind] <= one < _END[kind]])
+        return rng.choice([item for item in every if _LEAST[kind] <= item < _END[kind]])
     if kind == FieldDescriptor.CPPTYPE_ENUM:
         return rng.choice((0, 1, 2, 3, 4, 77))
     if kind == FieldDescriptor.CPPTYPE_BOOL:

@@ -104,11 +104,13 @@ def replay(paths: Sequence[Path]) -> list[str]:
     )
     lines = done.stdout.decode().splitlines()
     tried = [line.removeprefix("trying ") for line in lines if line.startswith("trying ")]
-    found = [line for line in lines if not line.startswith("trying ")]
+    result = [line for line in lines if not line.startswith("trying ")]
     if done.returncode or len(tried) != len(paths):
         last = tried[-1] if tried else "nothing"
-        found.append(f"{last}: the process died ({done.returncode}): {done.stderr.decode()[-800:]}")
-    return found
+        result.append(
+            f"{last}: the process died ({done.returncode}): {done.stderr.decode()[-800:]}"
+        )
+    return result
 
 
 def _replay(paths: Sequence[Path]) -> None:
@@ -131,8 +133,8 @@ def _replay(paths: Sequence[Path]) -> None:
 def _child(
     seed: int, count: int, seconds: float, names: Sequence[str], folder: Path
 ) -> tuple[int, str]:
-    for one in folder.iterdir():
-        one.unlink()
+    for entry in folder.iterdir():
+        entry.unlink()
     with open(folder / "said", "wb") as said:
         process = subprocess.Popen(
             [
@@ -193,10 +195,10 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
 
     rng = random.Random(seed)
     chosen = [TARGETS[name] for name in names] or list(TARGETS.values())
-    weights = [one.weight for one in chosen]
+    weights = [item.weight for item in chosen]
     ends = time.monotonic() + seconds
     known: Counter[str] = Counter()
-    seeds = {one.name: one.seeds() for one in chosen}
+    seeds = {item.name: item.seeds() for item in chosen}
     for one in chosen:
         # What is imported late counts for nobody.
         guarded(one.run, seeds[one.name][0])
@@ -233,6 +235,6 @@ def name_of(data: bytes) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "replay":
-        _replay([Path(one) for one in sys.argv[2:]])
+        _replay([Path(item) for item in sys.argv[2:]])
         sys.exit()
     main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])

@@ -112,11 +112,11 @@ def late_compaction(root: str) -> None:
 def told(root: str) -> None:
     """Tell what each version changed."""
     table = open_table(root)
-    found = list(changes_between(table, 1, table.version))
+    result = list(changes_between(table, 1, table.version))
     columns = FeedColumns.of(table.manifest, None)
     # No more tasks than it takes to cut fragments, however many rows they claim.
     target = max(500, table.manifest.num_rows // 1_000)
-    tasks = plan_changes(root, found, columns, target_rows=target)
+    tasks = plan_changes(root, result, columns, target_rows=target)
     tables.check_first(batch for task in tasks for batch in task.batches(batch_size=200))
 
 
@@ -140,9 +140,9 @@ def _worse_transaction(data: bytes, rng: random.Random) -> bytes:
     """Make the transaction in a manifest worse, or the manifest."""
     if rng.random() < 0.3:
         return tables.worse_manifest(data, rng)
-    found = decode(data, "m")
-    worse = worse_message(transaction_pb2.Transaction)(found.transaction_section or b"", rng)
-    return encode(found.to_proto(), found.index_section, worse)
+    result = decode(data, "m")
+    worse = worse_message(transaction_pb2.Transaction)(result.transaction_section or b"", rng)
+    return encode(result.to_proto(), result.index_section, worse)
 
 
 def _reuse_file(data: bytes, rng: random.Random) -> bytes:
@@ -198,7 +198,7 @@ def _transaction(kind: str) -> Callable[[Path], Path]:
 
     def find(root: Path) -> Path:
         names = sorted((root / "_transactions").iterdir(), reverse=True)
-        kinds = {one: transaction_pb2.Transaction.FromString(one.read_bytes()) for one in names}
+        kinds = {name: transaction_pb2.Transaction.FromString(name.read_bytes()) for name in names}
         return next(one for one, message in kinds.items() if message.HasField(kind))
 
     return find

@@ -130,7 +130,7 @@ def check_first(batches: Iterator[pa.RecordBatch]) -> None:
 def far(root: str) -> None:
     """Read rows from a store whose files are fetched ahead."""
     files = fsspec.filesystem("memory")
-    files.pipe({f"/hostile/{one.relative_to(root)}": one.read_bytes() for one in below(root)})
+    files.pipe({f"/hostile/{item.relative_to(root)}": item.read_bytes() for item in below(root)})
     try:
         # Threads have stacks, which count as memory.
         options = {"io_threads": "2"}
@@ -143,7 +143,7 @@ def far(root: str) -> None:
 
 def below(root: str) -> Iterator[Path]:
     """Yield the files of a folder."""
-    return (one for one in Path(root).rglob("*") if one.is_file())
+    return (path for path in Path(root).rglob("*") if path.is_file())
 
 
 def hinted(root: str) -> None:
@@ -236,8 +236,8 @@ def asked(ask: Callable[[], object]) -> None:
 
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     """Make a manifest worse; base paths may point anywhere, so they stay."""
-    found = decode(data, "m")
-    proto, index = found.to_proto(), found.index_section
+    result = decode(data, "m")
+    proto, index = result.to_proto(), result.index_section
     how = rng.random()
     if how < 0.25 and index:
         section = table_pb2.IndexSection.FromString(index)
@@ -248,7 +248,7 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     else:
         for _ in range(rng.choice((1, 1, 2))):
             worsen(proto, rng, ("base_paths", "version"))
-    return encode(proto, index, found.transaction_section, found.dictionaries)
+    return encode(proto, index, result.transaction_section, result.dictionaries)
 
 
 def one_of(pattern: str) -> Callable[[Path], Path]:

@@ -128,27 +128,27 @@ def legacy_file(data: bytes) -> None:
     tail = Tail(source)
     footer = read_legacy_footer(tail)
     for field in footer.schema.fields if footer.schema else ():
-        found = read_statistics(source, tail, footer, field.id)
-        if found is not None:
+        result = read_statistics(source, tail, footer, field.id)
+        if result is not None:
             for value in (3, "x", b"x", 1.5, None):
-                prune(found, "<", value)
+                prune(result, "<", value)
 
 
 def manifest(data: bytes) -> None:
     """Parse a manifest file, and all that it holds."""
-    found = manifest_file.decode(data, "m")
+    result = manifest_file.decode(data, "m")
     failed: Exception | None = None
     for look in (
-        lambda: found.schema.to_arrow(),  # noqa: PLW0108 - the schema is parsed there
-        lambda: [(one.num_rows, repr(one)) for one in found.fragments],
-        lambda: found.num_rows,
-        lambda: found.timestamp,
-        lambda: found.data_storage_version,
-        lambda: (found.max_fragment_id, found.first_new_field_id, found.flags, found.config),
-        lambda: found.branch,
-        lambda: index_section(found.index_section or b""),
-        lambda: transaction.decode(found.transaction_section or b"", "t"),
-        lambda: found.base_paths,
+        lambda: result.schema.to_arrow(),  # noqa: PLW0108 - the schema is parsed there
+        lambda: [(fragment.num_rows, repr(fragment)) for fragment in result.fragments],
+        lambda: result.num_rows,
+        lambda: result.timestamp,
+        lambda: result.data_storage_version,
+        lambda: (result.max_fragment_id, result.first_new_field_id, result.flags, result.config),
+        lambda: result.branch,
+        lambda: index_section(result.index_section or b""),
+        lambda: transaction.decode(result.transaction_section or b"", "t"),
+        lambda: result.base_paths,
     ):
         try:
             look()
@@ -180,8 +180,8 @@ def row_ids(data: bytes) -> None:
 
 def sections(data: bytes, name: str) -> bytes | None:
     """Return a section of a manifest."""
-    found: bytes | None = getattr(manifest_file.decode(data, "m"), f"{name}_section")
-    return found
+    result: bytes | None = getattr(manifest_file.decode(data, "m"), f"{name}_section")
+    return result
 
 
 def _manifests() -> list[bytes]:
@@ -194,7 +194,7 @@ def _manifests() -> list[bytes]:
 
 
 def _index_sections() -> list[bytes]:
-    return [held for one in _manifests() if (held := sections(one, "index"))]
+    return [held for item in _manifests() if (held := sections(item, "index"))]
 
 
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
@@ -203,8 +203,8 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     """
     if rng.random() < 0.1:
         return worse_bytes(data, rng)
-    found = manifest_file.decode(data, "m")
-    proto, index, done = found.to_proto(), found.index_section, found.transaction_section
+    result = manifest_file.decode(data, "m")
+    proto, index, done = result.to_proto(), result.index_section, result.transaction_section
     how = rng.random()
     if how < 0.2 and index:
         index = worse_message(table_pb2.IndexSection)(index, rng)
@@ -221,10 +221,10 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
 
 def _deletions(suffix: str) -> list[bytes]:
     folder = corpus.table("plain") / "_deletions"
-    found = [one.read_bytes() for one in folder.glob(f"*.{suffix}")]
+    result = [path.read_bytes() for path in folder.glob(f"*.{suffix}")]
     if suffix == "bin":
-        return [*found, bitmap_bomb(70_000), bitmap_bomb(2**26), bitmap_bomb(2**32)]
-    return [*found, *deletion_files.deletions()]
+        return [*result, bitmap_bomb(70_000), bitmap_bomb(2**26), bitmap_bomb(2**32)]
+    return [*result, *deletion_files.deletions()]
 
 
 def _sequences() -> list[bytes]:
@@ -391,8 +391,8 @@ _EVERY = (
     Target("stream_offset", offsets, texts.positions, texts.worse_json),
     Target("cleanups", table_changes.cleanups, table_changes.configurations, texts.worse_text),
     *(
-        Target(one.name, one.run, one.seeds, one.mutate, one.weight, one.seconds)
-        for one in (*tables.targets(), *table_changes.targets())
+        Target(item.name, item.run, item.seeds, item.mutate, item.weight, item.seconds)
+        for item in (*tables.targets(), *table_changes.targets())
     ),
 )
 TARGETS: dict[str, Target] = {target.name: target for target in _EVERY}

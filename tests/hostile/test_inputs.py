@@ -84,8 +84,8 @@ def test_casts_beside_a_damaged_index_section(tmp_path: Path) -> None:
     path = tmp_path / "t"
     shutil.copytree(corpus.table("old"), path)
     file = corpus.newest(path)
-    found = decode(file.read_bytes(), "m")
-    file.write_bytes(encode(found.to_proto(), b"\xff" * 40, None))
+    manifest = decode(file.read_bytes(), "m")
+    file.write_bytes(encode(manifest.to_proto(), b"\xff" * 40, None))
     with pytest.raises(CorruptTableError, match="index section"):
         lance_spark.open_dataset(str(path)).alter_columns({"path": "i", "data_type": pa.int32()})
 
@@ -94,8 +94,8 @@ def test_rows_that_no_file_holds(tmp_path: Path) -> None:
     path = tmp_path / "t"
     shutil.copytree(corpus.table("plain"), path)
     file = corpus.newest(path)
-    found = decode(file.read_bytes(), "m")
-    proto = found.to_proto()
+    manifest = decode(file.read_bytes(), "m")
+    proto = manifest.to_proto()
     for fragment in proto.fragments:
         fragment.physical_rows = 2**32
         del fragment.files[:]

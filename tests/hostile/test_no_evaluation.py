@@ -80,21 +80,21 @@ ALLOWED = {
 
 def used(path: Path) -> set[str]:
     """Return what a module uses of these."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {one.name.partition(".")[0] for one in node.names} & MODULES
+            result |= {name.name.partition(".")[0] for name in node.names} & MODULES
         elif isinstance(node, ast.ImportFrom):
-            names = {*(node.module or "").split("."), *(one.name for one in node.names)}
+            names = {*(node.module or "").split("."), *(name.name for name in node.names)}
             # `re.compile` and its like are called by their modules.
-            found |= names & (MODULES | {"import_module", "__import__"})
+            result |= names & (MODULES | {"import_module", "__import__"})
         elif isinstance(node, ast.Call):
             name = _called(node.func)
             if name in CALLS | {"allow_pickle"}:
-                found.add(name)
-            if any(one.arg in PICKLING for one in node.keywords):
-                found.add("allow_pickle")
-    return found
+                result.add(name)
+            if any(item.arg in PICKLING for item in node.keywords):
+                result.add("allow_pickle")
+    return result
 
 
 def _called(function: ast.expr) -> str:
@@ -111,15 +111,15 @@ def _called(function: ast.expr) -> str:
 
 
 def test_nothing_of_a_table_is_run() -> None:
-    found = {
+    result = {
         (path.relative_to(root).as_posix(), name)
         for root in ROOTS
         for path in root.rglob("*.py")
         if "proto" not in path.parts
         for name in used(path)
     }
-    assert found - set(ALLOWED) == set()
-    assert len(found) > 3
+    assert result - set(ALLOWED) == set()
+    assert len(result) > 3
 
 
 def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:

@@ -37,11 +37,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memo
 
 def changed(table: str, change: Callable[[Any, Any], None]) -> bytes:
     """Return the newest manifest of a table once it, or its index section, is changed."""
-    found = decode(corpus.newest(corpus.table(table)).read_bytes(), "m")
-    proto = found.to_proto()
-    section = table_pb2.IndexSection.FromString(found.index_section or b"")
+    result = decode(corpus.newest(corpus.table(table)).read_bytes(), "m")
+    proto = result.to_proto()
+    section = table_pb2.IndexSection.FromString(result.index_section or b"")
     change(proto, section)
-    return encode(proto, section.SerializeToString(), found.transaction_section)
+    return encode(proto, section.SerializeToString(), result.transaction_section)
 
 
 def _data_file(path: str) -> Callable[[Any, Any], None]:

@@ -37,13 +37,13 @@ def references() -> list[bytes]:
             "metadata": {},
         },
     ]
-    return [json.dumps(one).encode() for one in some]
+    return [json.dumps(item).encode() for item in some]
 
 
 def json_texts() -> list[bytes]:
     """Return JSON of every kind."""
     some: list[Any] = [{"a": [1, 2.5, None, True, "x"]}, [], {}, 5, "é\ud83d\ude00", -(2**63)]
-    return [json.dumps(one).encode() for one in some]
+    return [json.dumps(item).encode() for item in some]
 
 
 def positions() -> list[bytes]:

@@ -21,30 +21,30 @@ _DEPTH = 6
 def seeds() -> list[bytes]:
     """Return a transaction of each kind whose fields are all set, and those of a table."""
     known = _parts()
-    found = []
+    result = []
     for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields:
         message = transaction_pb2.Transaction(read_version=3, uuid="u")
         _fill(getattr(message, field.name), known, 0)
-        found.append(message.SerializeToString())
+        result.append(message.SerializeToString())
     keys = transaction_pb2.Transaction(read_version=3, uuid="u")
     keys.update.inserted_rows.field_ids.append(1)
     keys.update.inserted_rows.exact.key_hashes.append(1)
     files = sorted((corpus.table("old") / "_transactions").iterdir())
-    return [*found, keys.SerializeToString(), *(one.read_bytes() for one in files)]
+    return [*result, keys.SerializeToString(), *(file.read_bytes() for file in files)]
 
 
 @functools.cache
 def _others() -> list[Transaction]:
-    return [decode(one, "t") for one in seeds()]
+    return [decode(item, "t") for item in seeds()]
 
 
 def run(data: bytes) -> None:
     """Parse a transaction, and ask which others it is in the way of."""
-    found = decode(data, "t").operation
-    assert found.name == "" or repr(found)
+    result = decode(data, "t").operation
+    assert result.name == "" or repr(result)
     failed: Exception | None = None
-    for one in _others():
-        for mine, theirs in ((found, one.operation), (one.operation, found)):
+    for item in _others():
+        for mine, theirs in ((result, item.operation), (item.operation, result)):
             try:
                 mine.conflict(theirs)
             except Exception as error:
@@ -56,11 +56,11 @@ def run(data: bytes) -> None:
 def _parts() -> dict[str, Message]:
     """Return messages of a sound table that stand in transactions."""
     path = corpus.newest(corpus.table("plain"))
-    found = manifest_file.decode(path.read_bytes(), "m")
-    proto = found.to_proto()
-    section = table_pb2.IndexSection.FromString(found.index_section or b"")
+    manifest = manifest_file.decode(path.read_bytes(), "m")
+    proto = manifest.to_proto()
+    section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
     parts = (proto.fragments[0], proto.fragments[0].files[0], proto.fields[0], section.indices[0])
-    return {one.DESCRIPTOR.full_name: one for one in parts}
+    return {part.DESCRIPTOR.full_name: part for part in parts}
 
 
 def _fill(message: Any, known: dict[str, Message], depth: int) -> None:

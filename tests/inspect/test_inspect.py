@@ -81,10 +81,10 @@ def encodings_in(debug: str) -> Counter[str]:
     debug = re.sub(r'b"(\\.|[^"\\])*"', "", debug)
     numbers = ("Some", "BitsPerValue", "BitsPerOffset")
     names = [name for name in re.findall(r"\b([A-Z]\w*)\(", debug) if name not in numbers]
-    found = Counter(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names)
+    result = Counter(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names)
     # Rust has no word that the message has: its field is `no_values`.
-    found["no_values"] = found.pop("none", 0)
-    return +found
+    result["no_values"] = result.pop("none", 0)
+    return +result
 
 
 #: What lines of ours say but for kinds: units, and what a part is for.
@@ -109,12 +109,12 @@ def encodings_shown(line: str, version: str) -> Counter[str]:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
+    result = {}
     for version in ("2.0", "2.1", "2.2", "2.3"):
         path = tmp_path_factory.mktemp("tables") / version
         lance.write_dataset(table_of(version), path, data_storage_version=version)
-        found[version] = path
-    return found
+        result[version] = path
+    return result
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
@@ -140,7 +140,7 @@ def test_pages_and_encodings_equal_those_of_pylance(tables: dict[str, Path], ver
 
 def test_columns_have_the_names_of_their_fields(tables: dict[str, Path]) -> None:
     names = {
-        version: {one.path for one in facts_of(open_dataset(str(path))).columns}
+        version: {column.path for column in facts_of(open_dataset(str(path))).columns}
         for version, path in tables.items()
     }
     assert {"structs.a", "structs.b", "lists.item", "packed", "wide"} <= names["2.1"]
@@ -152,8 +152,8 @@ def test_version_0_1_and_files_of_several_versions(tmp_path: Path) -> None:
     table = pa.table({"a": range(3_000), "t": ["some"] * 3_000})
     lance.write_dataset(table, tmp_path / "old", data_storage_version="legacy")
     facts = facts_of(open_dataset(str(tmp_path / "old")))
-    assert [(one.path, one.num_pages) for one in facts.columns] == [("a", 3), ("t", 3)]
-    assert [one.encodings[0][0] for one in facts.columns] == ["plain", "var_binary"]
+    assert [(column.path, column.num_pages) for column in facts.columns] == [("a", 3), ("t", 3)]
+    assert [column.encodings[0][0] for column in facts.columns] == ["plain", "var_binary"]
     assert facts.columns[0].num_bytes == 24_000
     assert facts.version.file_versions == ("0.1 (1)",)
     for version in ("2.0", "2.1"):
@@ -175,22 +175,29 @@ def test_history_deletions_branches_tags_indexes(tmp_path: Path) -> None:
     open_dataset(str(path)).delete([("a", ">", 1000)], commit_message="why\x1b[2J")
     dataset = open_dataset(str(path))
     facts = facts_of(dataset)
-    assert [one.version for one in facts.versions] == [4, 3, 2, 1]
+    assert [version.version for version in facts.versions] == [4, 3, 2, 1]
     assert facts.versions[0].message == "why\x1b[2J"
-    assert [one.num_rows for one in facts.versions] == [90, 90, 90, 100]
-    assert [one.num_deleted_rows for one in facts.versions] == [10, 10, 10, 0]
+    assert [version.num_rows for version in facts.versions] == [90, 90, 90, 100]
+    assert [version.num_deleted_rows for version in facts.versions] == [10, 10, 10, 0]
     assert facts.versions[2].operation == "delete"
     assert facts.num_versions == 4
-    assert [(one.num_rows, one.num_deleted_rows) for one in facts.version.fragments] == [
+    assert [
+        (fragment.num_rows, fragment.num_deleted_rows) for fragment in facts.version.fragments
+    ] == [
         (25, 5),
         (25, 5),
         (25, 0),
         (25, 0),
     ]
-    assert [one.deletion_file for one in facts.version.fragments] == ["arrow", "arrow", "", ""]
+    assert [fragment.deletion_file for fragment in facts.version.fragments] == [
+        "arrow",
+        "arrow",
+        "",
+        "",
+    ]
     assert facts.tags == {"first": "version 1"}
     assert facts.branches == {"dev/x": "version 1"}
-    assert [(one.name, one.kind, one.columns) for one in facts.indexes] == [
+    assert [(index.name, index.kind, index.columns) for index in facts.indexes] == [
         ("a_idx", "BTree", ("a",))
     ]
     assert facts.version.num_bytes == sum(f.stat().st_size for f in (path / "data").iterdir())
@@ -216,7 +223,7 @@ def test_a_sample_of_files_or_named_fragments_are_read(tmp_path: Path) -> None:
     lance.write_dataset(table, tmp_path / "t", max_rows_per_file=1, max_rows_per_group=1)
     dataset = open_dataset(str(tmp_path / "t"))
     facts = facts_of(dataset, files=10)
-    chosen = [one.fragment_id for one in facts.files]
+    chosen = [file.fragment_id for file in facts.files]
     assert len(chosen) == 10
     assert (chosen[0], chosen[-1]) == (0, 299)
     assert "columns, in 10 of 300 data files" in as_text(facts)
@@ -239,7 +246,7 @@ def test_dropped_columns_and_missing_files_are_reported(tmp_path: Path) -> None:
     )
     data.drop_columns(["gone"])
     facts = facts_of(open_dataset(str(path)))
-    assert [one.path for one in facts.columns] == ["a", "gone (dropped)"]
+    assert [column.path for column in facts.columns] == ["a", "gone (dropped)"]
     next((path / "data").iterdir()).unlink()
     facts = facts_of(open_dataset(str(path)))
     assert len(facts.problems) == 1

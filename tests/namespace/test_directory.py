@@ -69,22 +69,22 @@ class Both:
 
     def namespaces(self, parent: Identifier = ()) -> list[str]:
         """The names that both clients list."""
-        found = self.ours.list_namespaces(parent)
+        result = self.ours.list_namespaces(parent)
         request = theirs.ListNamespacesRequest(id=list(parent))
-        assert sorted(self.pylance.list_namespaces(request).namespaces) == found
-        return found
+        assert sorted(self.pylance.list_namespaces(request).namespaces) == result
+        return result
 
     def tables(self, parent: Identifier = ()) -> list[str]:
-        found = self.ours.list_tables(parent)
+        result = self.ours.list_tables(parent)
         request = theirs.ListTablesRequest(id=list(parent))
-        assert sorted(self.pylance.list_tables(request).tables) == found
-        return found
+        assert sorted(self.pylance.list_tables(request).tables) == result
+        return result
 
     def location(self, identifier: Identifier) -> str:
-        found = self.ours.describe_table(identifier).location
+        result = self.ours.describe_table(identifier).location
         request = theirs.DescribeTableRequest(id=list(identifier))
-        assert self.pylance.describe_table(request).location.removeprefix("file://") == found
-        return found
+        assert self.pylance.describe_table(request).location.removeprefix("file://") == result
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -282,9 +282,9 @@ def test_other_columns_and_types_of_rows_are_kept(both: Both) -> None:
     lance.write_dataset(pa.Table.from_pylist([row], schema=schema), both.root / "__manifest")
     both.ours.create_namespace(("db",))
     assert both.ours.list_tables() == []
-    found = lance.dataset(both.root / "__manifest").to_table().to_pylist()
-    assert found[0] == {**dict.fromkeys(schema.names), **row}
-    assert found[1]["object_id"] == "db"
+    rows = lance.dataset(both.root / "__manifest").to_table().to_pylist()
+    assert rows[0] == {**dict.fromkeys(schema.names), **row}
+    assert rows[1]["object_id"] == "db"
 
 
 def test_the_catalog_table_is_as_pylance_makes_it(both: Both, tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_tables(server: Namespace, identifier: tuple[str, ...]) -> None:
     lance_spark.write_dataset(ROWS, entry.location)
     server.register_table(identifier, entry)
     assert server.list_tables(identifier[:-1]) == ["t"]
-    found = server.describe_table(identifier)
-    assert lance.dataset(found.location).to_table() == ROWS
-    assert parse_uri(found.location) == parse_uri(entry.location)
+    result = server.describe_table(identifier)
+    assert lance.dataset(result.location).to_table() == ROWS
+    assert parse_uri(result.location) == parse_uri(entry.location)
     with pytest.raises(TableExistsError):
         server.new_table(identifier)
     with pytest.raises(TableExistsError, match="exists already; choose another name"):
@@ -102,8 +102,8 @@ def test_deregistered_tables_keep_their_files(server: Namespace) -> None:
     server.create_namespace(("db",))
     entry = server.new_table(("db", "t"))
     lance_spark.write_dataset(ROWS, entry.location)
-    found = server.deregister_table(("db", "t"))
-    assert parse_uri(found.location) == parse_uri(entry.location)
+    result = server.deregister_table(("db", "t"))
+    assert parse_uri(result.location) == parse_uri(entry.location)
     assert server.list_tables(("db",)) == []
     assert lance.dataset(entry.location).count_rows() == 3
 
@@ -253,8 +253,8 @@ def test_tables_that_cannot_be_used(answering: Any, answer: Any, error: type[Exc
 
 
 def test_properties(tmp_path: Path) -> None:
-    found = connect("dir", {"root": str(tmp_path), "storage.region": "x"})
-    assert isinstance(found, DirectoryNamespace)
+    result = connect("dir", {"root": str(tmp_path), "storage.region": "x"})
+    assert isinstance(result, DirectoryNamespace)
     rest = connect("rest", {"uri": "http://host", "headers.x-api-key": "s3cret"})
     assert isinstance(rest, RestNamespace)
     assert rest._headers == {"x-api-key": "s3cret"}

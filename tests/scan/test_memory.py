@@ -39,16 +39,16 @@ def test_pages_of_mapped_files_are_released(
     def most(limit: int) -> int:
         monkeypatch.setattr(local, "_RESIDENT_BYTES", limit)
         source = LocalSource(str(path))
-        before, found = file_pages(), 0
+        before, result = file_pages(), 0
         (kept,) = source.read([ByteRange(77, 1000)])
         for at in range(0, len(content), MIB):
             (data,) = source.read([ByteRange(at, MIB)])
             assert np.array_equal(data, content[at : at + MIB])
-            found = max(found, file_pages() - before)
+            result = max(result, file_pages() - before)
         assert np.array_equal(kept, content[77:1077])
         source.close()
         assert np.array_equal(kept, content[77:1077])
-        return found
+        return result
 
     assert most(1 << 40) > 60 * MIB
     assert most(8 * MIB) < 16 * MIB
@@ -81,9 +81,9 @@ def test_long_items_of_dictionaries(tmp_path: Path) -> None:
     try:
         seen = 0
         for batch in lance_spark.open_dataset(str(path)).to_batches():
-            found = batch.column("t").to_pylist()
-            assert found == rows[seen : seen + len(found)]
-            seen += len(found)
+            result = batch.column("t").to_pylist()
+            assert result == rows[seen : seen + len(result)]
+            seen += len(result)
             del batch
     finally:
         pa.set_memory_pool(usual)

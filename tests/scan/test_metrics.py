@@ -127,10 +127,10 @@ def test_reads_at_once(path: Path, slow: type[SlowFileSystem], io_threads: int) 
     far = lance_spark.open_dataset(f"slow://{path}", storage_options=options)
     slow.most = 0
     (task,) = far.plan(["v"], rows_per_task=1 << 40, filter="r < 2000000000")
-    found = pa.Table.from_batches(task.batches(prefetch=False))
+    result = pa.Table.from_batches(task.batches(prefetch=False))
     assert min(io_threads, 2) <= slow.most <= io_threads
     near = lance_spark.open_dataset(str(path)).to_table(["v"], filter="r < 2000000000")
-    assert found.equals(near)
+    assert result.equals(near)
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-1", "100000"])

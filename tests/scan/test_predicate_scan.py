@@ -101,8 +101,8 @@ def test_columns_that_no_file_of_a_fragment_has(tmp_path: Path, text: str, skipp
 def test_row_metadata_columns(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     second = lance.dataset(str(path)).get_fragments()[1].to_table(columns=["id"])["id"].to_pylist()
-    found = dataset.to_table(["id", "_fragid"], filter=f"_fragid = 1 AND id < {second[5]}")
-    assert found["id"].to_pylist() == second[:5]
+    table = dataset.to_table(["id", "_fragid"], filter=f"_fragid = 1 AND id < {second[5]}")
+    assert table["id"].to_pylist() == second[:5]
 
 
 def test_refused_predicates(path: Path) -> None:

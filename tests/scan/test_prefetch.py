@@ -23,7 +23,7 @@ from lance_spark.scan.prefetch import read_ahead
 @pytest.fixture(autouse=True)
 def no_threads_left() -> Iterator[None]:
     yield
-    assert not [one for one in threading.enumerate() if one.name == "lance-read-ahead"]
+    assert not [item for item in threading.enumerate() if item.name == "lance-read-ahead"]
 
 
 class Counted:
@@ -71,10 +71,10 @@ def test_at_most_one_item_ahead() -> None:
 @pytest.mark.parametrize("fails_at", [1, 2, 5])
 def test_errors_come_after_the_items_before(fails_at: int) -> None:
     source = Counted(10, fails_at)
-    found: list[int] = []
+    result: list[int] = []
     with pytest.raises(CorruptFileError, match="damaged"):
-        found.extend(read_ahead(source.items(), 0))
-    assert found == list(range(1, fails_at))
+        result.extend(read_ahead(source.items(), 0))
+    assert result == list(range(1, fails_at))
     assert source.closed
 
 
@@ -156,7 +156,7 @@ def test_a_scan_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(FileReader, "read", failing)
     (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40)
-    found: list[pa.RecordBatch] = []
+    result: list[pa.RecordBatch] = []
     with pytest.raises(CorruptFileError, match="the third read"):
-        found.extend(task.batches(prefetch=True))
-    assert 0 < sum(batch.num_rows for batch in found) < 20_000
+        result.extend(task.batches(prefetch=True))
+    assert 0 < sum(batch.num_rows for batch in result) < 20_000

@@ -30,19 +30,19 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("kind", TOO_WIDE, ids=str)
-def test_types_that_are_too_wide(kind: pa.DataType) -> None:
-    assert is_too_wide(kind)
+@pytest.mark.parametrize("dtype", TOO_WIDE, ids=str)
+def test_types_that_are_too_wide(dtype: pa.DataType) -> None:
+    assert is_too_wide(dtype)
     with pytest.raises(UnsupportedTypeError, match="column 'c': no data file holds it"):
-        nulls(1, pa.field("c", kind))
+        nulls(1, pa.field("c", dtype))
     # Arrow would make room for them first.
     with pytest.raises(ValueError, match="takes more than"):
-        to_array([3], kind)
+        to_array([3], dtype)
 
 
-@pytest.mark.parametrize("kind", FINE, ids=str)
-def test_types_that_are_not_too_wide(kind: pa.DataType) -> None:
-    assert not is_too_wide(kind)
+@pytest.mark.parametrize("dtype", FINE, ids=str)
+def test_types_that_are_not_too_wide(dtype: pa.DataType) -> None:
+    assert not is_too_wide(dtype)
 
 
 @pytest.mark.parametrize("width", [0, 1, 2**28, 2**29, 2**29 + 3, MOST])

@@ -32,13 +32,13 @@ _ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<requests>\d+) \| (?P<more>\d+|-) \
 
 def budget() -> dict[str, tuple[int, int | None]]:
     """Requests at most, and how many more than pylance, by operation."""
-    found = (_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
+    result = (_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
     return {
         row["what"].strip(): (
             int(row["requests"]),
             None if row["more"] == "-" else int(row["more"]),
         )
-        for row in found
+        for row in result
         if row is not None
     }
 

@@ -54,7 +54,7 @@ class Server:
         self.options = {**aws.theirs, "aws_endpoint": self.endpoint}
 
     def puts(self, name: str = "") -> int:
-        return sum(one.startswith("PUT") and name in one for one in self.requests)
+        return sum(request.startswith("PUT") and name in request for request in self.requests)
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def test_an_honest_server_is_asked_once(aws: Aws) -> None:
             uri = f"s3://{BUCKET}/honest-{name}"
             lance_spark.write_dataset(rows(1), uri, storage_options=server.options)
             lance_spark.write_dataset(rows(2), uri, "append", storage_options=server.options)
-        asked = [one.split()[0] for one in server.requests if "probe" in one]
+        asked = [request.split()[0] for request in server.requests if "probe" in request]
         assert asked == ["PUT", "PUT", "DELETE"]
     assert not [name for name in aws.names("honest") if "probe" in name]
 

@@ -20,7 +20,7 @@ def test_results_come_in_order() -> None:
         return -one
 
     asked = range(2 * AT_ONCE + 1)
-    expected = [-one for one in asked]
+    expected = [-item for item in asked]
     assert read_all(read, asked, local=False) == expected
     later.clear()
     assert list(read_each(read, asked, local=False)) == expected
@@ -28,10 +28,10 @@ def test_results_come_in_order() -> None:
 
 def test_whoever_stops_early_asks_for_little_more() -> None:
     asked: list[int] = []
-    found = read_each(asked.append, range(1000), local=False)
+    result = read_each(asked.append, range(1000), local=False)
     for _ in range(AT_ONCE + 1):
-        next(found)
-    found.close()
+        next(result)
+    result.close()
     assert AT_ONCE < len(asked) <= 2 * AT_ONCE
 
 

@@ -101,7 +101,7 @@ def nothing_left() -> Iterator[None]:
     yield
     SlowFileSystem.begin()
     assert SlowFileSystem.under_way == 0
-    assert not [one for one in threading.enumerate() if one.name == "lance-read-ahead"]
+    assert not [item for item in threading.enumerate() if item.name == "lance-read-ahead"]
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,8 @@ def test_windows_of_text_are_fetched_before_they_are_decoded(
     """Windows of text have 10 MiB in the file: one of them is five requests."""
     # A busy machine may start threads late.
     monkeypatch.setattr(sys.modules[__name__], "DELAY", 0.2)
-    found = pa.Table.from_batches(scan(texts))
-    assert found.equals(lance.dataset(str(texts)).to_table())
+    result = pa.Table.from_batches(scan(texts))
+    assert result.equals(lance.dataset(str(texts)).to_table())
     assert SlowFileSystem.most >= 12
     # Nothing is fetched twice.
     assert SlowFileSystem.fetched < 1.02 * len(stored(texts))
@@ -204,12 +204,12 @@ def test_rows_are_those_of_a_near_table(
     far = lance_spark.open_dataset(f"slowly://{path}")
     for condition in (None, "name < '5'"):
         assert far.to_table(filter=condition).equals(near.to_table(filter=condition))
-    tasks = [one.plan(["text", "list"], rows_per_task=15_000) for one in (far, near)]
+    tasks = [item.plan(["text", "list"], rows_per_task=15_000) for item in (far, near)]
     for distant, close in zip(*tasks, strict=True):
-        found, wanted = (
-            pa.Table.from_batches(one.batches(), close.schema) for one in (distant, close)
+        result, wanted = (
+            pa.Table.from_batches(item.batches(), close.schema) for item in (distant, close)
         )
-        assert found.equals(wanted)
+        assert result.equals(wanted)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -230,20 +230,20 @@ def test_what_is_fetched_ahead_is_bounded(column: Path) -> None:
 @pytest.mark.usefixtures("small_windows")
 def test_a_request_that_fails_is_told_of_after_the_rows_before(column: Path) -> None:
     SlowFileSystem.begin(refused=range(32 * MIB, 32 * MIB + 1))
-    found: list[pa.RecordBatch] = []
+    result: list[pa.RecordBatch] = []
     with pytest.raises(StorageError, match=r"data/.*\.lance: permission denied"):
-        found.extend(scan(column))
-    assert 28 * MIB <= sum(batch.num_rows for batch in found) * 8 <= 32 * MIB
+        result.extend(scan(column))
+    assert 28 * MIB <= sum(batch.num_rows for batch in result) * 8 <= 32 * MIB
 
 
 @pytest.mark.usefixtures("small_windows")
 def test_damaged_bytes_are_those_of_a_column(texts: Path) -> None:
     end = len(stored(texts))
     SlowFileSystem.begin(spoiled=range(end // 2, end // 2 + 4 * MIB))
-    found: list[pa.RecordBatch] = []
+    result: list[pa.RecordBatch] = []
     with pytest.raises(CorruptFileError, match=r"\.lance, column 't', page \d"):
-        found.extend(scan(texts))
-    assert 0.3 < sum(batch.num_rows for batch in found) / TEXTS < 0.7
+        result.extend(scan(texts))
+    assert 0.3 < sum(batch.num_rows for batch in result) / TEXTS < 0.7
 
 
 def _happens(condition: Callable[[], bool]) -> bool:

@@ -117,18 +117,18 @@ def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> N
         for start, length in zip(starts, lengths, strict=False)
         if start < SIZE
     ]
-    cuts = {one: sorted(rng.random() for _ in range(steps - 1)) for one in buffers}
-    bounds = {one: [0.0, *cuts[one], 1.0] for one in buffers}
+    cuts = {buffer: sorted(rng.random() for _ in range(steps - 1)) for buffer in buffers}
+    bounds = {buffer: [0.0, *cuts[buffer], 1.0] for buffer in buffers}
 
     def expect(step: int) -> int:
-        return source.expect([part(one, step / steps, (step + 1) / steps) for one in buffers])
+        return source.expect([part(buffer, step / steps, (step + 1) / steps) for buffer in buffers])
 
     try:
         fetched = expect(0)
         for step in range(steps):
             if step + 1 < steps:
                 fetched += expect(step + 1)
-            taken = [part(one, *bounds[one][step : step + 2]) for one in buffers]
+            taken = [part(buffer, *bounds[buffer][step : step + 2]) for buffer in buffers]
             # A chunk may have rows of two steps.
             shared = [(max(start - GAP // 2, one.offset), stop) for one, start, stop in taken]
             read(source, [ByteRange(start, stop - start) for start, stop in shared])

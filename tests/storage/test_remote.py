@@ -95,7 +95,7 @@ def test_secrets_are_never_shown() -> None:
 
 
 def test_no_safe_commit_no_commit() -> None:
-    with pytest.raises(StorageError, match="can be read only"):
+    with pytest.raises(StorageError, match="can only be read"):
         handler_for("sftp", object())
 
 

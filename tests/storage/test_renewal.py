@@ -54,8 +54,8 @@ def entry(servers: Expiring, name: str = "t") -> TableEntry:
 
 
 def store_of(servers: Expiring) -> ObjectStore:
-    found = entry(servers)
-    return ObjectStore.from_uri(found.location, found.storage_options)
+    result = entry(servers)
+    return ObjectStore.from_uri(result.location, result.storage_options)
 
 
 def expires_now(servers: Expiring) -> None:
@@ -93,9 +93,9 @@ def test_a_running_upload(servers: Expiring) -> None:
 
 
 def test_stores_share_what_was_renewed(servers: Expiring) -> None:
-    found = entry(servers)
+    result = entry(servers)
     expires_now(servers)
-    stores = [ObjectStore.from_uri(found.location, found.storage_options) for _ in range(3)]
+    stores = [ObjectStore.from_uri(result.location, result.storage_options) for _ in range(3)]
     stores.append(stores[0].below("folder"))
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda store: store.write_bytes("x", b"1"), stores))
@@ -132,11 +132,11 @@ def test_tables_of_two_sources_share_no_client(servers: Expiring) -> None:
 def test_a_table_beside_pylance(servers: Expiring) -> None:
     rows = pa.table({"x": range(10)})
     for number in range(3):
-        found = entry(servers)
+        result = entry(servers)
         expires_now(servers)
-        options = dict(found.storage_options)
-        lance_spark.write_dataset(rows, found.location, "append", storage_options=options)
-        dataset = lance_spark.open_dataset(found.location, storage_options=options)
+        options = dict(result.storage_options)
+        lance_spark.write_dataset(rows, result.location, "append", storage_options=options)
+        dataset = lance_spark.open_dataset(result.location, storage_options=options)
         expires_now(servers)
         assert dataset.to_table().num_rows == 10 * (number + 1)
     theirs = lance.dataset(f"s3://{BUCKET}/t", storage_options=servers.lasting_options())
@@ -156,9 +156,9 @@ def test_manifests_in_dynamodb(servers: Expiring) -> None:
         BillingMode="PAY_PER_REQUEST",
     )
     servers.namespace.locations["t"] = f"s3+ddb://{BUCKET}/d?ddbTableName=renewed"
-    found = entry(servers)
+    result = entry(servers)
     dataset = lance_spark.write_dataset(
-        pa.table({"x": [1]}), found.location, storage_options=dict(found.storage_options)
+        pa.table({"x": [1]}), result.location, storage_options=dict(result.storage_options)
     )
     expires_now(servers)
     dataset.delete("x = 1")
@@ -222,8 +222,8 @@ def test_credentials_of_a_short_life_are_not_renewed_for_each_request(servers: E
 
 
 def test_credentials_without_an_end(servers: Expiring) -> None:
-    found = entry(servers)
-    kept = {name: text for name, text in found.storage_options.items() if "_millis" not in name}
+    result = entry(servers)
+    kept = {name: text for name, text in result.storage_options.items() if "_millis" not in name}
     assert renewal.credentials_of(kept) is None
 
 

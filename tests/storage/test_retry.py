@@ -94,7 +94,9 @@ class Table:
     def seen(self) -> tuple[int, list[int]]:
         """What pylance finds: the number of the newest version, and all rows of it."""
         dataset = lance.dataset(self.uri, storage_options=self.aws.theirs)
-        assert [one["version"] for one in dataset.versions()] == [*range(1, dataset.version + 1)]
+        assert [version["version"] for version in dataset.versions()] == [
+            *range(1, dataset.version + 1)
+        ]
         return dataset.version, sorted(dataset.to_table()["x"].to_pylist())
 
 
@@ -152,8 +154,8 @@ def test_only_the_parts_that_failed_are_read_again(
     store.write_bytes("big", data)
     proxy.clear()
     proxy.fail("^GET", fault, fault)
-    (found,) = store.open("big", len(data)).read([ByteRange(0, len(data))])
-    assert found.tobytes() == data
+    (result,) = store.open("big", len(data)).read([ByteRange(0, len(data))])
+    assert result.tobytes() == data
     assert len(proxy.matching("^GET")) == 5 + 2
 
 
@@ -423,7 +425,7 @@ def test_every_request_of_a_commit_fails_once(
     """First the requests of one that meets nothing are counted, then each of them is spoilt in a commit of its own."""
     proxy.clear()
     table.write(1)
-    kinds = dict.fromkeys(_kind(one) for one in proxy.requests)
+    kinds = dict.fromkeys(_kind(request) for request in proxy.requests)
     assert len(kinds) == 5
     for turn, kind in enumerate(kinds, 2):
         proxy.clear()
@@ -439,7 +441,7 @@ def test_every_request_of_a_commit_fails_once(
 def _kind(request: str) -> str:
     method, target = request.split()
     folder = next(
-        (one for one in ("data", "_versions", "_transactions") if f"/{one}" in target), ""
+        (item for item in ("data", "_versions", "_transactions") if f"/{item}" in target), ""
     )
     listed = r"\?.*list-type" if "list-type" in target else ""
     return f"^{method} .*{listed}" if listed else f"^{method} .*/{folder}"

@@ -56,7 +56,7 @@ def store_at(aws: Aws, uri: str) -> ObjectStore:
 
 
 def methods(requests: list[str]) -> list[str]:
-    return ["LIST" if "list-type" in one else one.split()[0] for one in requests]
+    return ["LIST" if "list-type" in request else request.split()[0] for request in requests]
 
 
 def test_opening(aws: Aws, long: str) -> None:
@@ -90,7 +90,7 @@ def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
             written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
         assert written.version == MANY + 1
         counts.append(methods(requests))
-        assert not [one for one in requests if "max-keys=1000" in one]
+        assert not [request for request in requests if "max-keys=1000" in request]
     few, many = counts
     assert few == many
     assert many.count("LIST") <= 5
@@ -100,19 +100,19 @@ def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
 def test_catching_up_asks_for_what_is_new(aws: Aws, long: str) -> None:
     store = store_at(aws, long)
     with aws.counted() as requests:
-        found = versions.list_since(store, MANY - 2)
-    assert [one.version for one in found] == [MANY - 2, MANY - 1, MANY]
+        result = versions.list_since(store, MANY - 2)
+    assert [item.version for item in result] == [MANY - 2, MANY - 1, MANY]
     assert len(requests) == 1
     with aws.counted() as requests:
-        found = versions.list_since(store, 2)
-    assert [one.version for one in found] == list(range(2, MANY + 1))
+        result = versions.list_since(store, 2)
+    assert [item.version for item in result] == list(range(2, MANY + 1))
     assert len(requests) == 2
 
 
 def test_an_old_version_that_is_gone(aws: Aws, local: Path) -> None:
     store = store_at(aws, uploaded(aws, local, "gone", MANY - 3))
-    found = versions.list_since(store, 5)
-    assert [one.version for one in found] == list(range(MANY - 3, MANY + 1))
+    result = versions.list_since(store, 5)
+    assert [item.version for item in result] == list(range(MANY - 3, MANY + 1))
 
 
 def test_the_first_naming_scheme(aws: Aws) -> None:
@@ -126,10 +126,10 @@ def test_the_first_naming_scheme(aws: Aws) -> None:
             storage_options=aws.theirs,
         )
     store = store_at(aws, uri)
-    found = versions.newest(store)
-    assert found is not None
-    assert found.version == 12
-    assert [one.version for one in versions.list_since(store, 11)][-2:] == [11, 12]
+    result = versions.newest(store)
+    assert result is not None
+    assert result.version == 12
+    assert [item.version for item in versions.list_since(store, 11)][-2:] == [11, 12]
     written = lance_spark.write_dataset(rows(12), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
     assert written.version == 13
     assert lance.dataset(uri, storage_options=aws.theirs).count_rows() == 13
@@ -152,10 +152,10 @@ def test_other_files_are_passed_over(aws: Aws, local: Path) -> None:
     for key in (staging, "others/_versions/0", "others/_versions/"):
         aws.s3.put_object(Bucket=BUCKET, Key=key, Body=b"")
     store = store_at(aws, uri)
-    found = versions.newest(store)
-    assert found is not None
-    assert found.version == MANY
-    assert [one.version for one in versions.list_since(store, MANY)] == [MANY]
+    result = versions.newest(store)
+    assert result is not None
+    assert result.version == MANY
+    assert [item.version for item in versions.list_since(store, MANY)] == [MANY]
 
 
 def test_the_size_of_a_manifest(aws: Aws, local: Path) -> None:
@@ -218,7 +218,7 @@ def test_pages_that_are_not_full(aws: Aws, long: str, monkeypatch: pytest.Monkey
     newest = versions.newest(store)
     assert newest is not None
     assert newest.version == MANY
-    assert [one.version for one in versions.list_since(store, 5)] == [*range(5, MANY + 1)]
+    assert [item.version for item in versions.list_since(store, 5)] == [*range(5, MANY + 1)]
 
 
 @pytest.mark.parametrize("replace", [False, True])

@@ -99,7 +99,7 @@ def test_what_counts_as_a_secret() -> None:
 
 
 def test_all_spellings_of_a_secret() -> None:
-    found = secret_values(
+    result = secret_values(
         {
             "connection_string": f"AccountName=me;AccountKey={secret('a')};SharedAccessSignature={SAS}",
             "service_account_key": json.dumps(ACCOUNT_FILE),
@@ -109,9 +109,9 @@ def test_all_spellings_of_a_secret() -> None:
         }
     )
     for name in ("a", "sig", "pem", "id", "nested"):
-        assert secret(name) in found
-        assert quote(secret(name), safe="") in found
-    assert not {"me", "somewhere", "abc"} & set(found)
+        assert secret(name) in result
+        assert quote(secret(name), safe="") in result
+    assert not {"me", "somewhere", "abc"} & set(result)
 
 
 class Leaky(MemoryFileSystem):
@@ -231,7 +231,9 @@ def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(LanceError) as caught:
             action()
         assert MARK not in told(caught.value)
-    logged = [one.getMessage() for one in caplog.records if one.name.startswith("lance_spark")]
+    logged = [
+        record.getMessage() for record in caplog.records if record.name.startswith("lance_spark")
+    ]
     assert not [text for text in logged if MARK in text]
 
 
@@ -266,7 +268,7 @@ def table() -> lance_spark.Dataset:
 
 def test_a_password_in_the_uri_is_in_no_repr_and_no_message(table: lance_spark.Dataset) -> None:
     job = begin_write(URI, rows(2).schema)
-    shown = [repr(one) for one in (table, *table.plan(), job, TableSnapshot(URI, 1))]
+    shown = [repr(item) for item in (table, *table.plan(), job, TableSnapshot(URI, 1))]
     for wrong in (
         lambda: lance_spark.write_dataset(pa.table({}), URI, "append"),
         lambda: lance_spark.write_dataset(rows(1), URI),
@@ -276,7 +278,7 @@ def test_a_password_in_the_uri_is_in_no_repr_and_no_message(table: lance_spark.D
         with pytest.raises(LanceError) as caught:
             wrong()
         shown.append(str(caught.value))
-    assert not [one for one in shown if MARK in one]
+    assert not [item for item in shown if MARK in item]
 
 
 @pytest.mark.parametrize(

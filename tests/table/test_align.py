@@ -78,10 +78,10 @@ def test_extension_types_become_storage_types() -> None:
 
 
 def one(
-    kind: pa.DataType, values: list[object], wanted: pa.DataType, *, nullable: bool = True
+    dtype: pa.DataType, values: list[object], wanted: pa.DataType, *, nullable: bool = True
 ) -> pa.RecordBatch:
     schema = pa.schema([pa.field("c", wanted, nullable)])
-    return align(pa.record_batch({"c": pa.array(values, kind)}), schema)
+    return align(pa.record_batch({"c": pa.array(values, dtype)}), schema)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_missing_unknown_and_repeated_columns_are_refused() -> None:
         align(pa.RecordBatch.from_arrays([a, a, a], names=["a", "b", "a"]), schema)
 
 
-def required(kind: pa.DataType) -> pa.Field:
-    return pa.field("x", kind, nullable=False)
+def required(dtype: pa.DataType) -> pa.Field:
+    return pa.field("x", dtype, nullable=False)
 
 
 def test_nulls_in_required_fields_are_refused() -> None:

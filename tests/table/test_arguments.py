@@ -72,12 +72,12 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 def methods() -> dict[str, Callable[..., Any]]:
     """All public methods of a dataset, its tags and its branches."""
-    found = {}
+    result = {}
     for prefix, cls in (("", Dataset), ("tags.", Tags), ("branches.", Branches)):
         for name, member in inspect.getmembers(cls, inspect.isfunction):
             if not name.startswith("_"):
-                found[prefix + name] = member
-    return found
+                result[prefix + name] = member
+    return result
 
 
 def kind_of(annotation: str) -> str | None:

@@ -27,8 +27,8 @@ Base = tuple[int, str | None, str, bool]
 def bases(path: Path) -> list[tuple[int, str | None, str, bool]]:
     proto = read_latest(ObjectStore.from_uri(path)).to_proto()
     return [
-        (one.id, one.name if one.HasField("name") else None, one.path, one.is_dataset_root)
-        for one in proto.base_paths
+        (base.id, base.name if base.HasField("name") else None, base.path, base.is_dataset_root)
+        for base in proto.base_paths
     ]
 
 

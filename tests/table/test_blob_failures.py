@@ -45,8 +45,8 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def files(uri: str) -> set[str]:
     """Paths of all files, and folders, below data/."""
     fs, root = fsspec.core.url_to_fs(uri)
-    found = fs.find(f"{root}/data", withdirs=not uri.startswith("memory"))
-    return {str(path).split("/data/", 1)[1] for path in found if "/data/" in str(path)}
+    result = fs.find(f"{root}/data", withdirs=not uri.startswith("memory"))
+    return {str(path).split("/data/", 1)[1] for path in result if "/data/" in str(path)}
 
 
 def batch(*values: bytes | None) -> pa.RecordBatch:

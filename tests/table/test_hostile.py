@@ -79,30 +79,32 @@ def torment(path: Path, file: str, contents: list[bytes], **options: Any) -> dic
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    bad = {key: found[key] for key in ("sound", "wrong", "unnamed", "outside") if found[key]}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    bad = {key: result[key] for key in ("sound", "wrong", "unnamed", "outside") if result[key]}
     assert bad == {}, json.dumps(bad, indent=1)
-    assert found["slowest"][0] < LONGEST, found["slowest"]
-    return found
+    assert result["slowest"][0] < LONGEST, result["slowest"]
+    return result
 
 
 def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> list[bytes]:
     """Return a file with so many random damages."""
-    found: list[bytes] = []
-    while len(found) < count:
+    result: list[bytes] = []
+    while len(result) < count:
         worse = mutate(data, rng)
         if worse != data:
-            found.append(worse)
-    return found
+            result.append(worse)
+    return result
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
     """Tell whether the damage left the base paths as they were. Other ones may point anywhere."""
     try:
-        found = decode(content, "m").message.base_paths
+        result = decode(content, "m").message.base_paths
     except LanceError:
         return True
-    return [one.path for one in found] == [one.path for one in decode(data, "m").message.base_paths]
+    return [item.path for item in result] == [
+        base.path for base in decode(data, "m").message.base_paths
+    ]
 
 
 # Much of what `worse_manifest` makes is sound: what no reader needs, or what is unknown.
@@ -117,9 +119,9 @@ def test_damaged_manifests(
     file = newest(path)
     data = (path / file).read_bytes()
     contents = worsened(mutate, data, random.Random(table), count)
-    contents = [one for one in contents if same_bases(data, one)]
-    found = torment(path, file, contents)
-    assert found["outcomes"]["CorruptTableError"] > len(contents) * least
+    contents = [item for item in contents if same_bases(data, item)]
+    result = torment(path, file, contents)
+    assert result["outcomes"]["CorruptTableError"] > len(contents) * least
 
 
 def test_truncated_manifests(plain: Path) -> None:
@@ -131,11 +133,11 @@ def test_truncated_manifests(plain: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["arrow", "bin"])
 def test_damaged_deletion_files(plain: Path, suffix: str) -> None:
-    file = next(one for one in (plain / "_deletions").iterdir() if one.suffix == f".{suffix}")
+    file = next(entry for entry in (plain / "_deletions").iterdir() if entry.suffix == f".{suffix}")
     bombs = [bitmap_bomb(2**32)] if suffix == "bin" else []
     contents = worsened(worse_bytes, file.read_bytes(), random.Random(SEED), 36) + bombs
-    found = torment(plain, f"_deletions/{file.name}", contents, writes=False)
-    assert found["outcomes"]["CorruptFileError"] > len(contents)
+    result = torment(plain, f"_deletions/{file.name}", contents, writes=False)
+    assert result["outcomes"]["CorruptFileError"] > len(contents)
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +145,8 @@ def without_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table with transactions in files only, as early releases wrote them."""
     path = shutil.copytree(corpus.table("plain"), tmp_path_factory.mktemp("files") / "t")
     for manifest in (path / "_versions").glob("*.manifest"):
-        found = decode(manifest.read_bytes(), "m")
-        manifest.write_bytes(encode(found.to_proto(), found.index_section, None))
+        result = decode(manifest.read_bytes(), "m")
+        manifest.write_bytes(encode(result.to_proto(), result.index_section, None))
     return path
 
 
@@ -152,9 +154,9 @@ def without_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_damaged_transactions(without_copies: Path, operation: str) -> None:
     path = without_copies
     file, data = next(
-        (f"_transactions/{one.name}", one.read_bytes())
-        for one in sorted((path / "_transactions").iterdir(), reverse=True)
-        if transaction_pb2.Transaction.FromString(one.read_bytes()).HasField(operation)
+        (f"_transactions/{entry.name}", entry.read_bytes())
+        for entry in sorted((path / "_transactions").iterdir(), reverse=True)
+        if transaction_pb2.Transaction.FromString(entry.read_bytes()).HasField(operation)
     )
     worse = worse_message(transaction_pb2.Transaction)
     torment(path, file, worsened(worse, data, random.Random(operation), 30))
@@ -276,7 +278,7 @@ def test_unusual_manifest_names(plain: Path, tmp_path: Path, name: str) -> None:
     (path / "_versions" / name).write_bytes(b"no manifest")
     dataset = lance_spark.open_dataset(str(path))
     assert dataset.version == NEWEST
-    assert [one.version for one in dataset.versions()] == list(range(1, NEWEST + 1))
+    assert [version.version for version in dataset.versions()] == list(range(1, NEWEST + 1))
     if name.startswith("d") and name[1:2].isdigit():
         # It may be a detached version, whose needs nobody can tell.
         with pytest.raises(CorruptTableError, match=re.escape(name)):

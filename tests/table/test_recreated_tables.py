@@ -60,9 +60,9 @@ def test_change_is_not_committed_to_recreated_table(
     assert old.version == new.version
     with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         change(old)
-    found = lance_spark.open_dataset(uri)
-    assert found.version == 1
-    assert found.to_table()["a"].to_pylist() == [100, 101]
+    result = lance_spark.open_dataset(uri)
+    assert result.version == 1
+    assert result.to_table()["a"].to_pylist() == [100, 101]
     change(new)
     assert lance_spark.open_dataset(uri).version == 2
 
@@ -109,10 +109,10 @@ def test_rows_are_not_committed_to_recreated_table(
         made(uri, 100)
     with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         commit_write(job, fragments)
-    found = lance_spark.open_dataset(uri)
-    assert found.version == 1
-    assert found.to_table()["a"].to_pylist() == [100, 101]
-    assert len(found._table.store.list("data")) == 1
+    result = lance_spark.open_dataset(uri)
+    assert result.version == 1
+    assert result.to_table()["a"].to_pylist() == [100, 101]
+    assert len(result._table.store.list("data")) == 1
 
 
 def restored(dataset: Dataset) -> object:
@@ -135,8 +135,8 @@ def test_version_of_recreated_table_is_not_restored_or_tagged(
     new = made(uri, 100)
     with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         give(old)
-    found = lance_spark.open_dataset(uri)
-    assert (found.version, found.tags.list(), found.branches.list()) == (1, {}, {})
+    result = lance_spark.open_dataset(uri)
+    assert (result.version, result.tags.list(), result.branches.list()) == (1, {}, {})
     give(new)
 
 

@@ -46,15 +46,17 @@ def pages(entries: Sequence[tuple[int, int]]) -> Pages:
 
 def read(file: File, node: Node, counts: Sequence[int], rows: Rows) -> pa.Array:
     reader = open_field(node, np.array(counts, np.int64), len(file.data))
-    (found,) = run_plans(MemorySource(bytes(file.data)), [reader.read(rows)])
-    found.validate(full=True)
-    return found
+    (result,) = run_plans(MemorySource(bytes(file.data)), [reader.read(rows)])
+    result.validate(full=True)
+    return result
 
 
-def plain(kind: pa.DataType, batches: Sequence[bytes], lengths: Sequence[int]) -> tuple[File, Node]:
+def plain(
+    dtype: pa.DataType, batches: Sequence[bytes], lengths: Sequence[int]
+) -> tuple[File, Node]:
     file = File()
     entries = [(file.add(page), n) for page, n in zip(batches, lengths, strict=True)]
-    return file, Node(pa.field("x", kind), pages(entries))
+    return file, Node(pa.field("x", dtype), pages(entries))
 
 
 def test_plain_numbers() -> None:
@@ -101,23 +103,23 @@ def test_nulls_have_no_bytes() -> None:
     assert read(File(), node, [3, 4], range(2, 7)).to_pylist() == [None] * 5
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 @pytest.mark.parametrize("nullable", [True, False])
-def test_variable_width(kind: pa.DataType, nullable: bool) -> None:
+def test_variable_width(dtype: pa.DataType, nullable: bool) -> None:
     batches = [[b"one", b"", b"three"], [], [b"", b"4"], [b"five"]]
     file = File()
     entries = [(file.texts(batch), len(batch)) for batch in batches]
-    node = Node(pa.field("x", kind, nullable), pages(entries))
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    node = Node(pa.field("x", dtype, nullable), pages(entries))
+    text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     empty = None if nullable else b""
     expected = [v or empty for batch in batches for v in batch]
     expected = [v.decode() if text and v is not None else v for v in expected]
     counts = [3, 0, 2, 1]
     for start in range(7):
         for stop in range(start, 7):
-            found = read(file, node, counts, range(start, stop))
-            assert found.type == kind
-            assert found.to_pylist() == expected[start:stop]
+            result = read(file, node, counts, range(start, stop))
+            assert result.type == dtype
+            assert result.to_pylist() == expected[start:stop]
     for some in ([0], [1], [0, 2, 5], [1, 3, 4], [0, 1, 2, 3, 4, 5]):
         rows = np.array(some)
         assert read(file, node, counts, rows).to_pylist() == [expected[i] for i in some]
@@ -138,10 +140,10 @@ def test_dictionary() -> None:
     entries = [(file.add(bytes([2, 0])), 2), (file.add(bytes([1, 2, 2])), 3)]
     kind = pa.dictionary(pa.uint8(), pa.string())
     node = Node(pa.field("x", kind), pages(entries), dictionary=values)
-    found = read(file, node, [2, 3], range(1, 5))
-    assert found.type == kind
-    assert found.to_pylist() == ["red", None, "blue", "blue"]
-    assert found.dictionary.to_pylist() == ["red", None, "blue"]
+    result = read(file, node, [2, 3], range(1, 5))
+    assert result.type == kind
+    assert result.to_pylist() == ["red", None, "blue", "blue"]
+    assert result.dictionary.to_pylist() == ["red", None, "blue"]
     with pytest.raises(CorruptFileError, match="does not say"):
         read(file, Node(pa.field("x", kind), pages(entries)), [2, 3], range(1))
     node = Node(
@@ -192,8 +194,8 @@ def test_structs() -> None:
     )
     kind = pa.struct([numbers.field, node.field])
     struct_node = Node(pa.field("s", kind), children=(numbers, node))
-    found = read(file, struct_node, [3, 3], range(2, 5))
-    assert found.to_pylist() == [
+    result = read(file, struct_node, [3, 3], range(2, 5))
+    assert result.to_pylist() == [
         {"n": n, "x": x} for n, x in zip([9, 1, 2], expected[2:5], strict=True)
     ]
     assert read(file, Node(pa.field("s", pa.struct([]))), [3, 3], range(4)).to_pylist() == [{}] * 4
@@ -219,11 +221,11 @@ def test_spans(data: st.DataObject) -> None:
     spans = spans_of(rows, bounds)
     assert (spans.sizes > 0).all()
     pairs = zip(spans.batch.tolist(), spans.start.tolist(), spans.stop.tolist(), strict=True)
-    found = [int(bounds[batch]) + at for batch, start, stop in pairs for at in range(start, stop)]
-    assert found == list(rows)
+    result = [int(bounds[batch]) + at for batch, start, stop in pairs for at in range(start, stop)]
+    assert result == list(rows)
     assert spans.num_values == len(rows)
     # A new one begins only where a batch or a gap does.
-    gaps = sum(after != before + 1 for before, after in pairwise(found))
+    gaps = sum(after != before + 1 for before, after in pairwise(result))
     assert len(spans.batch) <= 1 + gaps + len(counts)
 
 
@@ -268,11 +270,11 @@ def test_lists_that_end_outside_their_batch() -> None:
 @pytest.mark.parametrize(
     "entry", [(-1, 3), (10**9, 3), (5, 10**15), (5, -1), (5, 2**62), (2**62, 2**62)]
 )
-@pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.string(), pa.list_(pa.int8(), 7)])
-def test_pages_outside_the_file(kind: pa.DataType, entry: tuple[int, int]) -> None:
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.bool_(), pa.string(), pa.list_(pa.int8(), 7)])
+def test_pages_outside_the_file(dtype: pa.DataType, entry: tuple[int, int]) -> None:
     file = File()
     file.add(bytes(100))
-    node = Node(pa.field("x", kind), pages([(3, 2), entry]))
+    node = Node(pa.field("x", dtype), pages([(3, 2), entry]))
     with pytest.raises(CorruptFileError, match=r"'x'.*batch 1"):
         read(file, node, [2, entry[1]], range(2))
 

@@ -133,12 +133,12 @@ def flat(bits: int, index: int = 0) -> pb.ArrayEncoding:
 
 def read_made(
     tmp_path: Path,
-    kind: pa.DataType,
+    dtype: pa.DataType,
     rows: int,
     buffers: Sequence[bytes],
     encoding: pb.ArrayEncoding,
 ) -> pa.Array:
-    field = pa.field("c", kind)
+    field = pa.field("c", dtype)
     path = make(tmp_path / "f.lance", field, rows, buffers, encoding)
     return File(path, pa.schema([field])).read("c", range(rows))
 

@@ -33,7 +33,7 @@ def packed_bits(values: np.ndarray, width: int) -> bytes:
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(
-    ("kind", "width", "signed"),
+    ("dtype", "width", "signed"),
     [
         (pa.uint8(), 3, False),
         (pa.int16(), 9, True),
@@ -46,13 +46,13 @@ def packed_bits(values: np.ndarray, width: int) -> bytes:
         (pa.int64(), 63, True),
     ],
 )
-def test_bitpacked(kind: pa.DataType, width: int, signed: bool, rows: int, tmp_path: Path) -> None:
+def test_bitpacked(dtype: pa.DataType, width: int, signed: bool, rows: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(rows)
     low = -(1 << (width - 1)) if signed else 0
     values = rng.integers(low, low + (1 << width) - 1, rows, endpoint=True, dtype=np.int64)
     message = pb.Bitpacked(
         compressed_bits_per_value=width,
-        uncompressed_bits_per_value=kind.bit_width,
+        uncompressed_bits_per_value=dtype.bit_width,
         signed=signed,
         buffer=pb.Buffer(),
     )
@@ -61,25 +61,25 @@ def test_bitpacked(kind: pa.DataType, width: int, signed: bool, rows: int, tmp_p
             no_nulls=pb.Nullable.NoNull(values=pb.ArrayEncoding(bitpacked=message))
         )
     )
-    field = pa.field("c", kind)
+    field = pa.field("c", dtype)
     path = make(tmp_path / "f.lance", field, rows, [packed_bits(values, width)], encoding)
-    check(path, field, pa.array(values, kind), width)
+    check(path, field, pa.array(values, dtype), width)
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(
-    ("kind", "width"),
+    ("dtype", "width"),
     [(pa.uint8(), 3), (pa.int16(), 11), (pa.uint32(), 17), (pa.int32(), 31), (pa.int64(), 40)],
 )
-def test_bitpacked_for_non_neg(kind: pa.DataType, width: int, rows: int, tmp_path: Path) -> None:
+def test_bitpacked_for_non_neg(dtype: pa.DataType, width: int, rows: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(rows)
     values = rng.integers(0, 1 << width, rows, dtype=np.int64)
-    filled = np.zeros(-(-rows // 1024) * 1024, f"<u{kind.bit_width // 8}")
+    filled = np.zeros(-(-rows // 1024) * 1024, f"<u{dtype.bit_width // 8}")
     filled[:rows] = values
     valid = rng.random(rows) < 0.8
     message = pb.BitpackedForNonNeg(
         compressed_bits_per_value=width,
-        uncompressed_bits_per_value=kind.bit_width,
+        uncompressed_bits_per_value=dtype.bit_width,
         buffer=pb.Buffer(buffer_index=1),
     )
     validity = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=1, buffer=pb.Buffer()))
@@ -91,17 +91,17 @@ def test_bitpacked_for_non_neg(kind: pa.DataType, width: int, rows: int, tmp_pat
         np.packbits(valid, bitorder="little").tobytes(),
         pack(filled.reshape(-1, 1024), width).tobytes(),
     ]
-    field = pa.field("c", kind)
+    field = pa.field("c", dtype)
     path = make(tmp_path / "f.lance", field, rows, buffers, encoding)
-    check(path, field, pa.array(values, kind, mask=~valid), width)
+    check(path, field, pa.array(values, dtype, mask=~valid), width)
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
-def test_fixed_size_binary(kind: pa.DataType, rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_binary()])
+def test_fixed_size_binary(dtype: pa.DataType, rows: int, tmp_path: Path) -> None:
     text = "".join(f"{i:05d}" for i in range(rows)).encode()
     flat = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=8, buffer=pb.Buffer()))
     encoding = pb.ArrayEncoding(fixed_size_binary=pb.FixedSizeBinary(bytes=flat, byte_width=5))
-    field = pa.field("c", kind)
+    field = pa.field("c", dtype)
     path = make(tmp_path / "f.lance", field, rows, [text], encoding)
-    check(path, field, pa.array([f"{i:05d}" for i in range(rows)], pa.string()).cast(kind), rows)
+    check(path, field, pa.array([f"{i:05d}" for i in range(rows)], pa.string()).cast(dtype), rows)

@@ -31,21 +31,21 @@ def without_null_structs(array: pa.Array) -> pa.Array:
     return array
 
 
-def columns(kind: pa.DataType, rows: int) -> dict[str, pa.Array]:
+def columns(dtype: pa.DataType, rows: int) -> dict[str, pa.Array]:
     patterns = ("sequential", "low", "long") if rows < 70_000 else ("random", "low")
     made = {}
     for pattern in patterns:
-        if pattern == "long" and not holds_strings(kind):
+        if pattern == "long" and not holds_strings(dtype):
             continue
         for nulls in tables.NULLS:
             seed = zlib.crc32(f"{pattern} {nulls}".encode())
-            array = tables.column(kind, pattern, nulls, rows, seed)
+            array = tables.column(dtype, pattern, nulls, rows, seed)
             made[f"{pattern}_{nulls}"] = without_null_structs(array)
     return made
 
 
-def holds_strings(kind: pa.DataType) -> bool:
-    return "string" in str(kind) or "binary" in str(kind)
+def holds_strings(dtype: pa.DataType) -> bool:
+    return "string" in str(dtype) or "binary" in str(dtype)
 
 
 MANY = pytest.param(70_000, marks=pytest.mark.slow)

@@ -82,9 +82,9 @@ def check(array: pa.Array, metadata: dict[str, str] | None = None, step: int = 7
         assert pages.read(some).to_pylist() == expected[::3]
 
 
-def strings(kind: pa.DataType) -> st.SearchStrategy[pa.Array]:
-    text = OCTETS if "binary" in str(kind) else st.text(max_size=5)
-    return st.lists(st.none() | text, max_size=40).map(lambda v: pa.array(v, kind))
+def strings(dtype: pa.DataType) -> st.SearchStrategy[pa.Array]:
+    text = OCTETS if "binary" in str(dtype) else st.text(max_size=5)
+    return st.lists(st.none() | text, max_size=40).map(lambda v: pa.array(v, dtype))
 
 
 def items_of(inner: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
@@ -133,12 +133,12 @@ def test_lists_of_lists(values: list[object]) -> None:
     st.integers(1, 9),
     st.integers(0, 2**32 - 1),
 )
-def test_vectors(kind: pa.DataType, rows: int, size: int, seed: int) -> None:
+def test_vectors(dtype: pa.DataType, rows: int, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    width = max(1, kind.bit_width // 8)
+    width = max(1, dtype.bit_width // 8)
     raw = pa.py_buffer(rng.integers(0, 60, rows * size * width, np.uint8))
     bits = pa.py_buffer(rng.integers(0, 255, rows * size // 8 + 1, np.uint8))
-    items = pa.Array.from_buffers(kind, rows * size, [bits if seed % 2 else None, raw])
+    items = pa.Array.from_buffers(dtype, rows * size, [bits if seed % 2 else None, raw])
     mask = pa.array(rng.random(rows) < 0.3)
     check(pa.FixedSizeListArray.from_arrays(items, size, mask=mask))
     deep = pa.FixedSizeListArray.from_arrays(items[: len(items) // 2 * 2], 2)
@@ -154,8 +154,8 @@ def test_vectors(kind: pa.DataType, rows: int, size: int, seed: int) -> None:
         [pa.array(["a", None, "", "b"]), pa.array([1, 2, 3, None]), pa.array([True] * 4)]
     ),
 )
-def test_dictionaries(values: list[int | None], kind: pa.DataType, items: pa.Array) -> None:
-    check(pa.DictionaryArray.from_arrays(pa.array(values, kind), items))
+def test_dictionaries(values: list[int | None], dtype: pa.DataType, items: pa.Array) -> None:
+    check(pa.DictionaryArray.from_arrays(pa.array(values, dtype), items))
 
 
 @settings(max_examples=40, deadline=None)

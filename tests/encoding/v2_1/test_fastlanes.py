@@ -56,8 +56,8 @@ def test_many_chunks_at_any_place(bits, even, scattered):
         out = np.zeros((count + 5, 1024), values.dtype)
         target = out if scattered else out[:count]
         fastlanes.unpack(data, starts, width, target, rows)
-        found = out[rows] if rows is not None else out[:count]
-        assert (found == values).all()
+        result = out[rows] if rows is not None else out[:count]
+        assert (result == values).all()
         untouched = np.setdiff1d(np.arange(count + 5), np.arange(count) if rows is None else rows)
         assert not out[untouched].any()
 
@@ -81,8 +81,8 @@ def test_width_of_nothing_writes_zeros_where_told():
 @given(st.sampled_from([8, 16, 32, 64]), st.data())
 def test_bit_widths(bits, data):
     numbers = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=20))
-    found = fastlanes.bit_widths(np.array([[n, 0] for n in numbers], f"u{bits // 8}"))
-    assert found.tolist() == [n.bit_length() for n in numbers]
+    result = fastlanes.bit_widths(np.array([[n, 0] for n in numbers], f"u{bits // 8}"))
+    assert result.tolist() == [n.bit_length() for n in numbers]
 
 
 def test_threads_do_not_share_memory():

@@ -94,15 +94,15 @@ def pack(values: np.ndarray, width: int) -> bytes:
 
 def runs_of(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
     most = np.iinfo(kind).max
-    found = []
+    result = []
     for value, run in groupby(values.tolist()):
         left = len(list(run))
         while left:
-            found.append((value, min(left, most)))
-            left -= found[-1][1]
+            result.append((value, min(left, most)))
+            left -= result[-1][1]
     return (
-        np.array([value for value, _ in found], values.dtype),
-        np.array([count for _, count in found], kind),
+        np.array([value for value, _ in result], values.dtype),
+        np.array([count for _, count in result], kind),
     )
 
 
@@ -132,8 +132,8 @@ def bits(width: int) -> Child:
 def rle(values: Child, lengths: Child, kind: str = "u1") -> Case:
     parts, counts = [], []
     for part in cut(numbers()):
-        found, times = runs_of(part, kind)
-        (of_values, data), (of_lengths, more) = values(found), lengths(times)
+        result, times = runs_of(part, kind)
+        (of_values, data), (of_lengths, more) = values(result), lengths(times)
         parts.append([data, more])
         counts.append(len(part))
     encoding = CE(rle=pb.Rle(values=of_values, run_lengths=of_lengths))
@@ -268,13 +268,13 @@ def coded(text: bytes) -> bytes:
 def text_case(
     encoding: CE,
     chunk: Callable[[list[bytes]], bytes],
-    kind: pa.DataType | None = None,
+    dtype: pa.DataType | None = None,
     **more: Any,
 ) -> Case:
     values = [word.encode() for word in words()]
     parts = [values[at : at + 256] for at in range(0, ROWS, 256)]
     chunks = chunks_of([[chunk(part)] for part in parts], [len(part) for part in parts])
-    return Case(pa.array(words(), kind or pa.string()), mini(encoding, chunks), **more)
+    return Case(pa.array(words(), dtype or pa.string()), mini(encoding, chunks), **more)
 
 
 # Dictionaries of pages
@@ -283,17 +283,17 @@ def text_case(
 def dictionary(
     items: CE,
     data: Callable[[pa.Array], bytes],
-    kind: pa.DataType | None = None,
+    dtype: pa.DataType | None = None,
     bits: int = 8,
     **more: Any,
 ) -> Case:
-    plain = pa.array(words()) if kind is None else pa.array(numbers() % 97).cast(kind)
-    found = plain.dictionary_encode()
-    positions = found.indices.to_numpy().astype(f"<u{bits // 8}")
+    plain = pa.array(words()) if dtype is None else pa.array(numbers() % 97).cast(dtype)
+    result = plain.dictionary_encode()
+    positions = result.indices.to_numpy().astype(f"<u{bits // 8}")
     parts = cut(positions)
     chunks = chunks_of([[part.tobytes()] for part in parts], [len(part) for part in parts])
     of_page = DictionaryItems(
-        items, np.frombuffer(data(found.dictionary), np.uint8), len(found.dictionary)
+        items, np.frombuffer(data(result.dictionary), np.uint8), len(result.dictionary)
     )
     return Case(plain, mini(flat(bits), chunks, of_page), **more)
 
@@ -316,15 +316,15 @@ def inside(
     return CE(dictionary=message), head + places + data
 
 
-def dictionary_of_dictionary(kind: pa.DataType | None, **more: Any) -> Case:
-    plain = pa.array(words()) if kind is None else pa.array(numbers() % 97).cast(kind)
-    found = plain.dictionary_encode()
-    items = found.dictionary
+def dictionary_of_dictionary(dtype: pa.DataType | None, **more: Any) -> Case:
+    plain = pa.array(words()) if dtype is None else pa.array(numbers() % 97).cast(dtype)
+    result = plain.dictionary_encode()
+    items = result.dictionary
     once = pa.concat_arrays([items, items])
     positions = np.tile(np.arange(len(items), dtype=np.uint16), 2)
-    inner = (texts(), text_block(as_bytes(items))) if kind is None else (flat(64), raw(items))
+    inner = (texts(), text_block(as_bytes(items))) if dtype is None else (flat(64), raw(items))
     encoding, data = inside(plain_child, *inner, len(items), positions)
-    places = found.indices.to_numpy().astype("<u2")
+    places = result.indices.to_numpy().astype("<u2")
     places[::2] += len(items)
     parts = cut(places)
     chunks = chunks_of([[part.tobytes()] for part in parts], [len(part) for part in parts])
@@ -345,10 +345,10 @@ def levels(child: Child, kind: str = "<u2", **more: Any) -> Case:
         [[part.tobytes()] for part in cut(numbers(), 512)], [len(p) for p in cut(numbers(), 512)]
     )
 
-    def encode(found: np.ndarray, counts: np.ndarray) -> tuple[CE, ChunkBuffer]:
+    def encode(result: np.ndarray, counts: np.ndarray) -> tuple[CE, ChunkBuffer]:
         ends = np.cumsum(counts)
         blocks = [
-            child(found[end - count : end].astype(kind))
+            child(result[end - count : end].astype(kind))
             for end, count in zip(ends.tolist(), counts.tolist(), strict=True)
         ]
         parts = chunks_of([[data] for _, data in blocks], counts.tolist())
@@ -362,9 +362,9 @@ def levels(child: Child, kind: str = "<u2", **more: Any) -> Case:
 
 
 def as_runs(values: Child = plain, lengths: Child = plain, kind: str = "u1") -> Child:
-    def child(found: np.ndarray) -> tuple[CE, bytes]:
+    def child(result: np.ndarray) -> tuple[CE, bytes]:
         (of_values, data), (of_lengths, more) = map(
-            lambda f, x: f(x), (values, lengths), runs_of(found, kind)
+            lambda f, x: f(x), (values, lengths), runs_of(result, kind)
         )
         encoding = CE(rle=pb.Rle(values=of_values, run_lengths=of_lengths))
         return encoding, len(data).to_bytes(8, "little") + data + more
@@ -454,12 +454,12 @@ def full_zip(
 def zip_text(
     encoding: CE,
     store: Callable[[bytes], bytes],
-    kind: pa.DataType | None = None,
+    dtype: pa.DataType | None = None,
     width: type = np.int32,
     **more: Any,
 ) -> Case:
     stored = block_of([store(word.encode()) for word in words()], width)
-    return full_zip(pa.array(words(), kind or pa.string()), encoding, stored, **more)
+    return full_zip(pa.array(words(), dtype or pa.string()), encoding, stored, **more)
 
 
 def one_by_one(scheme: str) -> Callable[[bytes], bytes]:
@@ -491,9 +491,9 @@ def zip_nested_vectors(flags: Sequence[bool]) -> Case:
         mask = None if outer is None else pa.array(~outer)
         array = pa.FixedSizeListArray.from_arrays(array, type=kind, mask=mask)
     pieces = [
-        np.packbits(found.reshape(count, -1), axis=1, bitorder="little")
-        for found in validity
-        if found is not None
+        np.packbits(result.reshape(count, -1), axis=1, bitorder="little")
+        for result in validity
+        if result is not None
     ]
     table = np.concatenate([*pieces, values.view(np.uint8).reshape(count, -1)], axis=1)
     encoding = flat(16)
@@ -545,8 +545,8 @@ def constant(array: pa.Array, inline: bytes | None, scalar: bytes | None, **more
         if inline is not None:
             layout.inline_value = inline
         buffers = [] if scalar is None else [np.frombuffer(scalar, np.uint8)]
-        for found in (column.levels.repetition, column.levels.definition):
-            data = b"" if found is None else found.astype("<u2").tobytes()
+        for result in (column.levels.repetition, column.levels.definition):
+            data = b"" if result is None else result.astype("<u2").tobytes()
             buffers.append(np.frombuffer(data, np.uint8))
         if column.levels.repetition is None and column.levels.definition is None:
             buffers = buffers[:-2]
@@ -562,8 +562,8 @@ def scalar_buffer(*buffers: bytes) -> bytes:
     return head + b"".join(buffers)
 
 
-def repeated(value: object, kind: pa.DataType, *, nulls: bool = True) -> pa.Array:
-    return pa.array([None if nulls and i % 3 == 0 else value for i in range(100)], kind)
+def repeated(value: object, dtype: pa.DataType, *, nulls: bool = True) -> pa.Array:
+    return pa.array([None if nulls and i % 3 == 0 else value for i in range(100)], dtype)
 
 
 def text_scalar(value: bytes, width: int = 4) -> bytes:
@@ -814,18 +814,18 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_pylance_reads(written: Written, tmp_path: Path) -> None:
     case, path = written
-    found = theirs(path)
+    result = theirs(path)
     if case.reader == case.version:
-        assert found is not None
-        assert found.equals(case.array)
+        assert result is not None
+        assert result.equals(case.array)
         return
-    assert found is None or not found.equals(case.array)
+    assert result is None or not result.equals(case.array)
     if case.reader:
         newer = tmp_path / "f.lance"
         newer.write_bytes(file_of(case.array, case.reader, case.make, case.field))
-        found = theirs(newer)
-        assert found is not None
-        assert found.equals(case.array)
+        result = theirs(newer)
+        assert result is not None
+        assert result.equals(case.array)
 
 
 def test_we_read(written: Written) -> None:

@@ -76,12 +76,12 @@ def columns() -> dict[str, pa.Array]:
     }
 
 
-def hinted(kind: pa.DataType, metadata: dict[str, str]) -> pa.DataType:
+def hinted(dtype: pa.DataType, metadata: dict[str, str]) -> pa.DataType:
     """Hints stand at the leaf: the items of a list."""
     return (
-        pa.list_(pa.field("item", kind.value_type, metadata=metadata))
-        if pa.types.is_list(kind)
-        else kind
+        pa.list_(pa.field("item", dtype.value_type, metadata=metadata))
+        if pa.types.is_list(dtype)
+        else dtype
     )
 
 

@@ -44,7 +44,7 @@ _HINT = "lance-encoding:"
 
 
 def made(
-    kind: pa.DataType,
+    dtype: pa.DataType,
     pattern: str = "random",
     nulls: float = 0.0,
     *,
@@ -54,7 +54,7 @@ def made(
     rng = np.random.default_rng(7)
     values = PATTERNS[pattern](ROWS, rng).astype(np.int64)
     metadata = {_HINT + key.replace("_", "-"): value for key, value in hints.items()}
-    return build(kind, values, nulls, rng, long=long), metadata
+    return build(dtype, values, nulls, rng, long=long), metadata
 
 
 def words() -> pa.Array:
@@ -63,9 +63,9 @@ def words() -> pa.Array:
     return pa.array([" ".join(rng.choice(known, 8)) for _ in range(ROWS)])
 
 
-def vectors_with_null_items(dimension: int, kind: pa.DataType) -> pa.Array:
+def vectors_with_null_items(dimension: int, dtype: pa.DataType) -> pa.Array:
     rng = np.random.default_rng(5)
-    items = build(kind, rng.integers(0, 2**40, ROWS * dimension), 0.1, rng)
+    items = build(dtype, rng.integers(0, 2**40, ROWS * dimension), 0.1, rng)
     return pa.FixedSizeListArray.from_arrays(items, dimension)
 
 
@@ -166,12 +166,12 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
 POOLS: list[pa.MemoryPool] = []
 
 
-def has_text(kind: pa.DataType) -> bool:
-    if pat.is_dictionary(kind):
-        kind = kind.value_type
-    if pat.is_string(kind) or pat.is_large_string(kind):
+def has_text(dtype: pa.DataType) -> bool:
+    if pat.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if pat.is_string(dtype) or pat.is_large_string(dtype):
         return True
-    return any(has_text(kind.field(i).type) for i in range(kind.num_fields))
+    return any(has_text(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def check(array: pa.Array) -> None:

@@ -79,15 +79,15 @@ def pages_of(file: bytes) -> list[WrittenPage]:
 
 def choices(pages: Iterable[WrittenPage]) -> set[str]:
     """Return which kinds of planes, layers and encodings occur, such as ``values.zipped``."""
-    found = set()
+    result = set()
     for page in pages:
-        found |= {f"structure.{page.structure}", f"values.{page.values}"}
+        result |= {f"structure.{page.structure}", f"values.{page.values}"}
         for message in _walk(page.layout):
             for oneof in message.DESCRIPTOR.oneofs:
                 chosen = message.WhichOneof(oneof.name)
                 if chosen and oneof.name in ("layer", "compression"):
-                    found.add(f"{oneof.name}.{chosen}")
-    return found
+                    result.add(f"{oneof.name}.{chosen}")
+    return result
 
 
 def _walk(message: Message) -> Iterator[Message]:

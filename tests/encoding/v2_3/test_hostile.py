@@ -37,8 +37,8 @@ from tests.encoding.v2_3.pages import SPARSE, choices, lists_of, nulls_at, text,
 PACKED = {"packed": "true", **SPARSE}
 
 
-def sparse(kind: pa.DataType, nulls: float, pattern: str = "random") -> Case:
-    return made(kind, pattern, nulls, structural_encoding="sparse")
+def sparse(dtype: pa.DataType, nulls: float, pattern: str = "random") -> Case:
+    return made(dtype, pattern, nulls, structural_encoding="sparse")
 
 
 def repeated() -> pa.Array:
@@ -125,11 +125,11 @@ def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
 
 
 def test_the_cases_cover_what_is_new() -> None:
-    found = set()
+    result = set()
     for case in CASES.values():
         array, metadata = case()
-        found |= choices(write(array, metadata))
-    assert found >= {
+        result |= choices(write(array, metadata))
+    assert result >= {
         "structure.sparse",
         "values.chunked",
         "values.zipped",

@@ -101,9 +101,9 @@ def test_null_vectors_have_slots_that_are_not_live() -> None:
     slots = opened(
         3, [LEAF, Step(dimension=2)], vectors(2, validity(VALID, steps(0, 2), 2)), item()
     )
-    found = slots.select(range(3))
-    assert found.live.tolist() == [True, True, False, False, True, True]
-    assert found.slots[0].validity is None
+    result = slots.select(range(3))
+    assert result.live.tolist() == [True, True, False, False, True, True]
+    assert result.slots[0].validity is None
     picked = slots.select(np.array([1, 2]))
     assert np.asarray(picked.leaf).tolist() == [2, 3, 4, 5]
     assert picked.live.tolist() == [False, False, True, True]
@@ -112,8 +112,8 @@ def test_null_vectors_have_slots_that_are_not_live() -> None:
 def test_what_is_only_told_takes_no_memory() -> None:
     rows = 1 << 50
     slots = opened(rows, [LEAF, LIST], lists(rows, steps(0, 2), rows // 2, same(2)), item())
-    found = slots.select(np.array([6, 7, rows - 2]))
-    assert np.asarray(found.leaf).tolist() == [6, 7, rows - 2, rows - 1]
+    result = slots.select(np.array([6, 7, rows - 2]))
+    assert np.asarray(result.leaf).tolist() == [6, 7, rows - 2, rows - 1]
     with pytest.raises(CorruptFileError, match="fewer rows"):
         slots.select(range(rows))
 

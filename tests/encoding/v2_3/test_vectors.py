@@ -41,9 +41,9 @@ def test_null_items_in_a_dictionary(
         return decode(codec, encoding, *args)
 
     monkeypatch.setattr(fixed_size_list.FixedSizeListCodec, "decode_block", noted)
-    found = open_dataset(str(path)).to_table()
+    table = open_dataset(str(path)).to_table()
     assert seen == [True]
-    assert found == data == lance.dataset(path).to_table()
+    assert table == data == lance.dataset(path).to_table()
 
 
 def test_a_dictionary_that_is_no_whole_number_of_vectors(

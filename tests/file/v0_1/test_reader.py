@@ -116,13 +116,13 @@ def test_what_is_read(file_of: FileOf) -> None:
         reader.read([wanted], np.array([7]))
         for rows in (np.array([150_000]), np.array([5, 6, 1_023, 1_024, 299_999])):
             source.calls.clear()
-            (found,) = reader.read([wanted], rows)
+            (result,) = reader.read([wanted], rows)
             assert len(source.calls) == reads
-            assert found.to_pylist() == table[wanted.name].take(pa.array(rows)).to_pylist()
+            assert result.to_pylist() == table[wanted.name].take(pa.array(rows)).to_pylist()
             assert sum(length for call in source.calls for _, length in call) <= 30 * len(rows)
     source.calls.clear()
-    (found,) = reader.read([number], range(1_000, 250_000))
-    assert found.equals(table["i"].combine_chunks()[1_000:250_000])
+    (result,) = reader.read([number], range(1_000, 250_000))
+    assert result.equals(table["i"].combine_chunks()[1_000:250_000])
     assert len(source.calls) == 1
 
 
@@ -131,9 +131,9 @@ def test_pages_that_follow_one_another_are_one_range(file_of: FileOf) -> None:
     reader, source = opened(file_of(table, "0.1").read_bytes())
     reader.read(reader.schema.fields, range(1))
     source.calls.clear()
-    (found,) = reader.read(reader.schema.fields, range(100_000))
+    (result,) = reader.read(reader.schema.fields, range(100_000))
     assert [len(call) for call in source.calls] == [1]
-    assert found.equals(table["i"].combine_chunks())
+    assert result.equals(table["i"].combine_chunks())
 
 
 def test_rows_outside(data: bytes) -> None:
@@ -216,8 +216,8 @@ def test_page_tables_of_added_columns(tmp_path: Path, minor: int, statistics: bo
         for ids in ((), tuple(range(first, last + 1)), (-2, *range(first + 1, last + 1))):
             reader = open_file(MemorySource(file), ids)
             for one in reader.schema.fields:
-                (found,) = reader.read([one], range(ROWS))
-                assert found.equals(expected[one.name].combine_chunks()), (name, ids, one.name)
+                (result,) = reader.read([one], range(ROWS))
+                assert result.equals(expected[one.name].combine_chunks()), (name, ids, one.name)
 
 
 def test_a_file_without_a_schema(data: bytes) -> None:
@@ -298,8 +298,8 @@ def stated(tmp_path_factory: pytest.TempPathFactory) -> LegacyFileReader:
 
 
 def values_of(reader: LegacyFileReader, name: str) -> pa.Array:
-    (found,) = reader.read([field(reader, name)], range(reader.num_rows))
-    return found
+    (result,) = reader.read([field(reader, name)], range(reader.num_rows))
+    return result
 
 
 @pytest.mark.parametrize("name", STATED)
@@ -382,16 +382,16 @@ def matching(values: pa.Array, op: Op, value: object) -> np.ndarray:
         return values.is_null().to_numpy(False)
     if op == "is_not_null":
         return values.is_valid().to_numpy(False)
-    found = pc.fill_null(OPS[op](values, pa.scalar(value, values.type)), False).to_numpy(False)
+    result = pc.fill_null(OPS[op](values, pa.scalar(value, values.type)), False).to_numpy(False)
     if pa.types.is_floating(values.type) and op in (">", ">=", "!="):
-        found = found | np.isnan(values.to_numpy(zero_copy_only=False))
-    return found
+        result = result | np.isnan(values.to_numpy(zero_copy_only=False))
+    return result
 
 
 def rows_of(ranges: list[range]) -> np.ndarray:
     flags = np.zeros(5_000, bool)
-    for one in ranges:
-        flags[one.start : one.stop] = True
+    for item in ranges:
+        flags[item.start : item.stop] = True
     return flags
 
 
@@ -474,8 +474,8 @@ def read_all(data: bytes) -> None:
     for one in reader.schema.fields:
         for rows in (range(reader.num_rows), np.array([0, 5, 1_050])):
             if len(rows) and rows[-1] < reader.num_rows:
-                (found,) = reader.read([one], rows)
-                found.validate()
+                (result,) = reader.read([one], rows)
+                result.validate()
         reader.column_bytes([one])
         if isinstance(reader, LegacyFileReader):
             statistics = reader.statistics(one.id)

@@ -41,9 +41,9 @@ def test_the_least_recently_used_files_are_closed() -> None:
     files, opened = OpenFiles(2), [File() for _ in range(3)]
     for number, file in enumerate(opened[:2]):
         files.give_back(None, str(number), file)  # type: ignore[arg-type]
-    found = files.take_out(None, "0")
-    assert found is opened[0]
-    files.give_back(None, "0", found)
+    result = files.take_out(None, "0")
+    assert result is opened[0]
+    files.give_back(None, "0", result)
     files.give_back(None, "2", opened[2])  # type: ignore[arg-type]
     assert [file.closed for file in opened] == [0, 1, 0]
 

@@ -46,8 +46,8 @@ def test_each_selected_row_is_read_once(
         part |= random.random(len(part)) < density
     most = max(most, length // 200)
     readings = list(plan_ranges(range(start, start + length), wanted, most, costs))
-    found = [row for reading in readings for row in physical(reading)]
-    assert found == (np.flatnonzero(wanted) + start).tolist()
+    result = [row for reading in readings for row in physical(reading)]
+    assert result == (np.flatnonzero(wanted) + start).tolist()
     assert all(0 < len(reading.rows) <= most for reading in readings)
     assert all(len(physical(reading)) for reading in readings)
 
@@ -119,8 +119,8 @@ def test_scans_return_the_rows_of_pylance(path: Path, text: str, deleted: bool) 
     assert len(expected)
     assert ours.to_table(filter=text).equals(expected)
     for columns in (["r", "v"], ["id", "r", "run"], ["l"], ["s", "_rowaddr"]):
-        found = ours.to_table(columns, filter=text)
-        assert found.select([name for name in columns if name != "_rowaddr"]).equals(
+        table = ours.to_table(columns, filter=text)
+        assert table.select([name for name in columns if name != "_rowaddr"]).equals(
             expected.select([name for name in columns if name != "_rowaddr"])
         )
 

@@ -125,17 +125,17 @@ NUMBERS = ["id", "small", "price", "maybe", "flag", "vector"]
 
 def test_numbers_are_read_together(path: Path, together: list[int]) -> None:
     metrics = ScanMetrics()
-    found = ours(path, metrics, columns=NUMBERS)
-    same(found, lance.dataset(str(path)).to_table(columns=NUMBERS))
+    result = ours(path, metrics, columns=NUMBERS)
+    same(result, lance.dataset(str(path)).to_table(columns=NUMBERS))
     assert together == [16, 20]
     assert metrics.fragments_scanned == LEFT
     assert metrics.batches_loaded == 2
-    assert metrics.rows_scanned == found.num_rows
+    assert metrics.rows_scanned == result.num_rows
 
 
 def test_every_column(path: Path, together: list[int]) -> None:
-    found = ours(path)
-    same(found, lance.dataset(str(path)).to_table())
+    result = ours(path)
+    same(result, lance.dataset(str(path)).to_table())
     if lance.dataset(str(path)).data_storage_version != "2.0":
         assert sum(together) == LEFT
         assert len(together) < 4
@@ -144,8 +144,8 @@ def test_every_column(path: Path, together: list[int]) -> None:
 @pytest.mark.parametrize("filter", ["id = 777", "price < 0.1 AND maybe > 3", "id < 0", "flag"])
 def test_filters(path: Path, filter: str) -> None:
     names = ["id", "word", "price"]
-    found = ours(path, columns=names, filter=filter)
-    same(found, lance.dataset(str(path)).to_table(columns=names, filter=filter))
+    result = ours(path, columns=names, filter=filter)
+    same(result, lance.dataset(str(path)).to_table(columns=names, filter=filter))
 
 
 def test_page_descriptors_of_fragments_without_rows_are_not_read(
@@ -163,9 +163,9 @@ def test_page_descriptors_of_fragments_without_rows_are_not_read(
     monkeypatch.setattr(FileReader, "_load", record)
     metrics = ScanMetrics()
     filter = "id = 777 OR id = 6001"
-    found = ours(path, metrics, columns=["price", "maybe", "id"], filter=filter)
-    same(found, lance.dataset(str(path)).to_table(columns=["price", "maybe", "id"], filter=filter))
-    assert found.num_rows == 2
+    result = ours(path, metrics, columns=["price", "maybe", "id"], filter=filter)
+    same(result, lance.dataset(str(path)).to_table(columns=["price", "maybe", "id"], filter=filter))
+    assert result.num_rows == 2
     assert len({id(reader) for reader in readers}) == 2
     assert metrics.rows_scanned == 2
 
@@ -173,13 +173,13 @@ def test_page_descriptors_of_fragments_without_rows_are_not_read(
 @pytest.mark.parametrize("filter", ["small < 50", "id = 777 OR id = 6001 OR small = 99"])
 def test_row_metadata_columns(path: Path, filter: str) -> None:
     names = ["_rowid", "_rowaddr", "id", "_rowoffset"]
-    found = ours(path, columns=names, filter=filter)
+    result = ours(path, columns=names, filter=filter)
     expected = lance.dataset(str(path)).to_table(
         columns=["id"], filter=filter, with_row_id=True, with_row_address=True
     )
-    same(found.select(["id", "_rowid", "_rowaddr"]), expected)
+    same(result.select(["id", "_rowid", "_rowaddr"]), expected)
     live = lance.dataset(str(path)).to_table(columns=["id"]).column("id").to_numpy()
-    assert (live[found.column("_rowoffset").to_numpy()] == found.column("id").to_numpy()).all()
+    assert (live[result.column("_rowoffset").to_numpy()] == result.column("id").to_numpy()).all()
     ids = ours(path, columns=["_fragid", "_rowaddr"])
     high = ids.column("_rowaddr").to_numpy() >> 32
     assert (high == ids.column("_fragid").to_numpy()).all()
@@ -187,8 +187,8 @@ def test_row_metadata_columns(path: Path, filter: str) -> None:
 
 
 def test_no_columns(path: Path) -> None:
-    found = ours(path, columns=[])
-    assert found.num_rows == lance.dataset(str(path)).count_rows()
+    result = ours(path, columns=[])
+    assert result.num_rows == lance.dataset(str(path)).count_rows()
 
 
 def test_parts_of_fragments_keep_the_order(path: Path) -> None:
@@ -280,16 +280,16 @@ def test_an_error_names_the_file_and_comes_after_the_rows_before(tmp_path: Path)
     damaged = path / "data" / file.path
     damaged.write_bytes(b"\xff" * 64 + damaged.read_bytes()[64:])
     (task,) = lance_spark.open_dataset(str(path)).plan(rows_per_task=1 << 40)
-    found: list[int] = []
+    result: list[int] = []
 
     def read() -> Iterator[None]:
         for batch in task.batches():
-            found.extend(batch.column(0).to_pylist())
+            result.extend(batch.column(0).to_pylist())
             yield
 
     with pytest.raises(CorruptFileError, match=file.path):
         list(read())
-    assert found == list(range(600))
+    assert result == list(range(600))
 
 
 @pytest.mark.parametrize("value", ["x" * 8000, "much the same " * 600])
@@ -337,10 +337,10 @@ class FarFileSystem(LocalFileSystem):
             kind.requests += 1
             kind.most = max(kind.most, kind.waiting)
         time.sleep(0.02)
-        found: bytes = super().cat_file(*place, **options)
+        result: bytes = super().cat_file(*place, **options)
         with kind.lock:
             kind.waiting -= 1
-        return found
+        return result
 
 
 @pytest.mark.parametrize("io_threads", [1, 3, 16])
@@ -354,8 +354,8 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
     dataset = lance_spark.open_dataset(f"far://{path}", storage_options=options)
     (task,) = dataset.plan(rows_per_task=1 << 40)
     FarFileSystem.requests = FarFileSystem.most = 0
-    found = pa.Table.from_batches(list(task.batches()))
-    assert found.column("a").to_pylist() == list(range(100)) * 20
+    result = pa.Table.from_batches(list(task.batches()))
+    assert result.column("a").to_pylist() == list(range(100)) * 20
     # Files are small: the read that opens one has all of it.
     assert FarFileSystem.requests == 20
     assert min(io_threads, 4) <= FarFileSystem.most <= io_threads
@@ -363,15 +363,15 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
 
 def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
-    (fragment, *_) = (one for one in dataset.fragments if one.physical_rows == 1500)
+    (fragment, *_) = (fragment for fragment in dataset.fragments if fragment.physical_rows == 1500)
     (task,) = dataset.plan(["id", "_rowoffset"], rows_per_task=1 << 40, filter="id >= 0")
     halves = [FragmentSlice(fragment, 0, 700, 5), FragmentSlice(fragment, 700, 1500, 5)]
     for slices in ((), (*task.slices, *halves), tuple(halves)):
         one = replace(task, slices=slices)
-        found = pickle.loads(pickle.dumps(one))
-        assert found == one
-        assert found.slices == slices
-        assert len({id(piece.fragment) for piece in found.slices}) == len(
+        result = pickle.loads(pickle.dumps(one))
+        assert result == one
+        assert result.slices == slices
+        assert len({id(piece.fragment) for piece in result.slices}) == len(
             {piece.fragment.id for piece in slices}
         ) + (len(slices) > 2)
 

@@ -57,8 +57,8 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     ),
     "s": (pa.string(), ["1", "abc", "true", "2024-01-31", "", " 5", "5", "é"]),
     "b": (pa.binary(), [b"", b"1", b"abc", b"\xff", b"5", b"true", b"\x00", "é".encode()]),
-    "dt": (pa.date32(), [one.date() for one in TIMES]),
-    "ts": (pa.timestamp("us", "UTC"), [one.replace(tzinfo=datetime.UTC) for one in TIMES]),
+    "dt": (pa.date32(), [time.date() for time in TIMES]),
+    "ts": (pa.timestamp("us", "UTC"), [time.replace(tzinfo=datetime.UTC) for time in TIMES]),
     "ntz": (pa.timestamp("us"), TIMES),
 }
 LITERALS = [
@@ -111,13 +111,13 @@ def theirs(frame: DataFrame, texts: Sequence[str]) -> dict[str, list[bool | None
     if not texts:
         return {}
     try:
-        found = frame.selectExpr(*(f"({one}) c{at}" for at, one in enumerate(texts))).toArrow()
+        result = frame.selectExpr(*(f"({one}) c{at}" for at, one in enumerate(texts))).toArrow()
     except Exception:
         if len(texts) == 1:
             return {}
         middle = len(texts) // 2
         return {**theirs(frame, texts[:middle]), **theirs(frame, texts[middle:])}
-    return {text: found.column(at).to_pylist() for at, text in enumerate(texts)}
+    return {text: result.column(at).to_pylist() for at, text in enumerate(texts)}
 
 
 def check(frame: DataFrame, rows: pa.RecordBatch, texts: list[str], settings: SqlSettings) -> float:
@@ -130,9 +130,9 @@ def check(frame: DataFrame, rows: pa.RecordBatch, texts: list[str], settings: Sq
             refused += 1
     wanted = theirs(frame, list(answered))
     wrong = [
-        (text, found, wanted.get(text, "refused by Spark"))
-        for text, found in answered.items()
-        if found != wanted.get(text)
+        (text, result, wanted.get(text, "refused by Spark"))
+        for text, result in answered.items()
+        if result != wanted.get(text)
     ]
     assert wrong == []
     return refused / len(texts)
@@ -154,6 +154,6 @@ def test_literals(
 
 def test_columns(frame: DataFrame, rows: pa.RecordBatch, settings: SqlSettings) -> None:
     texts = [
-        f"{one} {op} {other}" for one in COLUMNS for other in COLUMNS for op in ("=", "<", "<=>")
+        f"{item} {op} {other}" for item in COLUMNS for other in COLUMNS for op in ("=", "<", "<=>")
     ]
     assert check(frame, rows, texts, settings) < 0.7

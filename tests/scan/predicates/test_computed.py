@@ -35,8 +35,8 @@ def dataset(tmp_path: Path) -> lance_spark.Dataset:
 
 
 def kept(dataset: lance_spark.Dataset, text: str) -> list[int]:
-    found: list[int] = dataset.to_table(["id"], filter=text)["id"].to_pylist()
-    return found
+    rows: list[int] = dataset.to_table(["id"], filter=text)["id"].to_pylist()
+    return rows
 
 
 def test_an_error_names_table_and_column(dataset: lance_spark.Dataset) -> None:
@@ -214,7 +214,7 @@ def test_arrays_of_times_are_converted_like_single_times(
 ) -> None:
     rng = np.random.default_rng(21)
     ends = [datetime.datetime(year, 1, 1) for year in (1600, 2090)]
-    low, high = (int((one - datetime.datetime(1970, 1, 1)).total_seconds()) for one in ends)
+    low, high = (int((item - datetime.datetime(1970, 1, 1)).total_seconds()) for item in ends)
     # Around changes of clocks, and anywhere.
     seconds = np.concatenate(
         [rng.integers(low, high, 300), 1710054000 + rng.integers(-9000, 9000, 60)]
@@ -225,4 +225,4 @@ def test_arrays_of_times_are_converted_like_single_times(
     else:
         values = seconds * 1_000_000 + rng.integers(0, 1_000_000, len(seconds))
         single = to_local if many is dates.to_local else to_instant
-    assert many(values, zone).tolist() == [single(int(one), zone) for one in values]
+    assert many(values, zone).tolist() == [single(int(value), zone) for value in values]

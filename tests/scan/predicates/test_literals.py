@@ -71,17 +71,17 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("value", "kind"), LOSSY, ids=str)
-def test_values_that_do_not_fit_are_refused(value: Any, kind: pa.DataType) -> None:
+@pytest.mark.parametrize(("value", "dtype"), LOSSY, ids=str)
+def test_values_that_do_not_fit_are_refused(value: Any, dtype: pa.DataType) -> None:
     with pytest.raises((pa.ArrowException, ValueError, TypeError)):
-        to_scalar(value, kind)
+        to_scalar(value, dtype)
 
 
-@pytest.mark.parametrize(("value", "kind"), EXACT, ids=str)
-def test_values_that_fit_are_unchanged(value: Any, kind: pa.DataType) -> None:
-    found = to_scalar(value, kind)
-    assert found.type == kind
-    assert found.as_py() == value
+@pytest.mark.parametrize(("value", "dtype"), EXACT, ids=str)
+def test_values_that_fit_are_unchanged(value: Any, dtype: pa.DataType) -> None:
+    result = to_scalar(value, dtype)
+    assert result.type == dtype
+    assert result.as_py() == value
 
 
 def test_floats_are_rounded_to_the_precision_of_their_type() -> None:
@@ -98,12 +98,12 @@ def test_values_of_several_types_are_not_truncated() -> None:
     assert to_array([1, None, Decimal(3), 2.0], pa.int64()).to_pylist() == [1, None, 3, 2]
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_zeros_of_both_signs_in_a_list_are_equal(
-    tmp_path: Any, kind: pa.DataType, zero: float
+    tmp_path: Any, dtype: pa.DataType, zero: float
 ) -> None:
-    data = pa.table({"x": pa.array([0.0, -0.0, 1.0, None, 2.0], kind)})
+    data = pa.table({"x": pa.array([0.0, -0.0, 1.0, None, 2.0], dtype)})
     table = write_dataset(data, str(tmp_path / "t.lance"))
     assert table.to_table(filters=[("x", "in", [zero, 1.0])])["x"].to_pylist() == [0.0, -0.0, 1.0]
     assert table.to_table(filters=[("x", "not in", [zero])])["x"].to_pylist() == [1.0, 2.0]

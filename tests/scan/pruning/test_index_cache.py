@@ -24,9 +24,9 @@ class Files:
             self.reads.append(name)
             return name
 
-        found = self.cache.get(("root", name), read, lambda _: size)
-        assert found == name
-        return found
+        result = self.cache.get(("root", name), read, lambda _: size)
+        assert result == name
+        return result
 
 
 def test_the_least_recently_used_entry_is_dropped() -> None:

@@ -114,18 +114,18 @@ def aggregates_of(path: Path, column: str) -> tuple[tuple[pa.Scalar, pa.Scalar] 
 
 def check(path: Path, column: str) -> tuple[bool, bool]:
     """Check the known aggregates; return whether minimum and maximum, and the count, are known."""
-    found, count = aggregates_of(path, column)
+    result, count = aggregates_of(path, column)
     values = values_of(path, column)
-    if found is not None:
+    if result is not None:
         top, *below = column.split(".")
         field = opened(path).schema.field(top)
         for name in below:
             field = field.type.field(name)
-        assert [one.type for one in found] == [field.type] * 2
+        assert [item.type for item in result] == [field.type] * 2
         expected = (min(values, key=order), max(values, key=order)) if values else (None, None)
-        assert [order(plain(one)) for one in found] == [order(one) for one in expected]
+        assert [order(plain(item)) for item in result] == [order(item) for item in expected]
     assert count in (None, len(values))
-    return found is not None, count is not None
+    return result is not None, count is not None
 
 
 @pytest.fixture(scope="module", params=["ZONEMAP", "BTREE"])

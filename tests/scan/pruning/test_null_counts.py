@@ -60,8 +60,8 @@ def counted(path: Path, column: str) -> tuple[int, int]:
     count = left = values = 0
     names = column.split(".")
     for task in tasks:
-        found, rest = split_valid(task, names)
-        count += found
+        result, rest = split_valid(task, names)
+        count += result
         left += rest.num_rows
         for batch in rest.batches():
             array = batch.column(0)
@@ -87,9 +87,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_type(folder: Path, column: str) -> None:
     assert counted(folder / "False", column) == (ROWS, 0)
-    found = counted(folder / "True", column)
+    result = counted(folder / "True", column)
     # Of lists, pylance notes that there may be nulls wherever the whole array has some.
-    assert found == (ROWS // 2, ROWS // 2) or (column == "list" and found == (0, ROWS))
+    assert result == (ROWS // 2, ROWS // 2) or (column == "list" and result == (0, ROWS))
 
 
 def test_child_with_nulls(folder: Path) -> None:

@@ -84,10 +84,10 @@ def test_same_rows_as_without_zone_maps(
     dataset = lance_spark.open_dataset(str(path))
     # NaN is not equal to itself.
     columns = [name for name in dataset.schema.names if name != "f"]
-    found = dataset.to_table(columns, filter=text)
+    result = dataset.to_table(columns, filter=text)
     with monkeypatch.context() as patch:
         patch.setattr(zone_maps, "candidates", lambda *_: None)
-        assert found.equals(dataset.to_table(columns, filter=text))
+        assert result.equals(dataset.to_table(columns, filter=text))
 
 
 def rows_read(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) -> tuple[int, int]:
@@ -104,8 +104,8 @@ def rows_read(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(FileReader, "read", counted)
-        found = sum(batch.num_rows for task in tasks for batch in task.batches())
-    return rows, found
+        result = sum(batch.num_rows for task in tasks for batch in task.batches())
+    return rows, result
 
 
 def test_pruned_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ def test_pruned_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert rows_read(monkeypatch, path, filter="id > 70000") == (0, 0)
     assert lance_spark.open_dataset(str(path)).plan(filter="flat <> 7") == []
     # One zone of the middle fragment, and one of the last.
-    rows, found = rows_read(monkeypatch, path, filter="id = 31000 OR id = 55000")
-    assert (rows, found) == (16_384, 2)
+    rows, result = rows_read(monkeypatch, path, filter="id = 31000 OR id = 55000")
+    assert (rows, result) == (16_384, 2)
     (task,) = lance_spark.open_dataset(str(path)).plan(
         filter="id = 31000 OR id = 55000", rows_per_task=ROWS
     )
-    assert [one.fragment.id for one in task.slices] == [1, 2]
+    assert [item.fragment.id for item in task.slices] == [1, 2]
     # Both zones of NaN are greater than all.
     assert rows_read(monkeypatch, path, filter="f > 100000")[0] < 40_000
 

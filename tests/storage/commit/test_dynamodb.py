@@ -89,7 +89,7 @@ def test_both_write_one_table(aws: Aws, uri: str, key: str) -> None:
     assert [we_read(aws, uri, n) for n in (1, 2, 3)] == [[1], [1, 2], [1, 2, 3]]
     assert [they_read(aws, uri, n) for n in (1, 2, 3)] == [[1], [1, 2], [1, 2, 3]]
     ours = lance_spark.open_dataset(uri, storage_options=aws.ours)
-    assert [one.version for one in ours.versions()] == [1, 2, 3]
+    assert [version.version for version in ours.versions()] == [1, 2, 3]
     assert not [name for name in aws.names(key) if STAGING.search(name)]
 
 
@@ -342,7 +342,7 @@ def test_tables_without_entries(aws: Aws, uri: str, key: str) -> None:
         == 5
     )
     listed = lance_spark.open_dataset(uri, storage_options=aws.ours).versions()
-    assert [one.version for one in listed] == [1, 2, 3, 4, 5]
+    assert [item.version for item in listed] == [1, 2, 3, 4, 5]
 
 
 def test_versions_of_the_first_naming_scheme(aws: Aws, uri: str, key: str) -> None:
@@ -492,8 +492,8 @@ def test_many_entries_come_in_pages(aws: Aws, key: str) -> None:
     for version in range(1, 61):
         assert store.put_if_absent(root, ManifestEntry(version, manifest(version), 1, padding))
     with aws.counted() as requests:
-        found = store.since(root, 5)
-    assert [one.version for one in found] == list(range(5, 61))
+        result = store.since(root, 5)
+    assert [item.version for item in result] == list(range(5, 61))
     assert requests.count("Query") > 1
     assert not store.put_if_absent(root, ManifestEntry(60, manifest(60)))
     newest = store.latest(root)
@@ -505,10 +505,10 @@ def test_requests(aws: Aws, uri: str) -> None:
     we_read(aws, uri)
     with aws.counted() as requests:
         lance_spark.open_dataset(uri, storage_options=aws.ours)
-    assert [one.split()[0] for one in requests] == ["Query", "GET"]
+    assert [request.split()[0] for request in requests] == ["Query", "GET"]
     with aws.counted() as requests:
         lance_spark.open_dataset(uri, 1, storage_options=aws.ours)
-    assert [one.split()[0] for one in requests] == ["GetItem", "GET"]
+    assert [request.split()[0] for request in requests] == ["GetItem", "GET"]
 
 
 def test_a_forked_process_has_a_connection_of_its_own(

@@ -52,14 +52,16 @@ def use(uri: str, base: str, ways: list[dict[str, Any]]) -> None:
         lance.write_dataset(rows(count + 3), uri, mode="append", target_bases=["b"], **way)
         count += 6
         ours = open_dataset(uri, **way)
-        found = ours.to_table()
-        assert found == lance.dataset(uri, **way).to_table()
-        assert found.sort_by("id") == rows(0, count)
+        table = ours.to_table()
+        assert table == lance.dataset(uri, **way).to_table()
+        assert table.sort_by("id") == rows(0, count)
         ours = ours.update({"word": "x"}, [("id", "==", count - 2)])
         assert ours.fragments[-1].files[0].base_id == 1
         ours = ours.update({"word": f"w{count - 2}"}, [("id", "==", count - 2)])
         ours, _ = ours.compact_files()
-        assert sorted(file.base_id or 0 for one in ours.fragments for file in one.files) == [0, 1]
+        assert sorted(
+            file.base_id or 0 for fragment in ours.fragments for file in fragment.files
+        ) == [0, 1]
         ours, _ = ours.move_fragments("b")
         ours, _ = ours.move_fragments(uri, [ours.fragments[0].id])
         ours.cleanup_old_versions(datetime.timedelta(), delete_unverified=True)

@@ -87,16 +87,16 @@ def sample(name: str) -> str:
 )
 def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
     assert name in KNOWN
-    problem, found = "", {}
+    problem, result = "", {}
     try:
-        found = to_fsspec(scheme, {name.upper(): sample(name)}, {})
+        result = to_fsspec(scheme, {name.upper(): sample(name)}, {})
     except InvalidOptionError as error:
         problem = str(error)
     assert problem == "" or problem.startswith("storage option")
     assert "text" not in problem
     # What no package has a name for would be taken, and forgotten.
-    assert set(found) <= set(inspect.signature(PACKAGES[scheme].__init__).parameters)
-    assert to_fsspec(scheme, found, {}) == found
+    assert set(result) <= set(inspect.signature(PACKAGES[scheme].__init__).parameters)
+    assert to_fsspec(scheme, result, {}) == result
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_what_fsspec_gets(scheme: str, given: dict[str, Any], expected: dict[str
 
 def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
     common = {"account_name": "n", "azure_storage_endpoint": "http://h:1/n/"}
-    found = to_fsspec("az", {**common, "account_key": "a+/=="}, {})
-    assert found["connection_string"] == (
+    result = to_fsspec("az", {**common, "account_key": "a+/=="}, {})
+    assert result["connection_string"] == (
         "DefaultEndpointsProtocol=http;AccountName=n;AccountKey=a+/==;BlobEndpoint=http://h:1/n;"
     )
-    found = to_fsspec("az", {**common, "sas_token": "?sv=1&sig=x"}, {})
-    assert "SharedAccessSignature=sv=1&sig=x;" in found["connection_string"]
+    result = to_fsspec("az", {**common, "sas_token": "?sv=1&sig=x"}, {})
+    assert "SharedAccessSignature=sv=1&sig=x;" in result["connection_string"]
     with pytest.raises(InvalidOptionError, match="needs account_name and account_key"):
         to_fsspec("az", {**common, "client_secret": "s"}, {})
 
@@ -212,8 +212,8 @@ def test_the_environment_of_other_clients() -> None:
 
 def test_options_count_before_the_environment() -> None:
     environment = {"AWS_REGION": "e", "AWS_SKIP_SIGNATURE": "true", "AWS_ENDPOINT": "http://e"}
-    found = to_fsspec("s3", {"region": "o", "aws_access_key_id": "k"}, environment)
-    assert found == {
+    result = to_fsspec("s3", {"region": "o", "aws_access_key_id": "k"}, environment)
+    assert result == {
         "client_kwargs": {"region_name": "o"},
         "key": "k",
         "endpoint_url": "http://e",
@@ -242,8 +242,8 @@ def test_a_connection_string_of_the_environment_is_for_its_own_account(
 def test_files_of_service_accounts_can_name_a_server(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"gcs_base_url": "http://x", "disable_oauth": true}')
-    found = to_fsspec("gs", {"google_application_credentials": str(path)}, {})
-    assert found == {"token": "anon", "endpoint_url": "http://x"}
+    result = to_fsspec("gs", {"google_application_credentials": str(path)}, {})
+    assert result == {"token": "anon", "endpoint_url": "http://x"}
     path.write_text("no json")
     assert to_fsspec("gs", {"service_account": str(path)}, {}) == {"token": str(path)}
 

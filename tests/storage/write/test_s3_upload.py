@@ -73,11 +73,11 @@ def written(store: ObjectStore, name: str, size: int, *, replace: bool = False) 
 def left_over(aws: Aws, key: str) -> list[str]:
     """Names below a key: of objects, and of uploads that were begun and not ended."""
     uploads = aws.s3.list_multipart_uploads(Bucket=BUCKET, Prefix=key).get("Uploads", ())
-    return aws.names(f"{key}/") + [f"upload of {one['Key']}" for one in uploads]
+    return aws.names(f"{key}/") + [f"upload of {item['Key']}" for item in uploads]
 
 
 def kinds(proxy: FaultProxy) -> list[str]:
-    return [one.split()[0] + ("?" if "?" in one else "") for one in proxy.requests]
+    return [request.split()[0] + ("?" if "?" in request else "") for request in proxy.requests]
 
 
 @pytest.mark.parametrize("size", [1, PART - 1, PART])
@@ -114,8 +114,8 @@ def test_parts_of_the_size_that_s3_wants(
     output.write(data)
     output.close()
     assert sorted(kinds(proxy)) == ["POST?"] * 2 + ["PUT?"] * 3
-    found = hashlib.sha256(store.read_bytes("large"))
-    assert found.digest() == hashlib.sha256(data).digest()
+    result = hashlib.sha256(store.read_bytes("large"))
+    assert result.digest() == hashlib.sha256(data).digest()
 
 
 @pytest.mark.parametrize(

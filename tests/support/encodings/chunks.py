@@ -122,10 +122,10 @@ def chunks_of(page: WrittenPage) -> Chunks:
     buffers = tuple(
         ChunkBuffer(
             data,
-            np.array([a for a, _ in found], np.int64),
-            np.array([n for _, n in found], np.int64),
+            np.array([a for a, _ in result], np.int64),
+            np.array([n for _, n in result], np.int64),
         )
-        for found in places
+        for result in places
     )
     return Chunks(buffers, np.array(counts, np.int64))
 

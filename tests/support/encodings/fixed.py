@@ -69,7 +69,7 @@ def levels_of(page: WrittenPage) -> tuple[list[ChunkBuffer], np.ndarray]:
     data = page.buffers[1]
     table = page.buffers[0].view("<u4" if layout.has_large_chunk else "<u2").astype(np.int64)
     present = layout.HasField("rep_compression") + layout.HasField("def_compression")
-    found: list[list[tuple[int, int]]] = [[] for _ in range(present)]
+    result: list[list[tuple[int, int]]] = [[] for _ in range(present)]
     counts = []
     at = 0
     for entry in table.tolist():
@@ -78,11 +78,11 @@ def levels_of(page: WrittenPage) -> tuple[list[ChunkBuffer], np.ndarray]:
         place = at + 2 + 2 * present + layout.num_buffers * (4 if layout.has_large_chunk else 2)
         for kind, size in enumerate(header[1:]):
             place = -(-place // 8) * 8
-            found[kind].append((place, size))
+            result[kind].append((place, size))
             place += size
         at += ((entry >> 4) + 1) * 8
     buffers = [
         ChunkBuffer(data, np.array([a for a, _ in pairs]), np.array([n for _, n in pairs]))
-        for pairs in found
+        for pairs in result
     ]
     return buffers, np.array(counts, np.int64)

@@ -39,11 +39,11 @@ def file_of(array: pa.Array, version: Version, make: Make, field: pa.Field | Non
     output = MemoryOutput()
 
     def encode(rows: pa.Array, _: pa.Field, version: Version) -> list[EncodedPage]:
-        found = [make(column, min(version, (2, 2))) for column in shred(rows, field)]
-        assert all(page is not None for page in found)
+        result = [make(column, min(version, (2, 2))) for column in shred(rows, field)]
+        assert all(page is not None for page in result)
         if version == (2, 3):
-            found = [planar(page) for page in found]
-        return found  # type: ignore[return-value]
+            result = [planar(page) for page in result]
+        return result  # type: ignore[return-value]
 
     with (
         mock.patch.object(pages, "encode_field", encode),
@@ -59,11 +59,11 @@ def file_of(array: pa.Array, version: Version, make: Make, field: pa.Field | Non
 def planar(page: EncodedPage) -> EncodedPage:
     """Return a page in the frame of version 2.3."""
     layout = pb.PageLayout.FromString(page.encoding)
-    found = pb23.PlanarLayout()
-    dense = found.structure.dense
+    result = pb23.PlanarLayout()
+    dense = result.structure.dense
     if layout.HasField("mini_block_layout"):
         mini = layout.mini_block_layout
-        chunked = found.values.chunked
+        chunked = result.values.chunked
         dense.layers.extend(mini.layers)
         chunked.levels.SetInParent()
         chunked.compression.CopyFrom(mini.value_compression)
@@ -78,7 +78,7 @@ def planar(page: EncodedPage) -> EncodedPage:
             chunked.levels.repetition_index_depth = mini.repetition_index_depth
     else:
         full = layout.full_zip_layout
-        zipped = found.values.zipped
+        zipped = result.values.zipped
         dense.layers.extend(full.layers)
         zipped.levels.SetInParent()
         zipped.compression.CopyFrom(full.value_compression)
@@ -88,7 +88,7 @@ def planar(page: EncodedPage) -> EncodedPage:
         if full.bits_rep or full.bits_def:
             zipped.levels.bits_repetition = full.bits_rep
             zipped.levels.bits_definition = full.bits_def
-    return EncodedPage(page.buffers, page.num_rows, found.SerializeToString())
+    return EncodedPage(page.buffers, page.num_rows, result.SerializeToString())
 
 
 def ours(path: Path, rows: Rows | None = None) -> pa.Array:
@@ -105,8 +105,8 @@ def theirs(path: Path, rows: Sequence[int] | None = None) -> pa.Array | None:
     """Return what pylance reads, or None if it refuses."""
     try:
         reader = LanceFileReader(str(path))
-        found = reader.read_all() if rows is None else reader.take_rows(list(rows))
-        return found.to_table().column(0).combine_chunks()
+        result = reader.read_all() if rows is None else reader.take_rows(list(rows))
+        return result.to_table().column(0).combine_chunks()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # its panics are no Exception

@@ -50,10 +50,10 @@ def check_content(
     if not brief:
         assert_same(theirs.to_table(), full.select(names), "pylance reads otherwise")
     assert ours.count_rows() == theirs.count_rows() == full.num_rows
-    found = full.select(names)
-    keys = found["key"].to_pylist()
+    result = full.select(names)
+    keys = result["key"].to_pylist()
     assert len(keys) == len(set(keys)), f"rows twice: {sorted(keys)}"
-    state = _fitting(found, keys, outcomes, change)
+    state = _fitting(result, keys, outcomes, change)
     assert ours.config() == dict(theirs.config()) == dict(state.config)
     assert dict(ours.metadata) == dict(theirs.metadata) == dict(state.metadata)
     if change.keeps_order:
@@ -95,7 +95,7 @@ def _fitting(found: pa.Table, keys: list[int], outcomes: Sequence[State], change
     if not fitting:
         raise AssertionError("\n".join(errors) or "no outcome could fit")
     # A row that has its new value already moves in one of them only.
-    return next((one for one in fitting if list(one.rows) == keys), fitting[0])
+    return next((item for item in fitting if list(item.rows) == keys), fitting[0])
 
 
 def check_queries(
@@ -110,13 +110,13 @@ def check_queries(
     indexes = theirs.list_indices()
     listed = _indexes(ours.list_indices()), _indexes(indexes)
     assert listed[0] == listed[1], f"we see the indexes {listed[0]}, pylance {listed[1]}"
-    indexed = {one["fields"][0] for one in indexes if one["fields"]}
-    full_text = {one["fields"][0] for one in indexes if one["type"] == "Inverted"}
+    indexed = {index["fields"][0] for index in indexes if index["fields"]}
+    full_text = {index["fields"][0] for index in indexes if index["type"] == "Inverted"}
     columns = random.sample(state.columns, len(state.columns))
     for column in sorted(columns, key=lambda one: one.name not in indexed)[:most]:
         values = {key: row.values.get(column.number) for key, row in rows.items()}
-        name, kind, found = column.name, column.type, random.randrange(3)
-        if kind in (*INTEGERS, *FLOATS, *STRINGS) and found == 0:
+        name, kind, result = column.name, column.type, random.randrange(3)
+        if kind in (*INTEGERS, *FLOATS, *STRINGS) and result == 0:
             nulls = {key for key, v in values.items() if v is None}
             _both(ours, theirs, [(name, "is_null")], f"{name} IS NULL", nulls)
         elif kind in (*INTEGERS, *FLOATS):
@@ -129,7 +129,7 @@ def check_queries(
             word = random.choice(WORDS)
             same = {key for key, v in values.items() if v == word}
             within = {key for key, v in values.items() if v is not None and word in v}
-            if found == 1 and kind == pa.string():
+            if result == 1 and kind == pa.string():
                 _theirs(theirs, f"contains({name}, '{word}')", within)
             else:
                 _both(ours, theirs, [(name, "==", word)], f"{name} = '{word}'", same)
@@ -164,17 +164,17 @@ def _both(
     sql: str,
     expected: set[int],
 ) -> None:
-    found = ours.to_table(["key"], filters=filters)["key"].to_pylist()
-    assert sorted(found) == sorted(expected), f"we find {found} where {sql}, not {sorted(expected)}"
+    rows = ours.to_table(["key"], filters=filters)["key"].to_pylist()
+    assert sorted(rows) == sorted(expected), f"we find {rows} where {sql}, not {sorted(expected)}"
     _theirs(theirs, sql, expected)
 
 
 def _theirs(theirs: lance.LanceDataset, sql: str, expected: set[int]) -> None:
-    found = sorted(theirs.to_table(columns=["key"], filter=sql)["key"].to_pylist())
-    if found != sorted(expected):
+    result = sorted(theirs.to_table(columns=["key"], filter=sql)["key"].to_pylist())
+    if result != sorted(expected):
         plain = theirs.to_table(columns=["key"], filter=sql, use_scalar_index=False)["key"]
         raise AssertionError(
-            f"pylance finds {found} where {sql}, not {sorted(expected)}; without index {sorted(plain.to_pylist())}"
+            f"pylance finds {result} where {sql}, not {sorted(expected)}; without index {sorted(plain.to_pylist())}"
         )
 
 
@@ -190,8 +190,8 @@ def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], rand
     nearest = sorted(distances.values())[:5]
     for use_index in (False, True):
         options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
-        found = theirs.to_table(columns=["key", "_distance"], nearest=options)
-        pairs = zip(found["key"].to_pylist(), found["_distance"].to_pylist(), strict=True)
+        table = theirs.to_table(columns=["key", "_distance"], nearest=options)
+        pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
         got = []
         for key, distance in pairs:
             assert distances.get(key) == distance, f"{key} is not {distance} from {query} in {name}"
@@ -201,23 +201,28 @@ def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], rand
 
 def _full_text(theirs: lance.LanceDataset, name: str, word: str, expected: set[int]) -> None:
     query = {"query": word, "columns": [name]}
-    found = theirs.to_table(columns=["key", "_score"], full_text_query=query)["key"].to_pylist()
-    assert sorted(found) == sorted(expected), (
-        f"pylance finds {sorted(found)} with the word {word} in {name}, not {sorted(expected)}"
+    rows = theirs.to_table(columns=["key", "_score"], full_text_query=query)["key"].to_pylist()
+    assert sorted(rows) == sorted(expected), (
+        f"pylance finds {sorted(rows)} with the word {word} in {name}, not {sorted(expected)}"
     )
 
 
 def _indexes(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(
-        (one["name"], one["uuid"], tuple(one["fields"]), tuple(sorted(one["fragment_ids"] or ())))
-        for one in listed
+        (
+            item["name"],
+            item["uuid"],
+            tuple(item["fields"]),
+            tuple(sorted(item["fragment_ids"] or ())),
+        )
+        for item in listed
     )
 
 
 def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) -> None:
     """Ids go up, flags say what there is."""
     fragments = manifest.fragments
-    ids = [one.id for one in fragments]
+    ids = [fragment.id for fragment in fragments]
     assert len(ids) == len(set(ids))
     largest = manifest.max_fragment_id
     if ids:
@@ -230,17 +235,17 @@ def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) 
             f"next_row_id {manifest.next_row_id} < {before.next_row_id}"
         )
         if not change.gives_back_fragments:
-            old = {one.id for one in before.fragments}
-            again = [one for one in ids if one not in old and one <= known]
+            old = {fragment.id for fragment in before.fragments}
+            again = [row_id for row_id in ids if row_id not in old and row_id <= known]
             reserved = change.name.startswith("compact")
             assert not again or reserved, f"fragments {again} are no new ones"
     proto = manifest.to_proto()
-    expected = 1 if any(one.HasField("deletion_file") for one in proto.fragments) else 0
+    expected = 1 if any(fragment.HasField("deletion_file") for fragment in proto.fragments) else 0
     expected |= 2 if manifest.flags.stable_row_ids else 0
     expected |= 16 if proto.base_paths else 0
-    expected |= 64 if any(one.overlays for one in proto.fragments) else 0
+    expected |= 64 if any(fragment.overlays for fragment in proto.fragments) else 0
     hidden = ("column_row_ids", "column_created_at_versions", "column_last_updated_at_versions")
-    spilled = any(one.HasField(name) for one in proto.fragments for name in hidden)
+    spilled = any(fragment.HasField(name) for fragment in proto.fragments for name in hidden)
     expected |= 2048 if spilled else 0
     assert proto.reader_feature_flags == expected, (
         f"reader flags {proto.reader_feature_flags}, not {expected}"

@@ -99,7 +99,7 @@ def cast_column(common: Common, state: State, random: Random) -> Change | None:
         return None
     column = random.choice(columns)
     family = next(kinds for kinds in (INTEGERS, FLOATS, STRINGS) if column.type in kinds)
-    kind = random.choice([one for one in family if one != column.type])
+    kind = random.choice([item for item in family if item != column.type])
     alteration = {"path": column.name, "data_type": kind}
 
     def effect(_: State, now: State) -> State:
@@ -132,12 +132,12 @@ def alter_nullability(common: Common, state: State, random: Random) -> Change | 
 
 def add_child(common: Common, state: State, random: Random) -> Change | None:
     """A struct gets another child without values."""
-    structs = [one for one in state.columns if pa.types.is_struct(one.type)]
+    structs = [column for column in state.columns if pa.types.is_struct(column.type)]
     if not structs:
         return None
     column = random.choice(structs)
     letters = {child.name[0] for child in column.type}
-    letter = next(one for one in "efghijk" if one not in letters)
+    letter = next(item for item in "efghijk" if item not in letters)
     child = pa.field(letter, random.choice([pa.int32(), pa.string()]))
     schema = pa.schema([pa.field(column.name, pa.struct([child]))])
     kind = pa.struct([*column.type, child])
@@ -162,7 +162,7 @@ def add_child(common: Common, state: State, random: Random) -> Change | None:
 
 def alter_child(common: Common, state: State, random: Random) -> Change | None:
     """Drop or rename a child of a struct."""
-    structs = [one for one in state.columns if pa.types.is_struct(one.type)]
+    structs = [column for column in state.columns if pa.types.is_struct(column.type)]
     if not structs:
         return None
     column = random.choice(structs)
@@ -173,14 +173,14 @@ def alter_child(common: Common, state: State, random: Random) -> Change | None:
 
     # The struct may have other children by the time that the change is made.
     def without(now: State) -> State:
-        left = [one for one in now.column(column.number).type if one.name != child.name]
+        left = [item for item in now.column(column.number).type if item.name != child.name]
         if left:
             return _altered(now, column, type=pa.struct(left))
         return now.with_columns(tuple(one for one in now.columns if one.number != column.number))
 
     def renamed(now: State) -> State:
         there = now.column(column.number).type
-        kind = [pa.field(name, one.type) if one.name == child.name else one for one in there]
+        kind = [pa.field(name, item.type) if item.name == child.name else item for item in there]
         return _altered(now, column, type=pa.struct(kind))
 
     if random.random() < 0.5 and len(children) > 1:

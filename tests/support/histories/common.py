@@ -61,7 +61,7 @@ class Common:
         return f"n{next(self._numbers)}"
 
     def values(self, columns: tuple[Column, ...], random: Random) -> dict[int, Any]:
-        return {one.number: self.value(one, random) for one in columns}
+        return {column.number: self.value(column, random) for column in columns}
 
     def value(self, column: Column, random: Random) -> Any:
         make = random_value if column.nullable else not_null
@@ -77,7 +77,7 @@ Maker = Callable[[Common, State, Random], Change | None]
 def first_columns(common: Common, random: Random) -> tuple[Column, ...]:
     kinds = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
     columns = (common.column(random, (kind,)) for kind in kinds)
-    return tuple(replace(one, nullable=random.random() < 0.85) for one in columns)
+    return tuple(replace(column, nullable=random.random() < 0.85) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ def condition(state: State, random: Random) -> Condition:
         chosen = random.sample(list(state.rows), min(len(state.rows), random.choice([1, 2, 6])))
     chosen = chosen or [0]
     listed = ", ".join(map(str, chosen))
-    found = frozenset(chosen)
-    return Condition([("key", "in", chosen)], f"key IN ({listed})", lambda key, _: key in found)
+    result = frozenset(chosen)
+    return Condition([("key", "in", chosen)], f"key IN ({listed})", lambda key, _: key in result)
 
 
-def literal(value: Any, kind: pa.DataType) -> str:
+def literal(value: Any, dtype: pa.DataType) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool):

@@ -92,7 +92,7 @@ def metadata(common: Common, state: State, random: Random) -> Change:
 def schema_metadata(common: Common, state: State, random: Random) -> Change:
     """Metadata of the schema or of a field: only that both clients see the same is looked at."""
     values = {random.choice(["s1", "s2"]): str(random.randrange(1000))}
-    name = random.choice([KEY.name, *(one.name for one in state.columns)])
+    name = random.choice([KEY.name, *(column.name for column in state.columns)])
     if random.random() < 0.5:
         return Change(
             f"set schema metadata {values}",
@@ -115,7 +115,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         return None
     column, key = random.choice(columns), random.choice(list(state.rows))
     seed = random.random()
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
 
     def file_of(dataset: lance.LanceDataset) -> tuple[int, lance.fragment.DataFile]:
         for fragment in dataset.get_fragments():
@@ -127,7 +127,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         physical = fragment.physical_rows
         values = Random(seed)
         new = [common.value(column, values) for _ in range(physical)]
-        found.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
+        result.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
         table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
         file = write_file(common, dataset, table, column.name, f"replaced-{seed}.lance")
         return fragment.fragment_id, file
@@ -153,7 +153,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
     def effect(_: State, now: State) -> State:
         return now.with_rows(
             {
-                one: row.with_values({column.number: found[one]}) if one in found else row
+                one: row.with_values({column.number: result[one]}) if one in result else row
                 for one, row in now.rows.items()
             }
         )
@@ -171,7 +171,7 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
         for child in column.type
         if child.type in (*INTEGERS, *STRINGS)
     ]
-    paths = [(one.name, one.type) for one in state.columns]
+    paths = [(column.name, column.type) for column in state.columns]
     candidates = [
         (path, kind)
         for path, data_type in (*paths, *children, (KEY.name, KEY.type), (KEY.name, KEY.type))
@@ -221,9 +221,9 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
         return None
     column, key = random.choice(columns), random.choice(list(state.rows))
     near = list(state.rows)[max(list(state.rows).index(key) - 2, 0) :][:5]
-    values = {one: common.value(column, random) for one in near}
+    values = {item: common.value(column, random) for item in near}
     name = f"overlay-{random.random()}.lance"
-    found: dict[int, Any] = {}
+    result: dict[int, Any] = {}
 
     def theirs(dataset: lance.LanceDataset) -> None:
         for fragment in dataset.get_fragments():
@@ -237,9 +237,9 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
             if one in values
         }
         ordered = sorted(offsets, key=lambda one: offsets[one])
-        found.update({one: values[one] for one in ordered})
+        result.update({item: values[item] for item in ordered})
         field = pa.field(column.name, column.type)
-        array = pa.array([values[one] for one in ordered], column.type)
+        array = pa.array([values[item] for item in ordered], column.type)
         table = pa.table([array], schema=pa.schema([field]))
         file = write_file(common, dataset, table, column.name, name)
         overlay = Operations.DataOverlayFile(file, sorted(offsets.values()))
@@ -250,7 +250,7 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
     def effect(_: State, now: State) -> State:
         return now.with_rows(
             {
-                one: row.with_values({column.number: found[one]}) if one in found else row
+                one: row.with_values({column.number: result[one]}) if one in result else row
                 for one, row in now.rows.items()
             }
         )
@@ -266,7 +266,7 @@ def write_file(
     path.parent.mkdir(exist_ok=True)
     with LanceFileWriter(str(path), table.schema, version=common.data_version) as writer:
         writer.write_batch(table)
-    (field,) = (one.id() for one in dataset.lance_schema.fields() if one.name() == column)
+    (field,) = (field.id() for field in dataset.lance_schema.fields() if field.name() == column)
     major, minor = map(int, common.data_version.split("."))
     return lance.fragment.DataFile(name, [field], [0], major, minor, path.stat().st_size)
 
@@ -276,7 +276,11 @@ def drop_index(common: Common, state: State, random: Random) -> Change:
 
     def drop(dataset: Any) -> None:
         names = sorted(
-            {one["name"] for one in dataset.list_indices() if not one["name"].startswith("__")}
+            {
+                index["name"]
+                for index in dataset.list_indices()
+                if not index["name"].startswith("__")
+            }
         )
         if names:
             dataset.drop_index(names[int(chosen * len(names))])

@@ -49,47 +49,47 @@ TYPES = (
 )
 
 
-def random_value(kind: pa.DataType, random: Random, *, solid: bool = False) -> Any:
+def random_value(dtype: pa.DataType, random: Random, *, solid: bool = False) -> Any:
     """A value, null now and then; `solid` leaves out what file version 2.0 does not keep."""
-    if random.random() < 0.12 and not (solid and pa.types.is_nested(kind)):
+    if random.random() < 0.12 and not (solid and pa.types.is_nested(dtype)):
         return None
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(dtype):
         return random.randrange(30)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         return random.randrange(-40, 40) / 4
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(dtype):
         return random.random() < 0.5
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
         return " ".join(random.choice(WORDS) for _ in range(random.choice([1, 1, 1, 2])))
-    if pa.types.is_fixed_size_list(kind):
-        return [float(random.randrange(8)) for _ in range(kind.list_size)]
-    if pa.types.is_list(kind):
-        return [not_null(kind.value_type, random, solid) for _ in range(random.randrange(1, 4))]
-    if pa.types.is_struct(kind):
-        return {one.name[0]: random_value(one.type, random, solid=solid) for one in kind}
+    if pa.types.is_fixed_size_list(dtype):
+        return [float(random.randrange(8)) for _ in range(dtype.list_size)]
+    if pa.types.is_list(dtype):
+        return [not_null(dtype.value_type, random, solid) for _ in range(random.randrange(1, 4))]
+    if pa.types.is_struct(dtype):
+        return {item.name[0]: random_value(item.type, random, solid=solid) for item in dtype}
     number = random.randrange(20_000)
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(dtype):
         return number.to_bytes(random.choice([2, 3, 60]), "little")
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(dtype):
         return Decimal(number) / 100
     moment = datetime(2020, 1, 1) + timedelta(minutes=number)
-    return moment.date() if pa.types.is_date(kind) else moment
+    return moment.date() if pa.types.is_date(dtype) else moment
 
 
-def not_null(kind: pa.DataType, random: Random, solid: bool) -> Any:
-    while (value := random_value(kind, random, solid=solid)) is None:
+def not_null(dtype: pa.DataType, random: Random, solid: bool) -> Any:
+    while (value := random_value(dtype, random, solid=solid)) is None:
         pass
     return value
 
 
-def named(value: Any, kind: pa.DataType) -> Any:
+def named(value: Any, dtype: pa.DataType) -> Any:
     """A value with the names that the children of structs have; in the model their first letters stand for them."""
     if value is None:
         return None
-    if pa.types.is_struct(kind):
-        return {one.name: named(value.get(one.name[0]), one.type) for one in kind}
-    if pa.types.is_list(kind):
-        return [named(item, kind.value_type) for item in value]
+    if pa.types.is_struct(dtype):
+        return {item.name: named(value.get(item.name[0]), item.type) for item in dtype}
+    if pa.types.is_list(dtype):
+        return [named(item, dtype.value_type) for item in value]
     return value
 
 
@@ -152,10 +152,10 @@ class State:
         return pa.schema([KEY, *(column.field for column in self.columns)])
 
     def column(self, number: int) -> Column | None:
-        return next((one for one in self.columns if one.number == number), None)
+        return next((column for column in self.columns if column.number == number), None)
 
     def of_type(self, *kinds: pa.DataType) -> list[Column]:
-        return [one for one in self.columns if one.type in kinds]
+        return [column for column in self.columns if column.type in kinds]
 
     def with_rows(self, rows: Rows) -> State:
         return replace(self, rows=rows)

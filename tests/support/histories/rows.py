@@ -28,7 +28,9 @@ from tests.support.histories.model import (
 
 def append(common: Common, state: State, random: Random) -> Change:
     number = random.choice([1, 2, 5, 12, 30])
-    given = tuple(one for one in state.columns if random.random() < 0.9 or common.required(one))
+    given = tuple(
+        column for column in state.columns if random.random() < 0.9 or common.required(column)
+    )
     given = given if random.random() < 0.3 else state.columns
     rows = common.rows(given, common.keys(number), random)
     data, per_file = state.table(rows, given), random.choice([4, 11, 1000])
@@ -87,7 +89,7 @@ def delete_chosen(common: Common, state: State, random: Random) -> Change | None
     which = condition(state, random)
     chosen = random.sample(list(state.rows), min(len(state.rows), random.choice([1, 3, 10])))
     how = random.choice(["ids", "addresses", "indices"])
-    found = frozenset(which.keys(state)) & set(chosen)
+    result = frozenset(which.keys(state)) & set(chosen)
 
     def ours(dataset: lance_spark.Dataset) -> None:
         table = dataset.to_table(["key", "_rowid", "_rowaddr", "_rowoffset"])
@@ -104,7 +106,7 @@ def delete_chosen(common: Common, state: State, random: Random) -> Change | None
         ours,
         None,
         effect,
-        looks_at=found,
+        looks_at=result,
         commits=False,
     )
 
@@ -115,9 +117,12 @@ def update(common: Common, state: State, random: Random) -> Change | None:
         return None
     which = condition(state, random)
     columns = random.sample(state.columns, min(len(state.columns), random.choice([1, 1, 2])))
-    values = {one.number: common.value(one, random) for one in columns}
-    given = {one.name: pa.scalar(named(values[one.number], one.type), one.type) for one in columns}
-    sql = {one.name: literal(values[one.number], one.type) for one in columns}
+    values = {column.number: common.value(column, random) for column in columns}
+    given = {
+        column.name: pa.scalar(named(values[column.number], column.type), column.type)
+        for column in columns
+    }
+    sql = {column.name: literal(values[column.number], column.type) for column in columns}
 
     def effect(planned: State, now: State) -> State:
         chosen = set(which.keys(planned)) & now.rows.keys()
@@ -125,16 +130,16 @@ def update(common: Common, state: State, random: Random) -> Change | None:
         moved = {key: now.rows[key].with_values(values) for key in now.rows if key in chosen}
         return now.with_rows({**stay, **moved})
 
-    found = which.keys(state)
+    result = which.keys(state)
     return Change(
         f"update {sql} where {which.sql}",
         lambda dataset: dataset.update(given, which.filters),
         (lambda dataset: dataset.update(sql, where=which.sql))
-        if all(one.type in SIMPLE for one in columns)
+        if all(column.type in SIMPLE for column in columns)
         else None,
         effect,
-        keeps_order=not found,
-        looks_at=frozenset(found),
+        keeps_order=not result,
+        looks_at=frozenset(result),
         commits=False,
     )
 
@@ -147,11 +152,11 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
     which = condition(state, random)
     column = random.choice(columns)
     value = common.value(column, random)
-    found = which.keys(state)
+    result = which.keys(state)
     new = pa.table(
         {
-            "key": pa.array(found, pa.int64()),
-            column.name: pa.array([value] * len(found), column.type),
+            "key": pa.array(result, pa.int64()),
+            column.name: pa.array([value] * len(result), column.type),
         }
     )
 
@@ -159,7 +164,7 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
         updated, fields, offsets = [], [], {}
         for fragment in dataset.get_fragments():
             keys = set(fragment.to_table(columns=["key"])["key"].to_pylist())
-            if keys.isdisjoint(found):
+            if keys.isdisjoint(result):
                 continue
             metadata, fields, matched = fragment.update_columns(
                 new, left_on="key", right_on="key", with_offsets=True
@@ -188,9 +193,9 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
         lambda dataset: dataset.update(
             {column.name: pa.scalar(value, column.type)}, which.filters, mode="columns"
         ),
-        theirs if found else None,
+        theirs if result else None,
         effect,
-        looks_at=frozenset(found),
+        looks_at=frozenset(result),
         commits=False,
     )
 

@@ -87,7 +87,7 @@ class History:
             if step.kind in OTHERS:
                 getattr(self, step.kind)(step, random, name, branch)
             else:
-                maker = next(one for one in MAKERS if one.__name__ == step.kind)
+                maker = next(item for item in MAKERS if item.__name__ == step.kind)
                 self.change(step, random, branch, maker)
             if place in (len(self.plan.steps) // 2, len(self.plan.steps) - 1):
                 self.check_all()
@@ -154,7 +154,9 @@ class History:
         self, change: Change, ours: bool, branch: Branch, version: int, planned: State, now: State
     ) -> None:
         stale = version != branch.newest
-        if not ours and any(one not in branch.states for one in range(version, branch.newest)):
+        if not ours and any(
+            number not in branch.states for number in range(version, branch.newest)
+        ):
             self.counts["pylance passes over versions that were cleaned up meanwhile"] += 1
             return
         if not ours and change.name.startswith("append") and _was_cast(planned, now):
@@ -199,7 +201,7 @@ class History:
             several = ("compact", "index", "optimize", "nothing")
             assert version == before + 1 or change.name.startswith(several)
         outcomes = [settled(outcome, version) for outcome in outcomes]
-        if any("<unknown>" in one["fields"] for one in theirs.list_indices()):
+        if any("<unknown>" in index["fields"] for index in theirs.list_indices()):
             raise KnownBugError("an index on a column that is gone breaks queries and compaction")
         state = check_content(ours, theirs, outcomes, change, stable=self.common.stable)
         check_queries(ours, theirs, state, Random(version))
@@ -212,7 +214,7 @@ class History:
 
     def forget_removed(self, branch: Branch, newest: int = 1) -> None:
         """Versions were removed, but not those that have to stay."""
-        left = {one.version for one in list_manifests(ObjectStore.from_uri(branch.uri))}
+        left = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
         name = next(n for n, one in {**self.branches, **self.clones}.items() if one is branch)
         kept = set(sorted(branch.states)[-newest:])
         kept |= {version for one, version in self.tags.values() if one == name}
@@ -255,7 +257,7 @@ class History:
         tags = self.main(step.ours).tags
         reference = (name if name != "main" else None, version)
         choice = random.random()
-        movable = [one for one in sorted(self.tags) if not one.startswith("clone")]
+        movable = [item for item in sorted(self.tags) if not item.startswith("clone")]
         if choice < 0.5 or not movable:
             tag = f"t{next(self.names)}"
             tags.create(tag, reference)
@@ -274,7 +276,7 @@ class History:
         self.log.append(f"{done} by {'us' if step.ours else 'pylance'}")
 
     def branch(self, step: Step, random: Random, name: str, branch: Branch) -> None:
-        leaves = [one for one in self.branches if one != "main" and self.can_go(one)]
+        leaves = [branch for branch in self.branches if branch != "main" and self.can_go(branch)]
         who = "us" if step.ours else "pylance"
         if leaves and random.random() < 0.4:
             gone = random.choice(leaves)
@@ -291,16 +293,16 @@ class History:
         reference = (name if name != "main" else None, version)
         made = self.main(step.ours).create_branch(new, reference)
         state = branch.states[version]
-        found = Branch(str(self.path / "tree" / new))
-        self.branches[new] = found
+        result = Branch(str(self.path / "tree" / new))
+        self.branches[new] = result
         assert made.version == version
-        found.states[version] = state
-        self.check_new_manifests(found, Change("branch", None, None, lambda _, n: n))
+        result.states[version] = state
+        self.check_new_manifests(result, Change("branch", None, None, lambda _, n: n))
 
     def can_go(self, name: str) -> bool:
         """Whether nothing is based on a branch."""
         listed = self.main(ours=True).branches.list()
-        return not any(one["parent_branch"] == name for one in listed.values()) and not any(
+        return not any(value["parent_branch"] == name for value in listed.values()) and not any(
             branch == name for branch, _ in self.tags.values()
         )
 
@@ -338,11 +340,11 @@ class History:
             return
         name, version, planned, change, ours = self.pending
         self.pending = None
-        found = self.branches.get(name) or self.clones.get(name)
-        if found is None or version not in found.states:
+        result = self.branches.get(name) or self.clones.get(name)
+        if result is None or version not in result.states:
             return
-        now = found.states[found.newest]
-        self.make(change, ours, found, version, planned, now)
+        now = result.states[result.newest]
+        self.make(change, ours, result, version, planned, now)
 
     def clone(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         """A table of its own, with the files of this one or with copies of them."""
@@ -361,10 +363,10 @@ class History:
         path = str(self.path.with_name(f"{self.path.name}-{new}"))
         main = self.main(step.ours)
         made = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
-        found = Branch(path)
-        self.clones[new] = found
-        found.states[made.version] = branch.states[version]
-        self.check_new_manifests(found, Change("clone", None, None, lambda _, n: n))
+        result = Branch(path)
+        self.clones[new] = result
+        result.states[made.version] = branch.states[version]
+        self.check_new_manifests(result, Change("clone", None, None, lambda _, n: n))
 
     def main(self, ours: bool) -> Any:
         branch = self.branches["main"]
@@ -373,8 +375,8 @@ class History:
     def check_all(self) -> None:
         """Every version that there is, on all branches; tags; lists."""
         for branch in (*self.branches.values(), *self.clones.values()):
-            ours = [one.version for one in self.ours(branch).versions()]
-            theirs = sorted(one["version"] for one in self.theirs(branch).versions())
+            ours = [version.version for version in self.ours(branch).versions()]
+            theirs = sorted(version["version"] for version in self.theirs(branch).versions())
             assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
             for version, state in branch.states.items():
                 change = Change(f"version {version}", None, None, lambda _, now: now)
@@ -388,8 +390,8 @@ class History:
                 )
         ours_main, theirs_main = self.main(ours=True), self.main(ours=False)
         for listed in (ours_main.tags.list(), theirs_main.tags.list()):
-            found = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
-            assert found == self.tags
+            result = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
+            assert result == self.tags
         assert ours_main.branches.list().keys() == self.branches.keys() - {"main"}
         assert theirs_main.branches.list().keys() == self.branches.keys() - {"main"}
 
@@ -422,7 +424,9 @@ def _outcomes(change: Change, planned: State, now: State, stale: bool) -> Iterat
 
 
 def _untouched(change: Change, planned: State, now: State) -> bool:
-    numbers = {one.number for one in planned.columns} & {one.number for one in now.columns}
+    numbers = {column.number for column in planned.columns} & {
+        column.number for column in now.columns
+    }
     for key in change.looks_at:
         old, new = planned.rows[key], now.rows.get(key)
         if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
@@ -431,8 +435,8 @@ def _untouched(change: Change, planned: State, now: State) -> bool:
 
 
 def _was_cast(planned: State, now: State) -> bool:
-    types = {one.number: one.type for one in planned.columns}
-    return any(types.get(one.number, one.type) != one.type for one in now.columns)
+    types = {column.number: column.type for column in planned.columns}
+    return any(types.get(column.number, column.type) != column.type for column in now.columns)
 
 
 def _says_conflict(error: Exception, planned: State, now: State) -> bool:

@@ -37,11 +37,11 @@ def random_values(count: int, seed: int = 0, largest: int = 6_500) -> Values:
 
 
 def marked(
-    values: Values, kind: pa.DataType | None = None, name: str = "b"
+    values: Values, dtype: pa.DataType | None = None, name: str = "b"
 ) -> tuple[pa.Array, pa.Field]:
     """A column of the first kind."""
-    kind = kind or pa.large_binary()
-    return pa.array(values, kind), pa.field(name, kind, metadata=MARK)
+    dtype = dtype or pa.large_binary()
+    return pa.array(values, dtype), pa.field(name, dtype, metadata=MARK)
 
 
 def extended(values: Any, name: str = "b", **limits: int) -> tuple[pa.Array, pa.Field]:
@@ -121,14 +121,14 @@ def _columns(data: pa.Table) -> list[tuple[pa.ChunkedArray, pa.Field]]:
     return list(zip(data.columns, data.schema, strict=True))
 
 
-def _unmarked(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(child.name, _unmarked(child.type)) for child in kind])
-    if pa.types.is_large_list(kind):
-        return pa.large_list(pa.field(kind.value_field.name, _unmarked(kind.value_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _unmarked(kind.value_type)))
-    return kind
+def _unmarked(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(child.name, _unmarked(child.type)) for child in dtype])
+    if pa.types.is_large_list(dtype):
+        return pa.large_list(pa.field(dtype.value_field.name, _unmarked(dtype.value_type)))
+    if pa.types.is_list(dtype):
+        return pa.list_(pa.field(dtype.value_field.name, _unmarked(dtype.value_type)))
+    return dtype
 
 
 def _extended(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:

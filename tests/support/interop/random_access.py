@@ -69,13 +69,13 @@ def costs(column: ColumnMeta, version: tuple[int, int], chunk_table: Callable) -
     """Return the cost of each page of a column; `chunk_table` gives the bytes of a buffer."""
     if version == (2, 0):
         return [_cost_2_0(page) for page in column.pages]
-    found = []
+    result = []
     for page in column.pages:
         if version == (2, 3):
-            found.append(_cost_2_3(page, chunk_table))
+            result.append(_cost_2_3(page, chunk_table))
         else:
-            found.append(_cost(pb21.PageLayout.FromString(page.encoding), page, chunk_table))
-    return found
+            result.append(_cost(pb21.PageLayout.FromString(page.encoding), page, chunk_table))
+    return result
 
 
 def _cost(layout: pb21.PageLayout, page: PageMeta, chunk_table: Callable) -> Cost:

@@ -114,7 +114,7 @@ def with_nulls(array: pa.Array, mask: np.ndarray) -> pa.Array:
 
 
 def build(
-    kind: pa.DataType,
+    dtype: pa.DataType,
     values: Vector,
     null_rate: float,
     rng: np.random.Generator,
@@ -123,7 +123,7 @@ def build(
     nullable: bool = True,
 ) -> pa.Array:
     """Turn an int64 vector into an array of a type, with nulls at every level."""
-    array = _build(kind, values, null_rate, rng, long)
+    array = _build(dtype, values, null_rate, rng, long)
     if not nullable or null_rate == 0:
         return array
     mask = np.ones(len(array), bool) if null_rate >= 1 else rng.random(len(array)) < null_rate
@@ -131,68 +131,68 @@ def build(
 
 
 def _build(
-    kind: pa.DataType, v: Vector, null_rate: float, rng: np.random.Generator, long: bool
+    dtype: pa.DataType, v: Vector, null_rate: float, rng: np.random.Generator, long: bool
 ) -> pa.Array:
     n = len(v)
     inner = min(null_rate, 0.5)
-    if pa.types.is_null(kind):
+    if pa.types.is_null(dtype):
         return pa.nulls(n)
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
+    if pa.types.is_struct(dtype):
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
         children = [
             build(f.type, v + i, inner, rng, long=long, nullable=f.nullable)
             for i, f in enumerate(fields)
         ]
         return pa.StructArray.from_arrays(children, fields=fields)
-    if pa.types.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pa.types.is_fixed_size_list(dtype):
+        size = dtype.list_size
         items = np.repeat(v, size) + np.tile(np.arange(size), n)
         child = build(
-            kind.value_type, items, 0.0, rng, long=long, nullable=kind.value_field.nullable
+            dtype.value_type, items, 0.0, rng, long=long, nullable=dtype.value_field.nullable
         )
-        return pa.FixedSizeListArray.from_arrays(child, type=kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return pa.FixedSizeListArray.from_arrays(child, type=dtype)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
         lengths = np.abs(v * 7919) % 5
         offsets = np.zeros(n + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
         items = np.repeat(v, lengths) + np.arange(offsets[-1])
-        if pa.types.is_map(kind):
-            keys = build(kind.key_type, items, 0.0, rng)
-            values = build(kind.item_type, items, inner, rng, long=long)
-            return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=kind)
+        if pa.types.is_map(dtype):
+            keys = build(dtype.key_type, items, 0.0, rng)
+            values = build(dtype.item_type, items, inner, rng, long=long)
+            return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=dtype)
         child = build(
-            kind.value_type, items, inner, rng, long=long, nullable=kind.value_field.nullable
+            dtype.value_type, items, inner, rng, long=long, nullable=dtype.value_field.nullable
         )
-        if pa.types.is_large_list(kind):
-            return pa.LargeListArray.from_arrays(pa.array(offsets), child, type=kind)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), child, type=kind)
-    return _build_leaf(kind, v, long)
+        if pa.types.is_large_list(dtype):
+            return pa.LargeListArray.from_arrays(pa.array(offsets), child, type=dtype)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), child, type=dtype)
+    return _build_leaf(dtype, v, long)
 
 
-def _build_leaf(kind: pa.DataType, v: Vector, long: bool) -> pa.Array:
-    if pa.types.is_boolean(kind):
+def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
+    if pa.types.is_boolean(dtype):
         return pa.array((v & 1).astype(bool))
-    if pa.types.is_integer(kind):
-        return pa.array(v.astype(kind.to_pandas_dtype()), kind)
-    if pa.types.is_float16(kind):
-        return pa.array((v % 4096).astype(np.float16) / np.float16(8), kind)
-    if pa.types.is_floating(kind):
-        return pa.array((v / 7).astype(kind.to_pandas_dtype()), kind)
-    if pa.types.is_decimal(kind):
-        digits = 10 ** min(kind.precision, 18)
+    if pa.types.is_integer(dtype):
+        return pa.array(v.astype(dtype.to_pandas_dtype()), dtype)
+    if pa.types.is_float16(dtype):
+        return pa.array((v % 4096).astype(np.float16) / np.float16(8), dtype)
+    if pa.types.is_floating(dtype):
+        return pa.array((v / 7).astype(dtype.to_pandas_dtype()), dtype)
+    if pa.types.is_decimal(dtype):
+        digits = 10 ** min(dtype.precision, 18)
         whole = pa.array(v % digits).cast(pa.decimal128(19, 0))
         scaled = pc.multiply(whole, pa.scalar(1, pa.decimal128(1, 0)))
-        return pa.Array.from_buffers(kind, len(v), scaled.cast(pa.decimal128(38, 0)).buffers())
-    if pa.types.is_fixed_size_binary(kind):
-        width = kind.byte_width
+        return pa.Array.from_buffers(dtype, len(v), scaled.cast(pa.decimal128(38, 0)).buffers())
+    if pa.types.is_fixed_size_binary(dtype):
+        width = dtype.byte_width
         raw = np.zeros((len(v), width), np.uint8)
         raw[:, : min(8, width)] = v.view(np.uint8).reshape(-1, 8)[:, :width]
-        return pa.Array.from_buffers(kind, len(v), [None, pa.py_buffer(raw.tobytes())])
+        return pa.Array.from_buffers(dtype, len(v), [None, pa.py_buffer(raw.tobytes())])
     if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
+        pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_binary(dtype)
+        or pa.types.is_large_binary(dtype)
     ):
         text = pc.binary_join_element_wise(
             "née ", pa.array(v).cast(pa.string()), pa.array(v % 17).cast(pa.string()), "/"
@@ -202,25 +202,25 @@ def _build_leaf(kind: pa.DataType, v: Vector, long: bool) -> pa.Array:
             text = pc.if_else(pa.array(v % 7 == 0), "", text)
         if long:
             text = pc.binary_repeat(text, pa.array(20 + np.abs(v) % 30))
-        return text.cast(kind)
-    if pa.types.is_date32(kind):
-        return pa.array((v % 40_000).astype(np.int32)).view(kind)
-    if pa.types.is_date64(kind):
-        return pa.array((v % 40_000) * 86_400_000).view(kind)
-    if pa.types.is_time(kind):
+        return text.cast(dtype)
+    if pa.types.is_date32(dtype):
+        return pa.array((v % 40_000).astype(np.int32)).view(dtype)
+    if pa.types.is_date64(dtype):
+        return pa.array((v % 40_000) * 86_400_000).view(dtype)
+    if pa.types.is_time(dtype):
         day = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-        word = np.int32 if kind.bit_width == 32 else np.int64
-        return pa.array((np.abs(v) % day[kind.unit]).astype(word)).view(kind)
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return pa.array(v % 2**50).view(kind)
-    raise AssertionError(f"no values for {kind}")
+        word = np.int32 if dtype.bit_width == 32 else np.int64
+        return pa.array((np.abs(v) % day[dtype.unit]).astype(word)).view(dtype)
+    if pa.types.is_timestamp(dtype) or pa.types.is_duration(dtype):
+        return pa.array(v % 2**50).view(dtype)
+    raise AssertionError(f"no values for {dtype}")
 
 
-def column(kind: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
+def column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
     """One column of the matrix."""
     rng = np.random.default_rng(seed)
     values = PATTERNS[pattern](rows, rng).astype(np.int64)
-    return build(kind, values, NULLS[nulls], rng, long=pattern == "long")
+    return build(dtype, values, NULLS[nulls], rng, long=pattern == "long")
 
 
 def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> pa.DataType:

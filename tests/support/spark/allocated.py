@@ -54,17 +54,17 @@ class Allocated:
 
 
 def _library() -> ctypes.CDLL:
-    found = ctypes.CDLL(None)
+    library = ctypes.CDLL(None)
     for name, arguments in (
         ("malloc", [_SIZE]),
         ("calloc", [_SIZE, _SIZE]),
         ("realloc", [_POINTER, _SIZE]),
         ("free", [_POINTER]),
     ):
-        function = getattr(found, name)
+        function = getattr(library, name)
         function.argtypes = arguments
         function.restype = None if name == "free" else _POINTER
-    return found
+    return library
 
 
 _count = Allocated()
@@ -111,12 +111,12 @@ def counting() -> Iterator[Allocated]:
     The result is set when the block ends.
     """
     pool = pa.default_memory_pool()
-    found = Allocated()
+    allocated = Allocated()
     before = _set_handler(_capsule())
-    _count.numpy, found.arrow = 0, -pool.total_bytes_allocated()
+    _count.numpy, allocated.arrow = 0, -pool.total_bytes_allocated()
     try:
-        yield found
+        yield allocated
     finally:
-        found.arrow += pool.total_bytes_allocated()
-        found.numpy = _count.numpy
+        allocated.arrow += pool.total_bytes_allocated()
+        allocated.numpy = _count.numpy
         _set_handler(before)

@@ -63,15 +63,17 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     # As the rule looks for it.
     text = pickle.dumps(first).decode("latin-1")
     pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: stream=(\d+))?;"
-    found = re.search(pattern, text)
-    assert found is not None
+    match = re.search(pattern, text)
+    assert match is not None
     batches = [
-        batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
+        batch
+        for partition in partitions
+        for batch in copied.read(pickle.loads(pickle.dumps(partition)))
     ]
-    answer = Answer(int(found[1]), int(found[2]), found[3], partitions, batches)
-    answer.fragments = int(found[4]), int(found[5])
-    if found[6] is not None:
-        stream = text[found.end() :][: int(found[6])].encode("latin-1")
+    answer = Answer(int(match[1]), int(match[2]), match[3], partitions, batches)
+    answer.fragments = int(match[4]), int(match[5])
+    if match[6] is not None:
+        stream = text[match.end() :][: int(match[6])].encode("latin-1")
         answer.found = pa.ipc.open_stream(stream).read_all()
         if not reader.request.aggregates and reader.request.limit is None:
             assert repr(answer.found.to_pylist()) == repr(answer.to_pylist())
@@ -116,17 +118,17 @@ def lit(value: Any, kind: str) -> dict[str, Any]:
 def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> bool | None:
     """Tell whether a filter is true, false or null for a row; `values` has the values of literals by their identity."""
     if "op" not in tree:
-        found: bool | None = _value(tree, row, values)
-        return found
+        result: bool | None = _value(tree, row, values)
+        return result
     name, args = tree["op"], tree["args"]
     if name in ("and", "or"):
-        parts = [truth(one, row, values) for one in args]
+        parts = [truth(argument, row, values) for argument in args]
         decides = name == "or"
         return decides if decides in parts else None if None in parts else not decides
     if name == "not":
         inner = truth(args[0], row, values)
         return None if inner is None else not inner
-    found_values = [_value(one, row, values) for one in args]
+    found_values = [_value(argument, row, values) for argument in args]
     left, *others = found_values
     if name == "is_null":
         return left is None
@@ -135,7 +137,7 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
     if name == "in":
         if left is None:
             return None
-        if any(one is not None and _order(left, one) == 0 for one in others):
+        if any(item is not None and _order(left, item) == 0 for item in others):
             return True
         return None if None in others else False
     right = others[0]
@@ -159,29 +161,29 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
 def _value(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> Any:
     if "lit" in tree:
         return values[id(tree)]
-    found: Any = row
+    result: Any = row
     for name in tree["col"]:
-        found = None if found is None else found[name]
-    return found
+        result = None if result is None else result[name]
+    return result
 
 
 def _order(left: Any, right: Any) -> int:
-    nans = [isinstance(one, float) and math.isnan(one) for one in (left, right)]
+    nans = [isinstance(item, float) and math.isnan(item) for item in (left, right)]
     if any(nans):
         return int(nans[0]) - int(nans[1])
     return int(left > right) - int(left < right)
 
 
 def _like(pattern: str, escape: str, text: str) -> bool:
-    found, at = "", 0
+    result, at = "", 0
     while at < len(pattern):
         if pattern[at] == escape:
             at += 1
-            found += re.escape(pattern[at])
+            result += re.escape(pattern[at])
         else:
-            found += {"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at]))
+            result += {"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at]))
         at += 1
-    return re.fullmatch(found, text, re.DOTALL) is not None
+    return re.fullmatch(result, text, re.DOTALL) is not None
 
 
 __all__ = ["Answer", "Decimal", "aggregates", "ask", "col", "lit", "op", "truth"]

@@ -101,8 +101,8 @@ class Aws:
 
     def names(self, prefix: str) -> list[str]:
         """Keys of the bucket, without the prefix."""
-        found = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
-        return [one["Key"][len(prefix) :] for one in found]
+        result = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
+        return [item["Key"][len(prefix) :] for item in result]
 
     def rename(self, old: str, new: str) -> None:
         self.s3.copy_object(Bucket=BUCKET, Key=new, CopySource={"Bucket": BUCKET, "Key": old})
@@ -112,9 +112,9 @@ class Aws:
     def counted(self) -> Iterator[list[str]]:
         """Collect the requests of a block."""
         start = len(self.requests)
-        found: list[str] = []
-        yield found
-        found += self.requests[start:]
+        result: list[str] = []
+        yield result
+        result += self.requests[start:]
 
 
 @contextmanager

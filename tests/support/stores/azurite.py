@@ -55,9 +55,9 @@ class Azurite:
 
 def _program() -> list[str]:
     """How to start it; the test is skipped where it cannot be had."""
-    found = shutil.which("azurite-blob")
-    if found is not None:
-        return [found]
+    result = shutil.which("azurite-blob")
+    if result is not None:
+        return [result]
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("there is no Azurite: neither azurite-blob nor node and npm are installed")

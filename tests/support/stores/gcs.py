@@ -53,7 +53,7 @@ class _Handler(RequestHandler):
 
     def _dispatch(self, method: str) -> None:
         url = urlsplit(self.path)
-        query = {key: found[0] for key, found in parse_qs(url.query, True).items()}
+        query = {key: texts[0] for key, texts in parse_qs(url.query, True).items()}
         self.server.requests.append(f"{method} {self.path}")
         if self.server.refuses and method != "GET":
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -121,10 +121,10 @@ class _Handler(RequestHandler):
 
     def _object(self, bucket: str, key: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = self.storage.get_file_obj(bucket, key)
+            result: dict[str, Any] = self.storage.get_file_obj(bucket, key)
         except NotFound:
             return None
-        return found
+        return result
 
     def _answer(
         self, status: int, body: bytes = b"", headers: dict[str, str] | None = None
@@ -138,15 +138,15 @@ class _Handler(RequestHandler):
             self.wfile.write(body)
 
     def _get(self, bucket: str, key: str) -> None:
-        found = self._object(bucket, key)
-        if found is None:
+        result = self._object(bucket, key)
+        if result is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
         data: bytes = self.storage.get_file(bucket, key)
         headers = {
-            "ETag": f'"{found["etag"]}"',
-            "x-goog-generation": found["generation"],
-            "Last-Modified": email.utils.formatdate(int(found["generation"]) / 1e9, usegmt=True),
+            "ETag": f'"{result["etag"]}"',
+            "x-goog-generation": result["generation"],
+            "Last-Modified": email.utils.formatdate(int(result["generation"]) / 1e9, usegmt=True),
         }
         status, start, stop = 200, 0, len(data)
         asked = self.headers.get("Range")
@@ -246,7 +246,7 @@ class _Handler(RequestHandler):
         page["items"] = [self.storage.objects[bucket][name] for name in names[:most]]
         if len(names) > most:
             page["nextPageToken"] = names[most - 1]
-            page["prefixes"] = [one for one in page["prefixes"] if one <= names[most - 1]]
+            page["prefixes"] = [item for item in page["prefixes"] if item <= names[most - 1]]
         self.server.listed += len(page["items"])
         self._answer(200, json.dumps(page).encode(), {"Content-Type": "application/json"})
 
@@ -260,14 +260,14 @@ class _Handler(RequestHandler):
             else ""
         )
         parts = [
-            f"<Contents><Key>{escape(name)}</Key><LastModified>{one['updated']}</LastModified>"
-            f"<ETag>{one['etag']}</ETag><Size>{one['size']}</Size></Contents>"
+            f"<Contents><Key>{escape(name)}</Key><LastModified>{item['updated']}</LastModified>"
+            f"<ETag>{item['etag']}</ETag><Size>{item['size']}</Size></Contents>"
             for name in names[:most]
-            for one in [self.storage.objects[bucket][name]]
+            for item in [self.storage.objects[bucket][name]]
         ]
         parts += [
-            f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>"
-            for one in sorted(folders)
+            f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+            for folder in sorted(folders)
         ]
         text = f"<ListBucketResult>{''.join(parts)}{more}</ListBucketResult>"
         self._answer(200, text.encode(), {"Content-Type": "application/xml"})
@@ -313,7 +313,7 @@ class Gcs:
 
     def sessions(self, prefix: str) -> int:
         """Uploads of objects that start with a prefix, begun and not ended."""
-        names = [one["name"] for one in self.storage.resumable.values()]
+        names = [value["name"] for value in self.storage.resumable.values()]
         return sum(name.startswith(prefix) for name in names)
 
     @property

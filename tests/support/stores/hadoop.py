@@ -44,7 +44,7 @@ class StandIn:
         if isinstance(asked, list):
             return [
                 self._told(info)
-                for info in self._local.get_file_info([self._path(one) for one in asked])
+                for info in self._local.get_file_info([self._path(item) for item in asked])
             ]
         return self._told(self._local.get_file_info(self._path(asked)))
 

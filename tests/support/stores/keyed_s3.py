@@ -52,8 +52,8 @@ class KeyedS3:
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
         """Keys in a bucket."""
-        found = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
-        return [one["Key"] for one in found]
+        result = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
+        return [item["Key"] for item in result]
 
 
 @contextmanager
@@ -88,8 +88,8 @@ def main(key: str) -> None:
             kind = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
             start_response("403 Forbidden", kind)
             return [body]
-        found: Iterable[bytes] = application(environ, start_response)
-        return found
+        result: Iterable[bytes] = application(environ, start_response)
+        return result
 
     server = make_server("127.0.0.1", 0, checked, threaded=True)
     print(server.server_port, flush=True)

@@ -143,7 +143,7 @@ class FaultProxy:
     def matching(self, pattern: str) -> list[str]:
         """The requests that a pattern is found in."""
         with self._lock:
-            return [one for one in self.requests if re.search(pattern, one)]
+            return [request for request in self.requests if re.search(pattern, request)]
 
     @property
     def left(self) -> int:
@@ -159,8 +159,8 @@ class FaultProxy:
                     fault = rule.faults.pop(0)
                     self._always = SLOW_DOWN if fault.dies else self._always
                     return fault
-            found = self._chance(request) if self._chance is not None else None
-            return found or self._always
+            result = self._chance(request) if self._chance is not None else None
+            return result or self._always
 
     @contextmanager
     def counted(self) -> Iterator[None]:

@@ -47,8 +47,8 @@ class StoreSuite:
             ByteRange(int(o), int(min(n, len(data) - o)))
             for o, n in zip(rng.integers(0, len(data), 50), rng.integers(0, 9000, 50), strict=True)
         ]
-        for found, (o, n) in zip(store.open("f").read(ranges), ranges, strict=True):
-            assert found.tobytes() == data[o : o + n]
+        for result, (o, n) in zip(store.open("f").read(ranges), ranges, strict=True):
+            assert result.tobytes() == data[o : o + n]
 
     @pytest.mark.parametrize("bad", [(-1, 2), (0, 6), (5, 1), (2**63, 1), (0, 2**63), (1, -1)])
     def test_ranges_outside_the_file(self, store: ObjectStore, bad: tuple[int, int]) -> None:
@@ -92,9 +92,9 @@ class StoreSuite:
         before = time.time()
         for name in ("v/1", "v/sub/deep/2 [x]", "v.w/3", "other"):
             store.write_bytes(name, name.encode())
-        found = sorted(store.list_tree("v"), key=lambda info: info.path)
-        assert [(info.path, info.size) for info in found] == [("v/1", 3), ("v/sub/deep/2 [x]", 16)]
-        for info in found:
+        result = sorted(store.list_tree("v"), key=lambda info: info.path)
+        assert [(info.path, info.size) for info in result] == [("v/1", 3), ("v/sub/deep/2 [x]", 16)]
+        for info in result:
             assert info.modified is not None
             assert before - 5 < info.modified < time.time() + 5
         assert store.list_tree("nowhere") == []
@@ -136,7 +136,7 @@ class StoreSuite:
         assert first is not None
         assert second is not None
         assert first < second <= time.time() + 1
-        listed = {one.path: one.modified for one in store.list_tree("v")}
+        listed = {item.path: item.modified for item in store.list_tree("v")}
         assert listed == pytest.approx({"v/1": first, "v/2": second}, abs=1)
         with pytest.raises(MissingFileError, match="v/3"):
             store.modified("v/3")

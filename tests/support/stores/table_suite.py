@@ -85,7 +85,7 @@ class TableSuite:
         dataset = lance_spark.open_dataset(uri, storage_options=options)
         assert values(dataset.to_table()) == list(range(9))
         assert dataset.version == 9
-        assert [one.version for one in dataset.versions()] == list(range(1, 10))
+        assert [version.version for version in dataset.versions()] == list(range(1, 10))
 
     def test_old_versions_are_removed(self, root: str, options: dict[str, Any]) -> None:
         import datetime

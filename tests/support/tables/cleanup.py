@@ -103,7 +103,7 @@ def folders(path: Path) -> set[str]:
 
 
 def versions(path: Path) -> list[int]:
-    return [one["version"] for one in lance.dataset(str(path)).versions()]
+    return [version["version"] for version in lance.dataset(str(path)).versions()]
 
 
 def check(path: Path, branches: tuple[str, ...] = ()) -> None:
@@ -117,9 +117,9 @@ def check(path: Path, branches: tuple[str, ...] = ()) -> None:
             dataset.validate()
             theirs = dataset.to_table(columns=["i"])["i"].to_pylist()
             ours = lance_spark.open_dataset(str(root), version=version)
-            found = ours.to_table(blob_handling="all_binary")
-            assert found["i"].to_pylist() == theirs
-            for at, blob in zip(theirs, found["b"].to_pylist(), strict=True):
+            table = ours.to_table(blob_handling="all_binary")
+            assert table["i"].to_pylist() == theirs
+            for at, blob in zip(theirs, table["b"].to_pylist(), strict=True):
                 assert blob == bytes([at % 256]) * (10, 1_000, 6_000)[at % 3]
             for at in theirs[::5]:
                 assert dataset.to_table(columns=["i"], filter=f"i = {at}").num_rows == 1

@@ -106,9 +106,9 @@ def steps(root: str, oldest: int, writes: bool) -> Iterator[tuple[str, Callable[
     opened: list[lance_spark.Dataset] = []
 
     def every_version() -> None:
-        for one in opened[0].versions():
+        for version in opened[0].versions():
             with contextlib.suppress(LanceError):
-                dataset = lance_spark.open_dataset(root, version=one.version)
+                dataset = lance_spark.open_dataset(root, version=version.version)
                 dataset.schema, dataset.count_rows(), dataset.plan()
 
     late = lance_spark.open_dataset(root, version=oldest)

@@ -79,15 +79,15 @@ def copy(uri: str, path: Path) -> str:
 def used(uri: str) -> set[str]:
     """Assert that queries by index find what a full scan finds; return the columns whose index the plan uses."""
     dataset = lance.dataset(uri)
-    found = {column for column, query in FILTERS.items() if _filter_agrees(dataset, column, query)}
+    result = {column for column, query in FILTERS.items() if _filter_agrees(dataset, column, query)}
     if "text" in dataset.schema.names:
         _text_agrees(dataset)
-    return found | {column for column in ("vec", "vec2") if _nearest_agrees(dataset, column)}
+    return result | {column for column in ("vec", "vec2") if _nearest_agrees(dataset, column)}
 
 
 def indexed_rows(uri: str) -> dict[str, int]:
     """Return how many live rows each index covers, as pylance says."""
-    return {one.name: one.num_rows_indexed for one in lance.dataset(uri).describe_indices()}
+    return {index.name: index.num_rows_indexed for index in lance.dataset(uri).describe_indices()}
 
 
 def _filter_agrees(dataset: lance.LanceDataset, column: str, query: str) -> bool:

@@ -38,4 +38,4 @@ def lived_in(
 
 
 def versions_of(path: Path) -> list[int]:
-    return [one["version"] for one in lance.dataset(str(path)).versions()]
+    return [version["version"] for version in lance.dataset(str(path)).versions()]

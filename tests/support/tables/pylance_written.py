@@ -36,7 +36,7 @@ def written_by_pylance(path: Path, data: pa.Table, version: str = "2.2") -> tupl
         (path / "data").mkdir(parents=True, exist_ok=True)
         for file in (Path(folder) / "data").iterdir():
             shutil.copy(file, path / "data" / file.name)
-    return tuple(as_ours(one) for one in metadata)
+    return tuple(as_ours(item) for item in metadata)
 
 
 def as_ours(metadata: lance.FragmentMetadata) -> Fragment:

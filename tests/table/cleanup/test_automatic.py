@@ -62,7 +62,7 @@ def table(path: Path, config: dict[str, str]) -> lance.LanceDataset:
 
 
 @pytest.mark.parametrize(
-    ("config", "tagged"), [*((one, False) for one in CONFIGS), (CONFIGS[1], True)], ids=str
+    ("config", "tagged"), [*((item, False) for item in CONFIGS), (CONFIGS[1], True)], ids=str
 )
 def test_automatic_cleanup_removes_what_pylance_removes(
     tmp_path: Path, config: dict[str, str], tagged: bool

@@ -41,13 +41,13 @@ def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     assert files(path) == before | failed | strange
 
     planned = cleanup(store, policy_for_failed_jobs(days(1)), dry_run=True)
-    assert {one.path for one in planned.files} == failed
+    assert {file.path for file in planned.files} == failed
     assert files(path) == before | failed | strange
 
     removed = cleanup(store, policy_for_failed_jobs(days(1)))
     assert removed == planned
     assert (removed.old_versions, removed.bytes_removed) == (0, 10 * len(failed))
-    assert all(one.unverified for one in removed.files)
+    assert all(file.unverified for file in removed.files)
     assert files(path) == before | strange
     assert versions(path) == there
     check(path)

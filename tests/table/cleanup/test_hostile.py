@@ -149,10 +149,10 @@ def test_a_reference_into_a_base_path_does_not_verify_a_file_of_the_root(path: P
     ["../../etc/_transactions/a.txn", "/etc/passwd", "../_versions/latest_version_hint.json"],
 )
 def test_transaction_names_with_folders_are_only_compared(path: Path, name: str) -> None:
-    others = {one for one in files(path.parent) if not one.startswith("t/")}
+    others = {file for file in files(path.parent) if not file.startswith("t/")}
     change(path, 2, lambda proto: setattr(proto, "transaction_file", name))
     clean(path)
-    assert {one for one in files(path.parent) if not one.startswith("t/")} == others
+    assert {file for file in files(path.parent) if not file.startswith("t/")} == others
     assert (path / "_versions" / "latest_version_hint.json").exists()
 
 

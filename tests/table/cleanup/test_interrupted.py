@@ -79,11 +79,13 @@ def expected(template: Path, tmp_path: Path) -> tuple[set[str], set[str]]:
 
 def readable_or_missing(path: Path) -> None:
     """Check that partly removed versions name a missing file, and that the others can be read."""
-    for one in lance_spark.open_dataset(str(path)).versions():
-        dataset = lance_spark.open_dataset(str(path), version=one.version)
-        if one.version >= 8:
+    for version in lance_spark.open_dataset(str(path)).versions():
+        dataset = lance_spark.open_dataset(str(path), version=version.version)
+        if version.version >= 8:
             assert dataset.to_table(blob_handling="all_binary").num_rows == dataset.count_rows()
-            assert lance.dataset(str(path), version=one.version).to_table(columns=["i"]).num_rows
+            assert (
+                lance.dataset(str(path), version=version.version).to_table(columns=["i"]).num_rows
+            )
             continue
         try:
             dataset.to_table()
@@ -155,9 +157,9 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], obje
         list_files = cleanup_plan.list_files
 
         def listing(store: ObjectStore) -> Listing:
-            found = list_files(store)
+            result = list_files(store)
             run()
-            return found
+            return result
 
         monkeypatch.setattr(cleanup_plan, "list_files", listing)
         return
@@ -282,7 +284,7 @@ def test_concurrent_writers_and_cleanups(path: Path) -> None:
     check(path)
     assert lance.dataset(uri).count_rows() == 6 + written[0]
     newest = lance_spark.open_dataset(uri)
-    kept = {file.path for one in newest.fragments for file in one.files}
+    kept = {file.path for fragment in newest.fragments for file in fragment.files}
     assert {name.removeprefix("data/") for name in files(path) if name.endswith(".lance")} >= kept
 
 
@@ -294,11 +296,11 @@ def test_a_concurrent_cleanup_removes_versions_first(
     first = [True]
 
     def listing(store: ObjectStore) -> Any:
-        found = list_manifests(store)
+        result = list_manifests(store)
         if first:
             first.clear()
             lance.dataset(str(path)).cleanup_old_versions(versions=[1, 2, 3])
-        return found
+        return result
 
     monkeypatch.setattr(cleanup_plan, "list_manifests", listing)
     stats = clean(path)

@@ -44,7 +44,7 @@ def test_cleanup_through_a_link_to_a_branch(tmp_path: Path) -> None:
         NOW, delete_unverified=True, error_if_tagged_old_versions=False
     )
     assert open_dataset(str(path), tag="tag").count_rows() == 6
-    assert [one.version for one in open_dataset(str(link)).versions()] == [2, 3, 4]
+    assert [version.version for version in open_dataset(str(link)).versions()] == [2, 3, 4]
     theirs = lance.dataset(str(path))
     assert theirs.checkout_version("tag").count_rows() == 6
     assert theirs.checkout_version(("c", None)).to_table()["id"].to_pylist() == [*range(9)]

@@ -32,7 +32,7 @@ def test_cleanup_on_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert (stats.data_files_removed, stats.transaction_files_removed) == (2, 2)
     assert len([name for name in aws.names(prefix) if name.startswith("data/")]) == 2
     theirs = lance.dataset(uri, storage_options=aws.theirs)
-    assert [one["version"] for one in theirs.versions()] == [3]
+    assert [version["version"] for version in theirs.versions()] == [3]
     assert theirs.to_table() == numbers(2)
     # The store's own times count.
     monkeypatch.setattr(cleanup_plan, "GRACE_SECONDS", -60)

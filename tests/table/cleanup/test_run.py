@@ -126,13 +126,13 @@ def test_cleanup_removes_what_pylance_removes(
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_statistics(table: Table, policy: dict[str, Any]) -> None:
-    found = []
+    result = []
     for clean in (theirs, ours):
         path = table.fresh()
         before = {name: (path / name).stat().st_size for name in files(path)}
         stats = clean(path, **policy)
-        found.append({name: getattr(stats, name) for name in STATS})
-    assert found[0] == found[1]
+        result.append({name: getattr(stats, name) for name in STATS})
+    assert result[0] == result[1]
     removed = {name: size for name, size in before.items() if name not in files(path)}
     assert {file.path: file.size_bytes for file in stats.files} == removed
     assert sum(removed.values()) == stats.bytes_removed
@@ -214,7 +214,7 @@ def test_detached_versions_are_kept(tmp_path: Path, staging: str) -> None:
     detached = lance.LanceDataset.commit(
         uri,
         lance.LanceOperation.Overwrite(
-            dataset.schema, [one.metadata for one in dataset.get_fragments()]
+            dataset.schema, [fragment.metadata for fragment in dataset.get_fragments()]
         ),
         read_version=2,
         detached=True,

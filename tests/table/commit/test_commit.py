@@ -237,11 +237,11 @@ def test_stable_row_ids(path: Path) -> None:
     table = lance.dataset(str(path)).to_table(
         columns=["id", "_row_created_at_version", "_row_last_updated_at_version"], with_row_id=True
     )
-    found = {row["id"]: tuple(row.values())[1:] for row in table.to_pylist()}
-    assert found[0] == (1, 1, 0)
-    assert found[3] == (2, 2, 3)
-    assert found[4][1:] == (4, 4)
-    assert found[8] == (5, 5, 8)
+    result = {row["id"]: tuple(row.values())[1:] for row in table.to_pylist()}
+    assert result[0] == (1, 1, 0)
+    assert result[3] == (2, 2, 3)
+    assert result[4][1:] == (4, 4)
+    assert result[8] == (5, 5, 8)
     lance.dataset(str(path)).optimize.compact_files()
     assert sorted(ids(path)) == [0, 2, 3, 4, 5, 6, 7, 8]
 
@@ -280,7 +280,7 @@ def test_field_ids_that_are_never_used_again(path: Path) -> None:
         commit(store, Transaction.new(2, overwrite(path, rows(0))), made)
     written = write_dataset(rows(0), str(path), mode="overwrite")
     made = read_latest(store)
-    assert [one.id for one in made.to_proto().fields] == [6, 7]
+    assert [field.id for field in made.to_proto().fields] == [6, 7]
     assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 7)
     assert lance.dataset(str(path)).to_table() == written.to_table() == rows(0)
 
@@ -442,7 +442,7 @@ def test_append_counts_rows_of_early_releases(path: Path) -> None:
 
     rewrite_manifest(path, change)
     made = append(path, 6)
-    assert [one.num_rows for one in made.fragments] == [2, 3, 3]
+    assert [fragment.num_rows for fragment in made.fragments] == [2, 3, 3]
     assert lance.dataset(str(path)).count_rows() == 8
     lance.dataset(str(path)).validate()
 

@@ -129,18 +129,18 @@ def theirs(path: Path, number: int) -> tuple[str, ...]:
 
 
 def check(path: Path, commits: int) -> None:
-    found = manifests(path)
+    result = manifests(path)
     assert sorted(ids(path)) == list(range(6 + 3 * commits))
-    assert [manifest.version for manifest in found] == list(range(1, commits + 2))
+    assert [manifest.version for manifest in result] == list(range(1, commits + 2))
     store = ObjectStore.from_uri(path)
-    transactions = [read_transaction(store, manifest) for manifest in found]
+    transactions = [read_transaction(store, manifest) for manifest in result]
     assert len({t.uuid for t in transactions if t}) == commits + 1
-    for manifest, transaction in zip(found, transactions, strict=True):
+    for manifest, transaction in zip(result, transactions, strict=True):
         assert transaction is not None
         assert transaction.read_version < manifest.version
     # Every version has the rows of the one before, and three more.
-    assert [manifest.num_rows for manifest in found] == [6 + 3 * i for i in range(commits + 1)]
-    assert len({fragment.id for fragment in found[-1].fragments}) == len(found[-1].fragments)
+    assert [manifest.num_rows for manifest in result] == [6 + 3 * i for i in range(commits + 1)]
+    assert len({fragment.id for fragment in result[-1].fragments}) == len(result[-1].fragments)
 
 
 def test_concurrent_writers(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_detached_version(path: Path) -> None:
     # The history does not see it.
     assert dataset.latest_version == 2
     assert [info.version for info in dataset.versions()] == [1, 2]
-    assert [one["version"] for one in lance.dataset(str(path)).versions()] == [1, 2]
+    assert [version["version"] for version in lance.dataset(str(path)).versions()] == [1, 2]
     assert ids(path) == [*range(6)]
     write_dataset(rows(50), str(path), "append")
     assert found(path, made.version) == [*range(9)]

@@ -90,7 +90,7 @@ def test_committed_change_is_found(tmp_path: Path) -> None:
     assert ids(path) == list(range(18))
     files = {file.name for file in (path / "_transactions").iterdir()}
     store = ObjectStore.from_uri(path)
-    named = {read_transaction(store, one).file_name for one in manifests(path)}  # type: ignore[union-attr]
+    named = {read_transaction(store, manifest).file_name for manifest in manifests(path)}  # type: ignore[union-attr]
     assert files == named, "a change that is not made leaves no transaction behind"
 
 
@@ -152,7 +152,7 @@ def test_removed_versions_are_not_searched(tmp_path: Path) -> None:
     append(path, 6, once(0))
     append(path, 9)
     store = ObjectStore.from_uri(path)
-    store.delete([one.path for one in list_manifests(store) if one.version == 2])
+    store.delete([item.path for item in list_manifests(store) if item.version == 2])
     assert find_committed_version(store, read_latest(store), once(0)) is None
 
 
@@ -181,8 +181,8 @@ def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
     waited = threading.local()
     original = commit_module._Attempts._catch_up
 
-    def catch_up(self: object, found: object) -> object:
-        own = original(self, found)  # type: ignore[arg-type]
+    def catch_up(self: object, result: object) -> object:
+        own = original(self, result)  # type: ignore[arg-type]
         if not hasattr(waited, "done"):
             waited.done = True
             barrier.wait()
@@ -207,8 +207,8 @@ def test_concurrent_commits_of_the_same_change(
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
     made = race(monkeypatch, lambda number: append(path, 6 + 3 * number, once(7), base).version)
-    assert sorted(str(type(one).__name__) for one in made) == ["AlreadyCommittedError", "int"]
-    refused = next(one for one in made if isinstance(one, AlreadyCommittedError))
+    assert sorted(str(type(item).__name__) for item in made) == ["AlreadyCommittedError", "int"]
+    refused = next(item for item in made if isinstance(item, AlreadyCommittedError))
     assert refused.version == 2
     assert 2 in made
     assert len(manifests(path)) == 2
@@ -229,7 +229,7 @@ def test_concurrent_creations_of_the_table(tmp_path: Path, monkeypatch: pytest.M
         return commit(store, Transaction.new(0, operation), None, write_token=once(0)).version
 
     made = race(monkeypatch, create)
-    assert Counter(type(one) for one in made) == Counter([int, AlreadyCommittedError])
+    assert Counter(type(item) for item in made) == Counter([int, AlreadyCommittedError])
     assert ids(path) == [0, 1, 2]
 
 
@@ -244,7 +244,7 @@ def test_processes_commit_each_change_once(tmp_path: Path) -> None:
         return WRITER, str(path), pickle.dumps(fragments).hex()
 
     done = run([writer(), writer(), writer()])
-    numbers = [int(number) for one in done for number in one.split(",") if number]
+    numbers = [int(number) for item in done for number in item.split(",") if number]
     assert sorted(numbers) == list(range(count))
     assert len(manifests(path)) == 1 + count
     assert ids(path) == list(range(6 + 3 * count))

@@ -19,9 +19,9 @@ LINEAGE = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_vers
 
 
 def lineage(path: Path) -> list[dict[str, Any]]:
-    found = lance.dataset(str(path)).to_table(columns=LINEAGE)
-    assert lance_spark.open_dataset(str(path)).to_table(LINEAGE) == found
-    return sorted(found.to_pylist(), key=lambda row: int(row["id"]))
+    table = lance.dataset(str(path)).to_table(columns=LINEAGE)
+    assert lance_spark.open_dataset(str(path)).to_table(LINEAGE) == table
+    return sorted(table.to_pylist(), key=lambda row: int(row["id"]))
 
 
 @pytest.mark.parametrize("spilled", [False, True])
@@ -55,12 +55,12 @@ def test_updated_rows_keep_their_created_version(
     if not detached:
         assert lineage(mine) == expected
         return
-    found = committed.to_table(LINEAGE[:3]).to_pylist()
+    result = committed.to_table(LINEAGE[:3]).to_pylist()
     for row in expected:
         del row["_row_last_updated_at_version"]
         if row["_row_created_at_version"] > version:
             row["_row_created_at_version"] = committed.version
-    assert sorted(found, key=lambda row: int(row["id"])) == expected
+    assert sorted(result, key=lambda row: int(row["id"])) == expected
 
 
 def test_append_after_a_change_of_type(tmp_path: Path) -> None:

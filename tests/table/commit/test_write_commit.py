@@ -91,8 +91,8 @@ def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table)
     ):
         commit_on_newest(job, fragments)
     assert found(path) == new.to_pylist()
-    names = {file.path for one in fragments for file in one.files}
-    assert not names & {one.name for one in (Path(path) / "data").iterdir()}
+    names = {file.path for fragment in fragments for file in fragment.files}
+    assert not names & {entry.name for entry in (Path(path) / "data").iterdir()}
 
 
 def test_no_retries_are_none(path: str) -> None:

@@ -102,7 +102,10 @@ def test_indexes_stay_right_after_each_change(name: str, table: str, tmp_path: P
 
 
 def used_indexes(uri: str) -> list[tuple[str, list[int]]]:
-    return [(one["name"], sorted(one["fragment_ids"])) for one in lance.dataset(uri).list_indices()]
+    return [
+        (index["name"], sorted(index["fragment_ids"]))
+        for index in lance.dataset(uri).list_indices()
+    ]
 
 
 def test_overwrite_drops_all_indexes(table: str, tmp_path: Path) -> None:
@@ -173,7 +176,9 @@ def test_without_a_reuse_index_btrees_are_remapped_and_others_unused(tmp_path: P
     uri = build(tmp_path / "table", stable=False)
     open_dataset(uri).compact_files(target_rows_per_fragment=5000, defer_index_remap=False)
     assert used(uri) == {"a"}
-    assert [one["name"] for one in open_dataset(uri).list_indices() if "reuse" in one["name"]] == []
+    assert [
+        index["name"] for index in open_dataset(uri).list_indices() if "reuse" in index["name"]
+    ] == []
 
 
 def test_an_index_on_a_dropped_column_is_listed(tmp_path: Path) -> None:
@@ -182,9 +187,11 @@ def test_an_index_on_a_dropped_column_is_listed(tmp_path: Path) -> None:
     open_dataset(uri).drop_columns(["plain"])
     old.create_scalar_index("plain", "BTREE")
     ours, theirs = open_dataset(uri), lance.dataset(uri)
-    (listed,) = (one["fields"] for one in theirs.list_indices() if one["name"] == "plain_idx")
-    assert [one["fields"] for one in ours.list_indices() if one["name"] == "plain_idx"] == [listed]
-    (described,) = (one for one in ours.describe_indices() if one.name == "plain_idx")
+    (listed,) = (index["fields"] for index in theirs.list_indices() if index["name"] == "plain_idx")
+    assert [index["fields"] for index in ours.list_indices() if index["name"] == "plain_idx"] == [
+        listed
+    ]
+    (described,) = (index for index in ours.describe_indices() if index.name == "plain_idx")
     assert described.field_names == tuple(listed)
     dataset, _ = ours.compact_files(target_rows_per_fragment=5000)
     assert dataset.count_rows() == lance.dataset(uri).count_rows() == ROWS

@@ -101,7 +101,7 @@ def test_user_defined_manifest_store(uri: str, store: InSqlite) -> None:
     place = Path(uri) / entry.path
     assert entry == ManifestEntry(3, f"_versions/{2**64 - 4}.manifest", place.stat().st_size)
     assert values(lance_spark.open_dataset(uri, 1, manifest_store=store)) == [1]
-    assert [one.version for one in dataset.versions()] == [1, 2, 3]
+    assert [version.version for version in dataset.versions()] == [1, 2, 3]
     # The files are those of any table.
     assert values(lance.dataset(uri)) == [2]
     assert not list(Path(uri).glob("_versions/*.manifest-*"))
@@ -264,13 +264,13 @@ def test_only_newer_entries_are_requested(uri: str, store: InSqlite) -> None:
             rows(value), uri, "append" if value else "create", manifest_store=store
         )
     files = ObjectStore.from_uri(uri, {"manifest_store": store})
-    assert [one.version for one in list_since(files, 4)] == [4, 5, 6]
+    assert [item.version for item in list_since(files, 4)] == [4, 5, 6]
     for place in Path(uri).glob("_versions/*"):
         place.unlink()
     # The store is the truth; files are only listed for what it does not know.
-    found = newest(files)
-    assert found is not None
-    assert found.version == 6
+    result = newest(files)
+    assert result is not None
+    assert result.version == 6
 
 
 def busy(*_: object) -> None:
@@ -358,15 +358,15 @@ def test_versions_with_only_a_staging_file(
     staged(path, store, 3)
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "copy", forbidden)
-        assert [one.version for one in dataset.versions()] == [1, 2, 3, 4]
+        assert [version.version for version in dataset.versions()] == [1, 2, 3, 4]
         dataset.cleanup_old_versions(**policy)
     dataset.cleanup_old_versions(**policy)
-    assert [one.version for one in dataset.versions()] == [2, 4]
+    assert [version.version for version in dataset.versions()] == [2, 4]
     # A writer that lost version 1 and was killed.
     files = ObjectStore.from_uri(path, options)
     name = list_manifests(files)[0].scheme.name_of(1)
     files.write_bytes(f"_versions/{name}-0b8f9aa4-bd2c-4a4c-9b3c-0d9a4ba3ff05", b"")
-    assert [one.version for one in list_manifests(files)] == [2, 4]
+    assert [item.version for item in list_manifests(files)] == [2, 4]
     assert lance_spark.open_dataset(path, tag="tag", storage_options=options).count_rows() == 2
     assert lance.dataset(path, version=2).to_table().num_rows == 2
 

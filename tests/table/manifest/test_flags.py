@@ -124,7 +124,7 @@ def test_flags_equal_those_of_pylance(tmp_path: Path, state: str) -> None:
         made = lance.dataset(str(ours))
         made.validate()
         assert made.to_table().num_rows == lance.dataset(str(theirs)).count_rows(), name
-        ids = [one.id for one in read_latest(ObjectStore.from_uri(ours)).to_proto().fields]
+        ids = [field.id for field in read_latest(ObjectStore.from_uri(ours)).to_proto().fields]
         assert ids == [o.id for o in read_latest(ObjectStore.from_uri(theirs)).to_proto().fields]
 
 

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> str:
 
 def test_versions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path).versions(), lance.dataset(path).versions()
-    assert [info.version for info in ours] == [one["version"] for one in theirs]
+    assert [info.version for info in ours] == [item["version"] for item in theirs]
     for info, one in zip(ours, theirs, strict=True):
         assert info.metadata == one["metadata"]
         local = info.timestamp.astimezone().replace(tzinfo=None)
@@ -59,9 +59,9 @@ def test_operations_and_messages(path: str) -> None:
 def test_transactions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path), lance.dataset(path)
     for limit in (1, 3, 100):
-        found = ours.get_transactions(limit)
+        result = ours.get_transactions(limit)
         others = theirs.get_transactions(limit)
-        assert [one and one.uuid for one in found] == [one and one.uuid for one in others]
+        assert [item and item.uuid for item in result] == [item and item.uuid for item in others]
     assert len(ours.get_transactions()) == 8
     for version in range(1, 9):
         mine, other = ours.read_transaction(version), theirs.read_transaction(version)
@@ -134,7 +134,7 @@ def test_branch_history_begins_with_the_branch(path: str) -> None:
     assert [info.version for info in branch.versions()] == [3, 4]
     theirs = lance.dataset(path).checkout_version(("b", None))
     assert [info.metadata for info in branch.versions()] == [
-        one["metadata"] for one in theirs.versions()
+        version["metadata"] for version in theirs.versions()
     ]
     between = branch.versions()[0].timestamp
     assert open_dataset(path, branch="b", timestamp=between).version == 3

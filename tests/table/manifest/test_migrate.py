@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 def schemes(path: Path) -> set[NamingScheme]:
     located = [parse_name(name) for name in os.listdir(path / "_versions")]
-    return {one.scheme for one in located if one is not None}
+    return {location.scheme for location in located if location is not None}
 
 
 def read_everything(path: Path) -> None:
@@ -51,7 +51,7 @@ def test_migrate(path: Path) -> None:
     assert schemes(path) == {NamingScheme.V2}
     read_everything(path)
     theirs = lance.dataset(str(path))
-    assert [one["version"] for one in theirs.versions()] == [*range(1, 13)]
+    assert [version["version"] for version in theirs.versions()] == [*range(1, 13)]
     assert lance.dataset(str(path), version="t").count_rows() == 15
     before = sorted(os.listdir(path / "_versions"))
     dataset.migrate_manifest_paths_v2()
@@ -157,13 +157,13 @@ def test_versions_are_found_during_migration(path: Path, monkeypatch: pytest.Mon
     store = ObjectStore.from_uri(path)
     when = open_dataset(str(path)).versions()[10].timestamp
     old = versions.list_manifests(store)
-    assert {one.scheme for one in old} == {NamingScheme.V1}
+    assert {item.scheme for item in old} == {NamingScheme.V1}
     exists = ObjectStore.exists
 
     def late(self: ObjectStore, name: str) -> bool:
-        found = exists(self, name)
+        result = exists(self, name)
         migrate.migrate_to_v2(self)
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "exists", late)
@@ -198,5 +198,5 @@ def test_table_in_memory(path: Path) -> None:
         remote.write_bytes(f"_versions/{name}", local.read_bytes(f"_versions/{name}"))
     assert migrate.migrate_to_v2(remote) == 12
     located = versions.list_manifests(remote)
-    assert [one.version for one in located] == [*range(1, 13)]
-    assert {one.scheme for one in located} == {NamingScheme.V2}
+    assert [location.version for location in located] == [*range(1, 13)]
+    assert {location.scheme for location in located} == {NamingScheme.V2}

@@ -38,7 +38,7 @@ def with_used_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # As that release found the files: the column a has one of its own, z has not.
     dropped = {0: [[0], [1, 2], [3]], 1: [[0, 1, 2, 3]]}
     whole = lance.dataset(uri, version=4)
-    files = {one.fragment_id: one.data_files() for one in whole.get_fragments()}
+    files = {fragment.fragment_id: fragment.data_files() for fragment in whole.get_fragments()}
     lance.dataset(uri).add_columns({"b": "x * 4", "c": "x * 5"})
 
     def use_ids_again(manifest: table_pb2.Manifest) -> None:
@@ -46,7 +46,7 @@ def with_used_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
         manifest.writer_version.version = "0.10.5"
         manifest.ClearField("data_format")
         for number, name in ((2, "b"), (3, "c")):
-            (field,) = (one for one in manifest.fields if one.name == name)
+            (field,) = (field for field in manifest.fields if field.name == name)
             field.id = number
         for fragment in manifest.fragments:
             new = fragment.files[-1]
@@ -70,8 +70,10 @@ def path(with_used_ids: Path, tmp_path: Path) -> Path:
 def field_ids(path: Path) -> tuple[dict[str, int], list[list[list[int]]]]:
     """Ids of the columns, and of the fields of each data file of each fragment."""
     dataset = lance.dataset(str(path))
-    columns = {one.name(): one.id() for one in dataset.lance_schema.fields()}
-    files = [[file.fields for file in one.data_files()] for one in dataset.get_fragments()]
+    columns = {field.name(): field.id() for field in dataset.lance_schema.fields()}
+    files = [
+        [file.fields for file in fragment.data_files()] for fragment in dataset.get_fragments()
+    ]
     return columns, files
 
 

@@ -94,7 +94,7 @@ def commit_theirs(
     version: int,
 ) -> None:
     operation = lance.LanceOperation.CreateIndex(
-        [as_pylance(one) for one in new], [as_pylance(one) for one in removed]
+        [as_pylance(item) for item in new], [as_pylance(item) for item in removed]
     )
     lance.LanceDataset.commit(uri, operation, read_version=version)
 
@@ -109,12 +109,12 @@ def test_add_replace_and_drop_segments(tmp_path: Path, writer: str) -> None:
     put = COMMITS[writer]
     second = another(uri, first, "x")
     put(uri, [second], [], 5)
-    assert [one.uuid.uuid for one in segments(uri)] == [first.uuid.uuid, second.uuid.uuid]
+    assert [segment.uuid.uuid for segment in segments(uri)] == [first.uuid.uuid, second.uuid.uuid]
     put(uri, [second], [], 6)
-    assert [one.uuid.uuid for one in segments(uri)] == [first.uuid.uuid, second.uuid.uuid]
+    assert [segment.uuid.uuid for segment in segments(uri)] == [first.uuid.uuid, second.uuid.uuid]
     third = another(uri, first, "x")
     put(uri, [third], [first, second], 7)
-    assert [one.uuid.uuid for one in segments(uri)] == [third.uuid.uuid]
+    assert [segment.uuid.uuid for segment in segments(uri)] == [third.uuid.uuid]
     scan = lance.dataset(uri).scanner(filter="a = 13")
     assert "ScalarIndex" in scan.explain_plan()
     assert scan.to_table().num_rows == 1
@@ -207,7 +207,9 @@ def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     if fits:
         commit_ours(uri, [new], [], 5)
         commit_theirs(other, [new], [], 5)
-        assert [one.name for one in segments(uri)] == [one.name for one in segments(other)]
+        assert [segment.name for segment in segments(uri)] == [
+            segment.name for segment in segments(other)
+        ]
         for query in ("a = 5", "a = 77", "a = 13"):
             expected = lance.dataset(uri).scanner(filter=query, use_scalar_index=False)
             assert lance.dataset(uri).to_table(filter=query) == expected.to_table()
@@ -223,8 +225,10 @@ def test_columns_rewritten_by_another_client_are_not_covered(tmp_path: Path) -> 
     new = another(uri, segments(uri)[0], "y")
     open_dataset(uri).update({"a": 500}, [("a", "==", 15)], mode="columns")
     commit_ours(uri, [new], [], 5)
-    found = {one.name: set(indexes.fragment_bitmap(one) or ()) for one in segments(uri)}
-    assert found == {"x": {0, 2, 3}, "y": {0, 2, 3}}
+    result = {
+        segment.name: set(indexes.fragment_bitmap(segment) or ()) for segment in segments(uri)
+    }
+    assert result == {"x": {0, 2, 3}, "y": {0, 2, 3}}
     assert lance.dataset(uri).count_rows("a = 500") == 1
     assert lance.dataset(uri).count_rows("a = 15") == 0
 
@@ -264,7 +268,10 @@ def test_other_columns_rewritten_in_fragments_that_moved(tmp_path: Path) -> None
     open_dataset(uri).update({"b": 500}, [("a", "==", 15)], mode="columns")
     compaction(uri)
     commit_ours(uri, [new], [], 5)
-    assert [one.name for one in segments(uri) if not indexes.is_system(one)] == ["x", "y"]
+    assert [segment.name for segment in segments(uri) if not indexes.is_system(segment)] == [
+        "x",
+        "y",
+    ]
     assert lance.dataset(uri).count_rows("a = 15") == 1
 
 
@@ -296,8 +303,8 @@ class TestOwners:
         open_dataset(uri).compact_files()
         ours, theirs = open_dataset(uri), lance.dataset(uri)
         expected = theirs.list_indices()
-        for one in expected:
-            one["fragment_ids"] = set(one["fragment_ids"])
+        for item in expected:
+            item["fragment_ids"] = set(item["fragment_ids"])
         assert ours.list_indices() == expected
         for mine, their in zip(ours.describe_indices(), theirs.describe_indices(), strict=True):
             for name in ("name", "index_type", "type_url", "num_rows_indexed", "total_size_bytes"):
@@ -318,12 +325,12 @@ class TestOwners:
         before = dataset.list_indices()[0]["fragment_ids"]
         (known,) = dataset.describe_indices()
         file = min((path / "_versions").glob("*.manifest"))
-        found = decode(file.read_bytes(), "m")
-        section = table_pb2.IndexSection.FromString(found.index_section or b"")
+        result = decode(file.read_bytes(), "m")
+        section = table_pb2.IndexSection.FromString(result.index_section or b"")
         every = BitMap(range(2**23))
         every.run_optimize()
         section.indices[0].fragment_bitmap = every.serialize()
-        file.write_bytes(encode(found.to_proto(), section.SerializeToString(), None))
+        file.write_bytes(encode(result.to_proto(), section.SerializeToString(), None))
         dataset = open_dataset(str(path))
         tracemalloc.start()
         try:
@@ -362,8 +369,8 @@ class TestOwners:
         dataset.create_index("v", "IVF_FLAT", name="flat", **options)
         dataset.create_index("v", "IVF_HNSW_SQ", name="hnsw", **options)
         dataset.create_index("v", "IVF_PQ", name="pq", num_sub_vectors=2, **options)
-        found = {one.name: one.index_type for one in open_dataset(uri).describe_indices()}
-        assert found == {"flat": "IVF_FLAT", "hnsw": "IVF_HNSW_SQ", "pq": "IVF_PQ"}
+        result = {index.name: index.index_type for index in open_dataset(uri).describe_indices()}
+        assert result == {"flat": "IVF_FLAT", "hnsw": "IVF_HNSW_SQ", "pq": "IVF_PQ"}
 
 
 def fields(*parents: int) -> list[file_pb2.Field]:
@@ -371,18 +378,18 @@ def fields(*parents: int) -> list[file_pb2.Field]:
 
 
 def section(*segments: tuple[str, list[int], list[int] | None]) -> table_pb2.IndexSection:
-    found = table_pb2.IndexSection()
+    result = table_pb2.IndexSection()
     for at, (name, on, covered) in enumerate(segments):
-        index = found.indices.add(name=name, fields=on, dataset_version=at + 1)
+        index = result.indices.add(name=name, fields=on, dataset_version=at + 1)
         index.uuid.uuid = bytes([at]) * 16
         index.index_details.type_url = "/lance.table.BitmapIndexDetails"
         indexes.set_fragment_bitmap(index, None if covered is None else BitMap(covered))
-    return found
+    return result
 
 
 def covered(of: table_pb2.IndexSection) -> list[set[int] | None]:
-    bitmaps = [indexes.fragment_bitmap(one) for one in of.indices]
-    return [None if one is None else set(one) for one in bitmaps]
+    bitmaps = [indexes.fragment_bitmap(index) for index in of.indices]
+    return [None if item is None else set(item) for item in bitmaps]
 
 
 class TestSections:
@@ -398,57 +405,59 @@ class TestSections:
         assert indexes.related_fields(fields(1, 0), [0]) == {0, 1}
 
     def test_pruned_where_values_changed(self) -> None:
-        found = section(("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [0], None))
-        index_updates.prune_fields(found, [2], [0], fields(-1, -1))
-        assert covered(found) == [{1}, {1, 2}, None]
+        result = section(("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [0], None))
+        index_updates.prune_fields(result, [2], [0], fields(-1, -1))
+        assert covered(result) == [{1}, {1, 2}, None]
 
     def test_pruned_where_files_changed(self) -> None:
         def fragment(number: int, *paths: str) -> table_pb2.DataFragment:
             files = [table_pb2.DataFile(path=p, fields=[at]) for at, p in enumerate(paths)]
             return table_pb2.DataFragment(id=number, files=files)
 
-        found = section(("a", [0], [1, 2, 3]), ("b", [1], [1, 2, 3]))
+        result = section(("a", [0], [1, 2, 3]), ("b", [1], [1, 2, 3]))
         before = [fragment(1, "p", "q"), fragment(2, "p", "q"), fragment(3, "p", "q")]
         after = [fragment(1, "p", "q", "r"), fragment(2, "new", "q"), fragment(3, "p", "new")]
-        index_updates.prune_rewritten_columns(found, before, after, fields(-1, -1, -1))
-        assert covered(found) == [{1, 3}, {1, 2}]
+        index_updates.prune_rewritten_columns(result, before, after, fields(-1, -1, -1))
+        assert covered(result) == [{1, 3}, {1, 2}]
 
     def test_moved_rows_are_covered_if_all_they_come_from_is(self) -> None:
-        found = section(("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [1], [1]), ("z", [1], [1, 2]))
-        found.indices[3].index_details.type_url = "/lance.table.ZoneMapIndexDetails"
-        index_updates.extend_to_moved_rows(found, [9], [1, 2], [0], fields(-1, -1))
-        assert covered(found) == [{1, 2}, {1, 2, 9}, {1}, {1, 2}]
+        result = section(
+            ("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [1], [1]), ("z", [1], [1, 2])
+        )
+        result.indices[3].index_details.type_url = "/lance.table.ZoneMapIndexDetails"
+        index_updates.extend_to_moved_rows(result, [9], [1, 2], [0], fields(-1, -1))
+        assert covered(result) == [{1, 2}, {1, 2, 9}, {1}, {1, 2}]
 
     def test_segments_of_dropped_fields_are_removed(self) -> None:
-        found = section(("a", [0], [1]), ("b", [5], [1]), (indexes.FRAGMENT_REUSE, [], [1]))
-        index_updates.retain_relevant(found, fields(-1), [1])
-        assert [one.name for one in found.indices] == ["a", indexes.FRAGMENT_REUSE]
+        result = section(("a", [0], [1]), ("b", [5], [1]), (indexes.FRAGMENT_REUSE, [], [1]))
+        index_updates.retain_relevant(result, fields(-1), [1])
+        assert [index.name for index in result.indices] == ["a", indexes.FRAGMENT_REUSE]
 
     def test_the_oldest_segment_of_an_index_that_covers_nothing_stays(self) -> None:
-        found = section(("a", [0], [7]), ("a", [0], [8]), ("b", [0], [7]), ("b", [0], [1]))
-        index_updates.retain_relevant(found, fields(-1), [1])
-        assert covered(found) == [{7}, {1}]
+        result = section(("a", [0], [7]), ("a", [0], [8]), ("b", [0], [7]), ("b", [0], [1]))
+        index_updates.retain_relevant(result, fields(-1), [1])
+        assert covered(result) == [{7}, {1}]
 
     def test_a_segment_of_unknown_coverage_stays(self) -> None:
-        found = section(("a", [0], None), ("a", [0], [1]), ("a", [0], [7]))
-        index_updates.retain_relevant(found, fields(-1), [1])
-        assert covered(found) == [None, {1}]
+        result = section(("a", [0], None), ("a", [0], [1]), ("a", [0], [7]))
+        index_updates.retain_relevant(result, fields(-1), [1])
+        assert covered(result) == [None, {1}]
 
     def test_groups_that_are_covered_in_part(self) -> None:
-        found = section(("a", [0], [1]))
+        result = section(("a", [0], [1]))
         with pytest.raises(CommitConflictError, match="covers only some"):
             index_updates.follow_compaction(
-                found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True
+                result, [FragmentGroup((1, 2), (3,))], stable_row_ids=True
             )
 
     def test_damage(self) -> None:
-        found = section(("a", [0], [1]))
-        found.indices[0].fragment_bitmap = b"\x01\x02\x03"
+        result = section(("a", [0], [1]))
+        result.indices[0].fragment_bitmap = b"\x01\x02\x03"
         with pytest.raises(CorruptTableError, match="bitmap"):
-            indexes.fragment_bitmap(found.indices[0])
-        found.indices[0].uuid.uuid = b"short"
+            indexes.fragment_bitmap(result.indices[0])
+        result.indices[0].uuid.uuid = b"short"
         with pytest.raises(CorruptTableError, match="5 bytes"):
-            indexes.uuid_of(found.indices[0])
+            indexes.uuid_of(result.indices[0])
 
 
 class TestReuse:
@@ -467,13 +476,13 @@ class TestReuse:
     def test_entries_of_another_kind_are_kept_and_not_extended(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
         opened = open_table(uri)
-        found = indexes.section_of(opened.manifest)
-        entry = found.indices.add(name=fragment_reuse.NAME, index_version=1)
+        result = indexes.section_of(opened.manifest)
+        entry = result.indices.add(name=fragment_reuse.NAME, index_version=1)
         entry.uuid.uuid = bytes(16)
         with pytest.raises(UnsupportedFeatureError, match="version 1"):
-            fragment_reuse.build_entry(opened.paths, found, (), 5)
-        index_updates.prune_fields(found, [1], [0], opened.manifest.message.fields)
-        assert covered(found)[0] == set()
+            fragment_reuse.build_entry(opened.paths, result, (), 5)
+        index_updates.prune_fields(result, [1], [0], opened.manifest.message.fields)
+        assert covered(result)[0] == set()
 
     @pytest.mark.parametrize("path", ["../../x", "/etc/passwd", "a/../../../x"])
     def test_files_outside_of_the_index_are_refused(self, tmp_path: Path, path: str) -> None:

@@ -53,7 +53,8 @@ def shape(path: Path) -> list[tuple[object, ...]]:
     """What a version has, but for what is random about it."""
     last = manifests(path)[-1]
     return [
-        (one.id, one.physical_rows, one.num_deleted_rows, len(one.files)) for one in last.fragments
+        (fragment.id, fragment.physical_rows, fragment.num_deleted_rows, len(fragment.files))
+        for fragment in last.fragments
     ]
 
 
@@ -87,11 +88,11 @@ def test_deletes_equal_those_of_pylance(
     assert pair[0].flags == pair[1].flags
     assert pair[0].max_fragment_id == pair[1].max_fragment_id
     assert pair[0].next_row_id == pair[1].next_row_id
-    operations = [read_transaction(open_table(str(tmp_path / "ours")).store, one) for one in pair]
+    operations = [read_transaction(open_table(str(tmp_path / "ours")).store, item) for item in pair]
     for one in operations:
         assert one is not None
         assert isinstance(one.operation, Delete)
-    first, second = (one.operation for one in operations if one)
+    first, second = (operation.operation for operation in operations if operation)
     assert first.removed_fragments == second.removed_fragments
     assert first.updated_fragments.keys() == second.updated_fragments.keys()
 
@@ -108,7 +109,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     assert (dataset.version, dataset.count_rows(), dataset.fragments) == (4, 0, ())
     assert ids(tmp_path) == []
     lance.write_dataset(pa.table({"id": [5], "word": ["x"]}), str(tmp_path), mode="append")
-    assert [one.id for one in manifests(tmp_path)[-1].fragments] == [3]
+    assert [fragment.id for fragment in manifests(tmp_path)[-1].fragments] == [3]
 
 
 def test_old_versions_stay(tmp_path: Path) -> None:
@@ -178,8 +179,8 @@ def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     tasks = plan_delete(table, [("id", ">", 12), ("word", "!=", "w20")], fragments_per_task=2)
     assert [len(task.fragments) for task in tasks] == [2, 1]
     results = [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task)).run())) for task in tasks]
-    deletions = [one for part in results for one in part]
-    assert [(one.fragment_id, one.num_rows) for one in deletions] == [(1, 7), (2, 9)]
+    deletions = [item for part in results for item in part]
+    assert [(deletion.fragment_id, deletion.num_rows) for deletion in deletions] == [(1, 7), (2, 9)]
     manifest = commit_deletes(table, deletions, "by tasks")
     assert manifest.version == 2
     assert ids(tmp_path) == [*range(13), 20]
@@ -196,8 +197,8 @@ def test_indexes_stay_right(tmp_path: Path, kind: str, stable: bool) -> None:
     dataset.validate()
     assert manifests(tmp_path)[-1].index_section == before
     for number in range(ROWS):
-        found = dataset.to_table(filter=f"id = {number}").num_rows
-        assert found == (number != 3 and not 10 <= number < 20)
+        table = dataset.to_table(filter=f"id = {number}").num_rows
+        assert table == (number != 3 and not 10 <= number < 20)
     assert dataset.to_table(filter="id between 8 and 21")["id"].to_pylist() == [8, 9, 20, 21]
 
 
@@ -212,13 +213,13 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
         dataset.optimize.optimize_indices(num_indices_to_merge=0)
     lance_spark.open_dataset(str(tmp_path / "ours")).delete([("id", "==", 90)])
     lance.dataset(str(tmp_path / "theirs")).delete("id = 90")
-    found = []
+    result = []
     for name in ("ours", "theirs"):
         table = open_table(str(tmp_path / name))
-        found.append(len(table.manifest.index_section or b"") > 0)
+        result.append(len(table.manifest.index_section or b"") > 0)
         stats = lance.dataset(str(tmp_path / name)).stats.index_stats("id_idx")
-        found.append(stats["num_indices"])
-    assert found[:2] == found[2:]
+        result.append(stats["num_indices"])
+    assert result[:2] == result[2:]
 
 
 @pytest.mark.parametrize("stable", [False, True])
@@ -260,7 +261,7 @@ def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, 
 def parsed(text: str) -> list[tuple[object, ...]]:
     name, op, value = text.split(" ", 2)
     if op == "in":
-        return [(name, "in", [int(one) for one in value.strip("()").split(",")])]
+        return [(name, "in", [int(part) for part in value.strip("()").split(",")])]
     return [(name, "==" if op == "=" else op, int(value))]
 
 
@@ -277,18 +278,18 @@ def test_merged_rows_are_a_bitmap_planned_on_the_newest_version(tmp_path: Path) 
     stale = [lance.dataset(str(tmp_path / "u")) for _ in range(2)]
     stale[0].delete("id = 3")
     stale[1].delete("id = 4")
-    found = []
+    result = []
     for name in ("t", "u"):
         last = manifests(tmp_path / name)[-1]
         transaction = read_transaction(open_table(str(tmp_path / name)).store, last)
         assert transaction is not None
         file = last.fragments[0].deletion_file
         assert file is not None
-        found.append(
+        result.append(
             (transaction.read_version, file.read_version, file.file_type, file.num_deleted_rows)
         )
         assert last.transaction_file == transaction.file_name
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 def test_delete_without_row_offsets_cannot_be_rebased(tmp_path: Path) -> None:

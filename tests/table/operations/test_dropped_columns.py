@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> str:
 
 
 def field_ids(uri: str) -> dict[str, int]:
-    return {one.name: one.id for one in open_table(uri).manifest.message.fields}
+    return {field.name: field.id for field in open_table(uri).manifest.message.fields}
 
 
 def drop(uri: str) -> None:
@@ -107,7 +107,7 @@ def test_a_parent_stays_with_its_children(tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     lance.write_dataset(pa.table({"id": [1], "point": [{"x": 1}]}), uri)
     base = open_table(uri)
-    fields = [one for one in base.manifest.message.fields if one.name != "point"]
+    fields = [field for field in base.manifest.message.fields if field.name != "point"]
     for operation in (
         Project(tuple(fields)),
         Merge(base.manifest.fragments, tuple(fields)),

@@ -46,7 +46,7 @@ def schema_with(path: Path, *new: pa.Field, first: int) -> tuple[file_pb2.Field,
 def content(path: Path) -> tuple[list[object], list[object], bytes | None, int, int]:
     proto = newest(path).to_proto()
     fragments = [fragment.SerializeToString(deterministic=True) for fragment in proto.fragments]
-    names: list[object] = [(one.name, one.id, one.nullable) for one in proto.fields]
+    names: list[object] = [(field.name, field.id, field.nullable) for field in proto.fields]
     index = newest(path).index_section
     return list(fragments), names, index, proto.max_fragment_id, proto.next_row_id
 
@@ -63,7 +63,7 @@ def test_merges_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
     file = write(theirs, pa.table({"x": pa.array([7, 8, 9], pa.int64())}), [2])
     shutil.copytree(theirs, mine)
 
-    fragments = [one.metadata for one in lance.dataset(str(theirs)).get_fragments()]
+    fragments = [fragment.metadata for fragment in lance.dataset(str(theirs)).get_fragments()]
     fragments[0].files.append(file)
     arrow = lance.dataset(str(theirs)).schema.append(pa.field("x", pa.int64()))
     version = newest(theirs).version
@@ -75,7 +75,7 @@ def test_merges_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
     changed = old[0].to_proto()
     changed.files.append(ours(file).to_proto())
     first = Fragment.from_proto(changed, "test")
-    added = Fragment(0, [ours(one) for one in new[0].files], new[0].physical_rows)
+    added = Fragment(0, [ours(file) for file in new[0].files], new[0].physical_rows)
     schema = schema_with(mine, pa.field("x", pa.int64()), first=2)
     made = commit_ours(mine, Merge((first, old[1], added), schema))
     assert content(mine) == content(theirs)
@@ -130,7 +130,7 @@ def test_ids_of_dropped_columns_are_not_reused(tmp_path: Path) -> None:
     schema = schema_with(path, pa.field("x", pa.int64()), first=1)
     with pytest.raises(InvalidInputError, match="ids up to 1"):
         commit_ours(path, Merge(newest(path).fragments, schema))
-    fragments = [one.metadata for one in lance.dataset(str(path)).get_fragments()]
+    fragments = [fragment.metadata for fragment in lance.dataset(str(path)).get_fragments()]
     arrow = lance.dataset(str(path)).schema.append(pa.field("x", pa.int64()))
     with pytest.warns(DeprecationWarning, match="pyarrow.Schema"):
         operation = Kinds.Merge(fragments, arrow)
@@ -151,7 +151,7 @@ def test_projections_equal_those_of_pylance(tmp_path: Path, names: list[str]) ->
     dataset = lance.dataset(str(theirs))
     operation = Kinds.Project(_lance_schema(theirs, names))
     lance.LanceDataset.commit(str(theirs), operation, read_version=dataset.version)
-    by_name = {one.name: one for one in newest(mine).to_proto().fields}
+    by_name = {field.name: field for field in newest(mine).to_proto().fields}
     commit_ours(mine, Project(tuple(by_name[name] for name in names)))
     assert content(mine) == content(theirs)
     table = lance.dataset(str(mine)).to_table()
@@ -202,7 +202,7 @@ def test_overlays_are_removed_with_their_columns() -> None:
     for number in (0, 1, schema_changes.TOMBSTONE):
         fragment.overlays.add(data_file=table_pb2.DataFile(path=f"o{number}", fields=[number]))
     schema_changes.drop_dead_files(builder)
-    assert [one.data_file.path for one in builder.proto.fragments[0].overlays] == ["o0"]
+    assert [overlay.data_file.path for overlay in builder.proto.fragments[0].overlays] == ["o0"]
     builder.proto.fields[0].id = 7
     schema_changes.drop_dead_files(builder)
     assert not builder.proto.fragments[0].overlays
@@ -212,7 +212,7 @@ def test_overlays_are_removed_with_their_columns() -> None:
 def test_columns_are_reordered(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path).add_columns({"x": "id * 2"})
-    by_name = {one.name: one for one in newest(path).to_proto().fields}
+    by_name = {field.name: field for field in newest(path).to_proto().fields}
     commit_ours(path, Project(tuple(by_name[name] for name in ("x", "word", "id"))))
     table = lance.dataset(str(path)).to_table()
     assert table.schema.names == ["x", "word", "id"]
@@ -231,7 +231,7 @@ def test_an_index_does_not_cover_fragments_whose_column_a_merge_rewrote(
     file = write(theirs, pa.table({"id": pa.array([9, 9, 9], pa.int64())}), [0])
     shutil.copytree(theirs, mine)
     schema = lance.dataset(str(theirs)).lance_schema
-    fragments = [one.metadata for one in lance.dataset(str(theirs)).get_fragments()]
+    fragments = [fragment.metadata for fragment in lance.dataset(str(theirs)).get_fragments()]
     fragments[0].files[0].fields = [-2, 1]
     fragments[0].files.append(file)
     lance.LanceDataset.commit(str(theirs), Kinds.Merge(fragments, schema), read_version=3)
@@ -243,8 +243,8 @@ def test_an_index_does_not_cover_fragments_whose_column_a_merge_rewrote(
     fields = tuple(newest(mine).to_proto().fields)
     commit_ours(mine, Merge((Fragment.from_proto(changed, "test"), second), fields))
     assert content(mine) == content(theirs)
-    found = lance.dataset(str(mine))
-    covered = {one["name"]: set(one["fragment_ids"]) for one in found.list_indices()}
+    result = lance.dataset(str(mine))
+    covered = {index["name"]: set(index["fragment_ids"]) for index in result.list_indices()}
     assert covered == {"id_idx": {1}, "word_idx": {0, 1}}
-    assert found.to_table(filter="id = 9").num_rows == 3
-    assert found.to_table(filter="id = 1").num_rows == 0
+    assert result.to_table(filter="id = 9").num_rows == 3
+    assert result.to_table(filter="id = 1").num_rows == 0

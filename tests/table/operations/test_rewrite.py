@@ -36,7 +36,7 @@ def table(path: Path, fragments: int = 6, *, stable: bool = False) -> str:
 
 
 def ids(uri: str) -> list[int]:
-    return [one.fragment_id for one in lance.dataset(uri).get_fragments()]
+    return [fragment.fragment_id for fragment in lance.dataset(uri).get_fragments()]
 
 
 def values(uri: str) -> list[int]:
@@ -79,15 +79,15 @@ class TestReserve:
 def compacted(uri: str, numbers: list[int], version: int | None = None) -> Rewrite:
     """Return the rewrite of some fragments, as it would be committed, its ids reserved."""
     opened = open_table(uri, version=version)
-    excluded = {one.id for one in opened.manifest.fragments} - set(numbers)
+    excluded = {fragment.id for fragment in opened.manifest.fragments} - set(numbers)
     options = CompactionOptions(excluded_fragment_ids=excluded)
     results = [task.run() for task in plan_compaction(opened, options)]
-    new = [one.to_proto() for result in results for one in result.new]
+    new = [item.to_proto() for result in results for item in result.new]
     base = open_table(uri)
     reserve(uri, len(new))
     for at, proto in enumerate(new):
         proto.id = (base.manifest.max_fragment_id or 0) + 1 + at
-    old = tuple(one for result in results for one in result.old)
+    old = tuple(item for result in results for item in result.old)
     fragments = tuple(Fragment.from_proto(proto, "test") for proto in new)
     return Rewrite((RewriteGroup(old, fragments),))
 
@@ -115,8 +115,8 @@ def test_pylance_reads_the_transaction(tmp_path: Path) -> None:
     operation = newest.read_transaction(newest.version).operation
     assert isinstance(operation, lance.LanceOperation.Rewrite)
     (group,) = operation.groups
-    assert [one.id for one in group.old_fragments] == list(range(6))
-    assert [one.id for one in group.new_fragments] == [6]
+    assert [item.id for item in group.old_fragments] == list(range(6))
+    assert [item.id for item in group.new_fragments] == [6]
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_two_rewrites_of_different_fragments(tmp_path: Path, stable: bool) -> No
     assert ids(uri) == [2, 6, 7]
     assert values(uri) == list(range(60))
     if stable:
-        found = lance.dataset(uri).scanner(with_row_id=True).to_table()["_rowid"].to_pylist()
-        assert sorted(found) == list(range(60))
+        rows = lance.dataset(uri).scanner(with_row_id=True).to_table()["_rowid"].to_pylist()
+        assert sorted(rows) == list(range(60))
 
 
 def test_two_rewrites_with_a_reuse_index(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     other = table(tmp_path / "other")
     change, fits = BETWEEN[name]
     version = lance.dataset(uri).version
-    operations = [compacted(one, [0, 1, 2]) for one in (uri, other)]
+    operations = [compacted(item, [0, 1, 2]) for item in (uri, other)]
     for one in (uri, other):
         change(one)
     expected = values(uri)
@@ -233,7 +233,7 @@ def _as_pylance(operation: Rewrite) -> lance.LanceOperation.Rewrite:
     return lance.LanceOperation.Rewrite(
         [
             lance.LanceOperation.RewriteGroup(
-                [_metadata(one) for one in group.old], [_metadata(one) for one in group.new]
+                [_metadata(item) for item in group.old], [_metadata(item) for item in group.new]
             )
         ],
         [],
@@ -243,14 +243,14 @@ def _as_pylance(operation: Rewrite) -> lance.LanceOperation.Rewrite:
 def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
     files = [
         lance.fragment.DataFile(
-            one.path,
-            list(one.fields),
-            list(one.column_indices),
-            one.file_major_version,
-            one.file_minor_version,
-            one.file_size_bytes,
+            file.path,
+            list(file.fields),
+            list(file.column_indices),
+            file.file_major_version,
+            file.file_minor_version,
+            file.file_size_bytes,
         )
-        for one in fragment.files
+        for file in fragment.files
     ]
     return lance.FragmentMetadata(fragment.id, files, fragment.physical_rows)
 
@@ -261,12 +261,12 @@ def test_a_changed_fragment_is_not_replaced(tmp_path: Path) -> None:
     operation = compacted(uri, [0, 1])
     for name in ("deletion_file", "files"):
         builder = ManifestBuilder(open_table(uri).manifest)
-        found = builder.fragment(0)
-        assert found is not None
+        result = builder.fragment(0)
+        assert result is not None
         if name == "files":
-            found.files[0].path = "other.lance"
+            result.files[0].path = "other.lance"
         else:
-            found.deletion_file.id = 7
+            result.deletion_file.id = 7
         with pytest.raises(CommitConflictError, match="was changed"):
             operation.apply(builder)
 
@@ -306,9 +306,9 @@ def test_rewritten_overlays_prune_older_indexes(tmp_path: Path) -> None:
     overlay.data_file.path = "overlay.lance"
     overlay.data_file.fields.append(0)
     old.overlays.append(overlay)
-    for found in [builder.fragment(0)]:
-        assert found is not None
-        found.CopyFrom(old)
+    for result in [builder.fragment(0)]:
+        assert result is not None
+        result.CopyFrom(old)
     for at, (version, field) in enumerate([(4, 0), (5, 0), (4, 1)]):
         index = builder.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
         index.uuid.uuid = bytes([at]) * 16
@@ -316,7 +316,7 @@ def test_rewritten_overlays_prune_older_indexes(tmp_path: Path) -> None:
     Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(
         builder
     )
-    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in builder.indices.indices]
+    found_bitmaps = [set(fragment_bitmap(index) or ()) for index in builder.indices.indices]
     assert found_bitmaps == [{2}, {0, 1, 2}, {0, 1, 2}]
 
 

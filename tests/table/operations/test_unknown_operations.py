@@ -105,8 +105,8 @@ def test_mem_wal_state_keeps_the_newest_generations(tmp_path: Path) -> None:
     section = table_pb2.IndexSection.FromString(read_latest(store).index_section or b"")
     (index,) = section.indices
     details = table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
-    found = {one.shard_id.uuid[0]: one.generation for one in details.compacted_sstables}
-    assert found == {1: 5, 2: 4}
+    result = {item.shard_id.uuid[0]: item.generation for item in details.compacted_sstables}
+    assert result == {1: 5, 2: 4}
     dataset = lance.dataset(str(path))
     dataset.validate()
     assert dataset.mem_wal_index_details() == before

@@ -55,15 +55,15 @@ def content(path: Path, *, lineage: bool = False) -> list[dict[str, Any]]:
     theirs = lance.dataset(str(path))
     theirs.validate()
     columns = ["id", "word", *(LINEAGE if lineage else [])]
-    found = theirs.to_table(columns=columns)
-    assert lance_spark.open_dataset(str(path)).to_table(columns) == found
-    return sorted(found.to_pylist(), key=lambda row: (row["id"], row["word"]))
+    table = theirs.to_table(columns=columns)
+    assert lance_spark.open_dataset(str(path)).to_table(columns) == table
+    return sorted(table.to_pylist(), key=lambda row: (row["id"], row["word"]))
 
 
 def words(path: Path) -> dict[int, str]:
-    found = content(path)
-    assert len({row["id"] for row in found}) == len(found)
-    return {row["id"]: row["word"] for row in found}
+    result = content(path)
+    assert len({row["id"] for row in result}) == len(result)
+    return {row["id"]: row["word"] for row in result}
 
 
 def data_files(path: Path) -> set[str]:
@@ -71,29 +71,29 @@ def data_files(path: Path) -> set[str]:
 
 
 def referred(path: Path) -> set[str]:
-    return {f.path for m in manifests(path) for one in m.fragments for f in one.files}
+    return {f.path for m in manifests(path) for fragment in m.fragments for f in fragment.files}
 
 
 def shapes(path: Path, version: int = -1) -> list[tuple[object, ...]]:
     """What a version has, but for what is random about it."""
     return [
         (
-            one.id,
-            one.physical_rows,
-            one.num_deleted_rows,
-            [(file.fields, file.version) for file in one.files],
-            one.to_proto().inline_created_at_versions,
-            one.to_proto().inline_last_updated_at_versions,
+            fragment.id,
+            fragment.physical_rows,
+            fragment.num_deleted_rows,
+            [(file.fields, file.version) for file in fragment.files],
+            fragment.to_proto().inline_created_at_versions,
+            fragment.to_proto().inline_last_updated_at_versions,
         )
-        for one in manifests(path)[version].fragments
+        for fragment in manifests(path)[version].fragments
     ]
 
 
 def last_update(path: Path) -> Update:
-    found = read_transaction(open_table(str(path)).store, manifests(path)[-1])
-    assert found is not None
-    assert isinstance(found.operation, Update)
-    return found.operation
+    result = read_transaction(open_table(str(path)).store, manifests(path)[-1])
+    assert result is not None
+    assert isinstance(result.operation, Update)
+    return result.operation
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -173,9 +173,9 @@ def test_column_updates_equal_those_of_pylance(tmp_path: Path, version: str, sta
     for name in ("ours", "theirs"):
         message = transaction_pb2.Transaction()
         last_update(tmp_path / name).write_to(message)
-        for one in message.update.updated_fragments:
-            one.deletion_file.id = 0
-            for file in one.files:
+        for item in message.update.updated_fragments:
+            item.deletion_file.id = 0
+            for file in item.files:
                 file.path, file.file_size_bytes = "", 0
         messages.append(message)
     assert messages[0] == messages[1]
@@ -186,10 +186,10 @@ def test_a_file_without_columns_is_removed(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset = dataset.update({"word": "a"}, [("id", "<", 5)], mode="columns")
     dataset = dataset.update({"word": "b"}, [("id", "<", 3)], mode="columns")
-    assert [one.fields for one in dataset.fragments[0].files] == [(0, -2), (1,)]
+    assert [file.fields for file in dataset.fragments[0].files] == [(0, -2), (1,)]
     dataset = dataset.update({"id": lambda r: pc.add(r["id"], 100)}, [], mode="columns")
-    assert [one.fields for one in dataset.fragments[0].files] == [(1,), (0,)]
-    assert [one.fields for one in dataset.fragments[1].files] == [(-2, 1), (0,)]
+    assert [file.fields for file in dataset.fragments[0].files] == [(1,), (0,)]
+    assert [file.fields for file in dataset.fragments[1].files] == [(-2, 1), (0,)]
     expected = ["b"] * 3 + ["a"] * 2 + [f"w{i}" for i in range(5, 30)]
     assert list(words(tmp_path).values()) == expected
 
@@ -206,9 +206,9 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
     if not stable:
         assert len(words(tmp_path)) == 36
         return
-    found = {row["id"]: row for row in content(tmp_path, lineage=True)}
-    assert [row["_rowid"] for row in found.values()] == list(range(36))
-    versions = {i: tuple(found[i][name] for name in LINEAGE[1:]) for i in found}
+    result = {row["id"]: row for row in content(tmp_path, lineage=True)}
+    assert [row["_rowid"] for row in result.values()] == list(range(36))
+    versions = {i: tuple(result[i][name] for name in LINEAGE[1:]) for i in result}
     assert {i for i, one in versions.items() if one != (1, 1)} == {2, 4, *range(29, 35), 40}
     assert versions[2] == versions[29] == (1, 3)
     assert versions[4] == (1, 4)
@@ -256,8 +256,8 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
     ]
     transaction = read_transaction(table.store, manifests(tmp_path)[-1])
     assert transaction is not None
-    for one in transaction.operation.new_fragments:  # type: ignore[attr-defined]
-        assert not one.to_proto().inline_created_at_versions
+    for item in transaction.operation.new_fragments:  # type: ignore[attr-defined]
+        assert not item.to_proto().inline_created_at_versions
 
 
 @pytest.mark.slow
@@ -275,11 +275,11 @@ def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) 
     assert expected[104] == "x"
     theirs = lance.dataset(str(tmp_path))
     for number in (*range(ROWS), 104, 114):
-        found = theirs.to_table(filter=f"id = {number}")["word"].to_pylist()
-        assert found == ([expected[number]] if number in expected else [])
+        result = theirs.to_table(filter=f"id = {number}")["word"].to_pylist()
+        assert result == ([expected[number]] if number in expected else [])
     for word in ("x", *(f"w{i}" for i in range(ROWS))):
-        found = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
-        assert sorted(found) == [i for i, one in expected.items() if one == word]
+        result = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
+        assert sorted(result) == [i for i, one in expected.items() if one == word]
     theirs.optimize.optimize_indices()
     assert theirs.to_table(filter="id = 14").num_rows == 0
     assert theirs.to_table(filter="id = 114").num_rows == 1
@@ -292,7 +292,7 @@ def test_an_index_covers_what_it_finds_by_row_id(tmp_path: Path) -> None:
     dataset.create_scalar_index("word", "BITMAP")
     lance_spark.open_dataset(str(tmp_path)).update({"word": "x"}, [("id", "<", 12)])
     dataset = lance.dataset(str(tmp_path))
-    covered = {one["name"]: one["fragment_ids"] for one in dataset.list_indices()}
+    covered = {index["name"]: index["fragment_ids"] for index in dataset.list_indices()}
     assert covered["id_idx"] - {0} == {1, 2, 3}
     assert 3 not in covered["word_idx"]
     assert dataset.to_table(filter="id in (3, 11, 12)")["word"].to_pylist() == ["w12", "x", "x"]
@@ -321,13 +321,13 @@ def test_other_columns_do_not_change(tmp_path: Path, version: str, mode: str) ->
         dataset = dataset.update({"id": lambda r: pc.multiply(r["id"], 1)}, filters, mode=mode)
         theirs = lance.dataset(str(tmp_path))
         theirs.validate()
-        found = theirs.to_table().to_pylist()
-        assert found == dataset.to_table().to_pylist()
-        assert sorted(found, key=lambda row: row["id"]) == data.to_pylist()
+        result = theirs.to_table().to_pylist()
+        assert result == dataset.to_table().to_pylist()
+        assert sorted(result, key=lambda row: row["id"]) == data.to_pylist()
         if filters:
             # The first fragment has four rows; those that move come behind all others.
             order = [0, 3, 4, 5, 1, 2] if mode == "rows" else list(range(6))
-            assert [row["id"] for row in found] == order
+            assert [row["id"] for row in result] == order
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -348,13 +348,13 @@ def test_new_values_of_every_type(tmp_path: Path, mode: str, version: str) -> No
     }
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset.update(values, [("id", "in", [1, 4])], mode=mode)
-    found = by_id(tmp_path)
+    result = by_id(tmp_path)
     plain = {n: v.as_py() if isinstance(v, pa.Scalar) else v for n, v in values.items()}
-    for at, (row, old) in enumerate(zip(found, data.to_pylist(), strict=True)):
+    for at, (row, old) in enumerate(zip(result, data.to_pylist(), strict=True)):
         assert row == ({"id": at, **plain} if at in (1, 4) else old)
     again = {n: (lambda r, n=n: r.column(r.schema.get_field_index(n))) for n in NESTED}
     lance_spark.open_dataset(str(tmp_path)).update(again, [("id", ">", 2)], mode=mode)
-    assert by_id(tmp_path) == found
+    assert by_id(tmp_path) == result
 
 
 def by_id(path: Path) -> list[dict[str, Any]]:
@@ -373,9 +373,9 @@ def test_blobs_are_carried(tmp_path: Path, mode: str, version: str) -> None:
     dataset = dataset.update({"id": lambda r: pc.add(r["id"], 10)}, [("id", ">", 0)], mode=mode)
     dataset = dataset.update({"blob": b"new"}, [("id", "==", 15)], mode=mode)
     lance.dataset(str(tmp_path)).validate()
-    found = dataset.to_table(blob_handling="all_binary").sort_by("id").to_pylist()
+    result = dataset.to_table(blob_handling="all_binary").sort_by("id").to_pylist()
     expected = [(0, values[0]), *((10 + i, values[i]) for i in range(1, 5)), (15, b"new")]
-    assert [(row["id"], row["blob"]) for row in found] == expected
+    assert [(row["id"], row["blob"]) for row in result] == expected
     theirs = lance.dataset(str(tmp_path))
     for number, value in expected:
         at = theirs.to_table(columns=["id"])["id"].to_pylist().index(number)
@@ -411,7 +411,7 @@ def test_references_stay_references(tmp_path: Path, mode: str) -> None:
     order = theirs.to_table(columns=["id"])["id"].to_pylist()
     blobs = theirs.take_blobs("blob", indices=[order.index(10 + i) for i in range(6)])
     expected = [b"abc", target.read_bytes(), None, b"new", b"z" * 100_000, b"5678901"]
-    assert [None if one is None else one.readall() for one in blobs] == expected
+    assert [None if item is None else item.readall() for item in blobs] == expected
 
 
 def test_json_stays_json(tmp_path: Path) -> None:
@@ -420,12 +420,12 @@ def test_json_stays_json(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset = dataset.update({"id": 7}, [("id", "<", 2)])
     dataset = dataset.update({"doc": '{"b":null}'}, [("id", "==", 2)], mode="columns")
-    found = lance.dataset(str(tmp_path)).to_table()
-    assert found.schema.field("doc").type == pa.json_() or "json" in str(found.schema.field("doc"))
-    assert sorted(map(str, found["doc"].to_pylist())) == sorted(
+    table = lance.dataset(str(tmp_path)).to_table()
+    assert table.schema.field("doc").type == pa.json_() or "json" in str(table.schema.field("doc"))
+    assert sorted(map(str, table["doc"].to_pylist())) == sorted(
         map(str, lance_spark.open_dataset(str(tmp_path)).to_table()["doc"].to_pylist())
     )
-    assert '{"b":null}' in found["doc"].to_pylist()
+    assert '{"b":null}' in table["doc"].to_pylist()
 
 
 def test_update_of_a_column_without_values(tmp_path: Path) -> None:
@@ -435,8 +435,8 @@ def test_update_of_a_column_without_values(tmp_path: Path) -> None:
     dataset = dataset.update({"more": 2}, [("id", "in", [5, 15])], mode="columns")
     theirs = lance.dataset(str(tmp_path))
     theirs.validate()
-    found = {row["id"]: row["more"] for row in theirs.to_table().to_pylist()}
-    assert found == {i: 1 if i < 3 else 2 if i in (5, 15) else None for i in range(ROWS)}
+    result = {row["id"]: row["more"] for row in theirs.to_table().to_pylist()}
+    assert result == {i: 1 if i < 3 else 2 if i in (5, 15) else None for i in range(ROWS)}
 
 
 PAIRS = [
@@ -539,11 +539,11 @@ def test_concurrent_updates(tmp_path: Path, stable: bool, order: str, one: str, 
         assert data_files(tmp_path) == referred(tmp_path)
     dataset = lance.dataset(str(tmp_path))
     for number in (3, 4, 15, 50):
-        found = dataset.to_table(filter=f"id = {number}")["word"].to_pylist()
-        assert found == ([expected[number]] if number in expected else [])
+        result = dataset.to_table(filter=f"id = {number}")["word"].to_pylist()
+        assert result == ([expected[number]] if number in expected else [])
     if stable:
-        found = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
-        assert all(row["_rowid"] == row["id"] for row in found if row["id"] < ROWS)
+        result = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
+        assert all(row["_rowid"] == row["id"] for row in result if row["id"] < ROWS)
 
 
 def test_invalid_updates_are_refused(tmp_path: Path) -> None:
@@ -601,12 +601,12 @@ def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     results = [
         pickle.loads(pickle.dumps(UpdateTask.run(pickle.loads(pickle.dumps(t))))) for t in tasks
     ]
-    assert [one.num_rows for one in results] == [2, 10, 10]
+    assert [result.num_rows for result in results] == [2, 10, 10]
     commit_updates(table, results, parse_assignments(updates, table.schema))
     assert list(words(tmp_path)) == [*range(8), *range(1008, 1030)]
-    assert [one.id for one in manifests(tmp_path)[-1].fragments] == [0, 3, 4, 5]
-    found = content(tmp_path, lineage=True)
-    assert [row["_rowid"] for row in found] == list(range(30))
+    assert [fragment.id for fragment in manifests(tmp_path)[-1].fragments] == [0, 3, 4, 5]
+    result = content(tmp_path, lineage=True)
+    assert [row["_rowid"] for row in result] == list(range(30))
 
 
 def upper(batch: pa.RecordBatch) -> pa.Array:
@@ -678,13 +678,13 @@ def test_keys_of_real_merges(tmp_path: Path) -> None:
     schema = pa.schema([field, pa.field("word", pa.string())])
     data = rows().cast(schema)
     lance.write_dataset(data, str(tmp_path / "t"))
-    found = []
+    result = []
     for number in (100, 101, 100):
-        path = tmp_path / f"t{len(found)}"
+        path = tmp_path / f"t{len(result)}"
         shutil.copytree(tmp_path / "t", path)
         merge = lance.dataset(str(path)).merge_insert("id").when_not_matched_insert_all()
         merge.execute(rows(number, 1).cast(schema))
-        found.append(last_update(path))
-    assert found[0].inserted_rows is not None
-    assert found[0].conflict(found[1]) is Conflict.COMPATIBLE
-    assert found[0].conflict(found[2]) is Conflict.RETRYABLE
+        result.append(last_update(path))
+    assert result[0].inserted_rows is not None
+    assert result[0].conflict(result[1]) is Conflict.COMPATIBLE
+    assert result[0].conflict(result[2]) is Conflict.RETRYABLE

@@ -45,9 +45,9 @@ CHANGES = [
 
 def content(path: Path) -> dict[str, object]:
     proto = read_latest(ObjectStore.from_uri(path)).to_proto()
-    found: dict[str, object] = {name: dict(getattr(proto, name)) for name in SECTIONS[1:]}
-    found["fields"] = {one.name: dict(one.metadata) for one in proto.fields}
-    return {**found, "writer": proto.writer_feature_flags}
+    result: dict[str, object] = {name: dict(getattr(proto, name)) for name in SECTIONS[1:]}
+    result["fields"] = {field.name: dict(field.metadata) for field in proto.fields}
+    return {**result, "writer": proto.writer_feature_flags}
 
 
 def operation(path: Path) -> transaction_pb2.Transaction:
@@ -222,8 +222,8 @@ def test_every_change_takes_a_message(tmp_path: Path, change) -> None:  # type: 
     path = tmp_path / "t"
     new_table(path)
     change(open_dataset(str(path)), commit_message="why", transaction_properties={"who": "us"})
-    found = lance.dataset(str(path)).read_transaction(2).transaction_properties
-    assert found == {"who": "us", "__lance_commit_message": "why"}
+    result = lance.dataset(str(path)).read_transaction(2).transaction_properties
+    assert result == {"who": "us", "__lance_commit_message": "why"}
 
 
 def test_properties_and_messages(tmp_path: Path) -> None:

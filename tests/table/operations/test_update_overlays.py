@@ -55,8 +55,8 @@ def check(uri: str, expected: list[int]) -> None:
     assert theirs.to_table(["a"])["a"].to_pylist() == expected
     assert lance_spark.open_dataset(uri).to_table(["a"])["a"].to_pylist() == expected
     for value in {*VALUES, *OVERLAID, *expected}:
-        found = theirs.to_table(["a"], filter=f"a = {value}")["a"].to_pylist()
-        assert found == [value] * expected.count(value)
+        rows = theirs.to_table(["a"], filter=f"a = {value}")["a"].to_pylist()
+        assert rows == [value] * expected.count(value)
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])

@@ -62,8 +62,8 @@ def read_ids(path: Path, branch: str) -> list[int]:
     theirs.validate()
     assert (ours.version, ours.branch) == (theirs.version, branch)
     assert ours.to_table() == theirs.to_table()
-    for one in ours.to_table()["id"].to_pylist():
-        assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+    for item in ours.to_table()["id"].to_pylist():
+        assert theirs.to_table(filter=f"id = {item}").num_rows == 1
     return sorted(ours.to_table()["id"].to_pylist())
 
 
@@ -194,8 +194,8 @@ def test_every_mutation_works_on_rows_of_another_root(
         theirs.validate()
         assert dataset.version == theirs.version
         assert dataset.to_table() == theirs.to_table()
-        for one in dataset.to_table()["id"].to_pylist():
-            assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+        for item in dataset.to_table()["id"].to_pylist():
+            assert theirs.to_table(filter=f"id = {item}").num_rows == 1
         return sorted(dataset.to_table()["id"].to_pylist())
 
     start = open_dataset(str(root))
@@ -213,7 +213,7 @@ def test_every_mutation_works_on_rows_of_another_root(
     assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
     dataset, _ = dataset.compact_files()
     assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
-    assert all(file.base_id is None for one in dataset.fragments for file in one.files)
+    assert all(file.base_id is None for fragment in dataset.fragments for file in fragment.files)
     dataset = start.restore()
     assert agreed(dataset) == [0, *range(2, 9)]
     if start.branch is not None:

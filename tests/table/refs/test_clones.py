@@ -75,8 +75,8 @@ def read_ids(path: str) -> list[int]:
     theirs.validate()
     assert mine.version == theirs.version
     assert mine.to_table() == theirs.to_table()
-    for one in mine.to_table()["id"].to_pylist():
-        assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+    for item in mine.to_table()["id"].to_pylist():
+        assert theirs.to_table(filter=f"id = {item}").num_rows == 1
     return sorted(mine.to_table()["id"].to_pylist())
 
 
@@ -437,12 +437,12 @@ def test_another_client_commits_to_the_clone_at_once(
     monkeypatch.setattr(versions, "create_manifest", early)
     open_dataset(path).shallow_clone(path + "-c", 4)
     assert read_ids(path + "-c") == [0, *range(2, 9), 50, 51, 52]
-    assert [one.version for one in open_dataset(path + "-c").versions()] == [4, 5]
+    assert [version.version for version in open_dataset(path + "-c").versions()] == [4, 5]
 
     monkeypatch.setattr(versions, "create_manifest", another)
     with pytest.raises(TableExistsError, match="another client"):
         open_dataset(path).shallow_clone(path + "-d", 3)
-    assert [one.version for one in open_dataset(path + "-d").versions()] == [4]
+    assert [version.version for version in open_dataset(path + "-d").versions()] == [4]
 
 
 def test_copies_are_bounded_in_size_and_number(
@@ -475,7 +475,7 @@ def test_copies_are_bounded_in_size_and_number(
     started: list[Copy] = []
     copy_files(wanted(), started)
     assert {name: target.read_bytes(name) for name in content} == content
-    assert [one.target_path for one in started] == list(content)
+    assert [item.target_path for item in started] == list(content)
     assert most[0] <= parallel.FILES_AT_ONCE
     # An error ends it: no more are begun than are under way.
     taken[0] = 0
@@ -524,7 +524,7 @@ def test_clones_of_a_table_with_base_paths(tmp_path: Path) -> None:
         for fragment in message.fragments:
             fragment.files[0].ClearField("path")
     assert clean_manifest(mine) == clean_manifest(other)
-    first, second = (open_dataset(one).read_transaction(1) for one in (path, path + "2"))
+    first, second = (open_dataset(item).read_transaction(1) for item in (path, path + "2"))
     assert first is not None
     assert second is not None
     key = lambda base: base.id  # noqa: E731

@@ -142,8 +142,8 @@ def test_branches_of_a_copied_table_are_refused_until_repaired(tmp_path: Path) -
         assert open_dataset(str(path), branch=name).count_rows() >= 6
     shutil.rmtree(path)
     repaired = open_dataset(str(copy)).repair_branches()
-    assert [(one.branch, one.problem) for one in repaired] == [("a", ""), ("a/b", "")]
-    assert all(one.version for one in repaired)
+    assert [(item.branch, item.problem) for item in repaired] == [("a", ""), ("a/b", "")]
+    assert all(item.version for item in repaired)
     for name, count in (("a", 6), ("a/b", 9)):
         ours = open_dataset(str(copy), branch=name)
         theirs = lance.dataset(copy).checkout_version((name, None))
@@ -153,7 +153,7 @@ def test_branches_of_a_copied_table_are_refused_until_repaired(tmp_path: Path) -
             open_dataset(str(copy), branch=name, version=ours.version - 1)
         write_dataset(rows(count), str(copy), "append", branch=name)
         assert lance.dataset(copy).checkout_version((name, None)).to_table() == rows(0, count + 3)
-    assert [one.version for one in open_dataset(str(copy)).repair_branches()] == [None, None]
+    assert [item.version for item in open_dataset(str(copy)).repair_branches()] == [None, None]
 
 
 def test_a_branch_with_missing_files_is_not_repaired(tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def test_a_branch_with_missing_files_is_not_repaired(tmp_path: Path) -> None:
     shutil.copytree(path, copy)
     for file in (copy / "data").iterdir():
         file.unlink()
-    found = open_dataset(str(copy)).repair_branches()
-    assert [one.version for one in found] == [None, None]
-    assert all("1 of the 1 files below" in one.problem for one in found)
+    result = open_dataset(str(copy)).repair_branches()
+    assert [item.version for item in result] == [None, None]
+    assert all("1 of the 1 files below" in item.problem for item in result)
     for name in ("a", "a/b"):
         with pytest.raises(CorruptTableError, match="copied or moved"):
             open_dataset(str(copy), branch=name)

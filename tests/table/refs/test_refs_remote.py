@@ -73,7 +73,7 @@ def test_base_paths_on_s3(aws: Aws) -> None:
     assert len(aws.names("base/")) == 1
     theirs = lance.dataset(uri, storage_options=aws.theirs)
     assert theirs.to_table() == made.to_table() == numbers(0)
-    assert [one.path for one in theirs.base_paths().values()] == [base.path]
+    assert [value.path for value in theirs.base_paths().values()] == [base.path]
 
 
 @pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC"])
@@ -93,9 +93,9 @@ def test_escapes_in_paths_on_s3(aws: Aws, folder: str) -> None:
         assert lance_spark.open_dataset(ours.uri, **mine).to_table() == expected
         assert lance.dataset(place, **theirs).to_table() == expected
     for branch, rows in (("theirs", numbers(0)), ("ours", expected)):
-        found = lance_spark.open_dataset(uri, branch=branch, **mine)
-        assert found.to_table() == rows
-        assert lance_spark.open_dataset(found.uri, **mine).branch == branch
+        result = lance_spark.open_dataset(uri, branch=branch, **mine)
+        assert result.to_table() == rows
+        assert lance_spark.open_dataset(result.uri, **mine).branch == branch
         other = lance.dataset(uri, **theirs).checkout_version((branch, None))
         assert other.to_table() == rows
     keys = {key.split("/")[0] for key in aws.names("")}

@@ -66,7 +66,7 @@ def cleaned(uri: str) -> None:
 
 
 def numbers(uri: str) -> list[int]:
-    return [one.version for one in lance_spark.open_dataset(uri).versions()]
+    return [version.version for version in lance_spark.open_dataset(uri).versions()]
 
 
 @pytest.mark.parametrize("times", [2, 3])

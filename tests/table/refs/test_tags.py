@@ -50,9 +50,9 @@ def test_tag_files_equal_those_of_pylance(path: Path) -> None:
         # One key: pylance writes several in any order.
         tags.replace_metadata(name, {"b": 'ü"\n'})
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{3}){1,3}Z"
-    found = text(path, "a")
-    assert len(re.findall(time, found)) == 2
-    assert re.sub(time, "T", found) == re.sub(time, "T", text(path, "b"))
+    result = text(path, "a")
+    assert len(re.findall(time, result)) == 2
+    assert re.sub(time, "T", result) == re.sub(time, "T", text(path, "b"))
 
 
 def test_all_forms_of_references(path: Path) -> None:

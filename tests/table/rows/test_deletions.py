@@ -41,14 +41,14 @@ def test_deletion_files_equal_those_of_pylance(tmp_path: Path, count: int, seed:
     keys = pa.table({"id": pa.array(gone, pa.int64())})
     theirs.merge_insert("id").when_matched_delete().execute(keys)
     left = np.setdiff1d(np.arange(ROWS), gone).tolist()
-    found = lance.dataset(str(tmp_path / "ours"))
-    found.validate()
-    assert found.to_table()["id"].to_pylist() == left == ours.to_table()["id"].to_pylist()
+    result = lance.dataset(str(tmp_path / "ours"))
+    result.validate()
+    assert result.to_table()["id"].to_pylist() == left == ours.to_table()["id"].to_pylist()
     files = [
         lance_spark.open_dataset(str(tmp_path / name)).fragments[0].deletion_file
         for name in ("ours", "theirs")
     ]
-    kinds = [(one.file_type, one.read_version, one.num_deleted_rows) for one in files if one]
+    kinds = [(file.file_type, file.read_version, file.num_deleted_rows) for file in files if file]
     assert kinds[0] == kinds[1]
     assert kinds[0][0] is (DeletionFileType.ARROW if count < 5_000 else DeletionFileType.BITMAP)
 

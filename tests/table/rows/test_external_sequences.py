@@ -129,17 +129,17 @@ def test_external_sequences_are_read(pair: tuple[Path, Path]) -> None:
     assert len(set(content(moved)["_row_created_at_version"].to_pylist())) > 3
     tasks = open_dataset(str(moved)).plan(["id", *ABOUT], rows_per_task=7)
     assert len(tasks) > 10
-    batches = [one for task in tasks for one in pickle.loads(pickle.dumps(task)).batches()]
+    batches = [batch for task in tasks for batch in pickle.loads(pickle.dumps(task)).batches()]
     assert pa.Table.from_batches(batches).combine_chunks() == content(plain).drop_columns(["s"])
     wanted = [("_row_created_at_version", ">", 2), ("id", "<", 250)]
-    found = [open_dataset(str(one)).to_table(ABOUT, filters=wanted) for one in pair]
-    assert found[0].num_rows
-    assert found[0].combine_chunks() == found[1].combine_chunks()
+    table = [open_dataset(str(item)).to_table(ABOUT, filters=wanted) for item in pair]
+    assert table[0].num_rows
+    assert table[0].combine_chunks() == table[1].combine_chunks()
 
 
 def test_reads_without_lineage_do_not_open_the_file(pair: tuple[Path, Path]) -> None:
     (pair[1] / FILE).unlink()
-    both = [open_dataset(str(one)).to_table(["_rowaddr", "s"]).combine_chunks() for one in pair]
+    both = [open_dataset(str(item)).to_table(["_rowaddr", "s"]).combine_chunks() for item in pair]
     assert both[0] == both[1]
 
 
@@ -218,7 +218,7 @@ def test_replaced_cells_get_new_versions(
 
 def test_unchanged_sequences_stay_external(pair: tuple[Path, Path]) -> None:
     _, moved = pair
-    before = {one.id: one for one in newest(moved).fragments}
+    before = {fragment.id: fragment for fragment in newest(moved).fragments}
     at(moved).update({"s": "x"}, [("id", "in", [305])], mode="columns")
     kept = 0
     for fragment in newest(moved).fragments:

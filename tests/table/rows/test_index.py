@@ -38,9 +38,9 @@ def test_every_live_row_is_found_and_no_other(tmp_path: Path, spill: bool) -> No
         expected = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         index = RowIndex.build(paths, open_dataset(str(path), version).fragments)
         asked = np.array([*range(400), 2**63, 2**64 - 1, 3, 3], np.uint64)
-        found, addresses = index.addresses(asked)
-        assert found.tolist() == [one in expected for one in asked.tolist()]
-        assert addresses[found].tolist() == [expected[one] for one in asked[found].tolist()]
+        result, addresses = index.addresses(asked)
+        assert result.tolist() == [item in expected for item in asked.tolist()]
+        assert addresses[result].tolist() == [expected[item] for item in asked[result].tolist()]
 
 
 def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
     fragments = open_dataset(str(path)).fragments
     numbers = range(max(one.id for one in fragments) + 2)
     asked = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
-    found, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
-    assert sorted(addresses[found].tolist()) == sorted(expected)
+    result, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
+    assert sorted(addresses[result].tolist()) == sorted(expected)
 
 
 def test_remote_fragments_are_read_concurrently(
@@ -60,10 +60,10 @@ def test_remote_fragments_are_read_concurrently(
     rows = lived_in(path, spill=True).to_table(columns=["_rowid", "_rowaddr"])
     monkeypatch.setattr(ObjectStore, "is_local", property(lambda _: False))
     dataset = open_dataset(str(path))
-    found, addresses = RowIndex.build(TablePaths.open(str(path)), dataset.fragments).addresses(
+    result, addresses = RowIndex.build(TablePaths.open(str(path)), dataset.fragments).addresses(
         rows["_rowid"].to_numpy()
     )
-    assert found.all()
+    assert result.all()
     assert addresses.tolist() == rows["_rowaddr"].to_pylist()
     ids = rows["_rowid"].to_pylist()[::-1]
     assert dataset.take_rows(ids, ["_rowid"])["_rowid"].to_pylist() == ids
@@ -77,8 +77,8 @@ def test_an_id_of_two_live_rows_is_refused() -> None:
     assert RowIndex.build(paths, [one, fragment(5, [100, 10])]).addresses(
         np.array([10], np.uint64)
     )[1].tolist() == [(5 << 32) + 1]
-    found, _ = RowIndex.build(paths, []).addresses(np.array([0], np.uint64))
-    assert not found.any()
+    result, _ = RowIndex.build(paths, []).addresses(np.array([0], np.uint64))
+    assert not result.any()
 
 
 def test_corrupt_fragments_are_refused() -> None:
@@ -106,8 +106,8 @@ def test_one_hundred_thousand_fragments_are_as_many_runs() -> None:
         fragments.append(Fragment.from_proto(message, "m.manifest"))
     index = RowIndex.build(TablePaths.open("/nowhere"), fragments)
     asked = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)
-    found, addresses = index.addresses(asked)
-    assert found.tolist() == [True] * 4 + [False]
+    result, addresses = index.addresses(asked)
+    assert result.tolist() == [True] * 4 + [False]
     assert addresses[:4].tolist() == [0, 999_999, 1 << 32, (99_999 << 32) + 999_999]
 
 

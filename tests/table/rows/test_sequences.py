@@ -43,7 +43,7 @@ def words(values: object) -> UInt64Array:
 
 
 def encodings_of(data: bytes) -> list[str]:
-    return [one.WhichOneof("segment") for one in pb.RowIdSequence.FromString(data).segments]
+    return [segment.WhichOneof("segment") for segment in pb.RowIdSequence.FromString(data).segments]
 
 
 def array(width: int, base: int, offsets: list[int]) -> pb.EncodedU64Array:
@@ -74,8 +74,8 @@ def ids(draw: st.DrawFn) -> UInt64Array:
         parts.append(rng.permutation(piece) if draw(st.booleans()) else piece)
     if draw(st.booleans()):
         parts.reverse()
-    found = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.uint64)
-    return found + np.uint64(draw(st.sampled_from([0, 7, MAX - start])))
+    result = np.concatenate([np.empty(0, np.int64), *parts]).astype(np.uint64)
+    return result + np.uint64(draw(st.sampled_from([0, 7, MAX - start])))
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -135,12 +135,12 @@ def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, by
     flipped = bytearray(data)
     flipped[at % len(data)] = byte
     with contextlib.suppress(CorruptTableError):
-        found = decode_versions(bytes(flipped), len(values), "t")
+        result = decode_versions(bytes(flipped), len(values), "t")
         expected = pb.RowDatasetVersionSequence.FromString(bytes(flipped)).runs
-        assert len(found) == len(values)
+        assert len(result) == len(values)
         if all(run.span.WhichOneof("segment") == "range" for run in expected):
             runs = [run.span.range.end - run.span.range.start for run in expected]
-            assert np.array_equal(np.repeat(words([run.version for run in expected]), runs), found)
+            assert np.array_equal(np.repeat(words([run.version for run in expected]), runs), result)
 
 
 def test_the_smallest_encoding_is_chosen() -> None:
@@ -296,9 +296,9 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
     change_fragment(path, row_ids=values, created=created, updated=updated)
     dataset = lance.dataset(str(path))
     columns = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
-    found = dataset.to_table(columns=columns)
+    table = dataset.to_table(columns=columns)
     for column, expected in zip(columns, (values, created, updated), strict=True):
-        assert np.array_equal(found[column].to_numpy(), expected)
+        assert np.array_equal(table[column].to_numpy(), expected)
     places = rng.permutation(count)[:40]
     taken = dataset._take_rows(values[places].tolist(), columns=["i"])
     assert taken["i"].to_pylist() == places.tolist()
@@ -306,9 +306,9 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
     # It may not find the ids only, but go on with them.
     dataset.delete("i % 2 = 0")
     lance.dataset(str(path)).optimize.compact_files()
-    found = lance.dataset(str(path)).to_table(columns=columns)
+    table = lance.dataset(str(path)).to_table(columns=columns)
     for column, expected in zip(columns, (values, created, updated), strict=True):
-        assert np.array_equal(found[column].to_numpy(), expected[1::2])
+        assert np.array_equal(table[column].to_numpy(), expected[1::2])
 
 
 @pytest.mark.parametrize("spill", [False, True], ids=["inline", "hidden columns"])
@@ -329,10 +329,10 @@ def test_sequences_of_pylance_are_read(tmp_path: Path, spill: bool) -> None:
             deleted = read_deletions(paths, fragment)
             expected = theirs.get_fragment(fragment.id).to_table(columns=list(readers))
             for column, read in readers.items():
-                found = read(fragment, paths)
-                assert found is not None
-                assert len(found) == fragment.physical_rows
-                assert np.array_equal(without_deleted(found, deleted), expected[column].to_numpy())
+                result = read(fragment, paths)
+                assert result is not None
+                assert len(result) == fragment.physical_rows
+                assert np.array_equal(without_deleted(result, deleted), expected[column].to_numpy())
     assert bool(hidden) == spill
 
 

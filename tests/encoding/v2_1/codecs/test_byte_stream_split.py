@@ -58,8 +58,8 @@ def test_round_trip(bits, count, most, seed):
     assert counts.sum() == count
     assert (chunks.buffers[0].sizes <= min(most, 4096)).all()
     assert all(n.bit_count() == 1 for n in counts[:-1].tolist())
-    found = decode_chunks(encoding, all_apart(chunks))
-    assert (values_of(found) == values).all()
+    result = decode_chunks(encoding, all_apart(chunks))
+    assert (values_of(result) == values).all()
     at = 0
     pieces = zip(chunks.buffers[0].starts.tolist(), counts.tolist(), strict=True)
     for start, n in itertools.islice(pieces, 3):
@@ -93,12 +93,12 @@ def test_pages_of_pylance(version, kind, scheme):
         else:
             opened = pa.Codec("zstd").decompress(data[data.index(b"\x28\xb5\x2f\xfd") :], length)
         plain.append(np.frombuffer(opened, np.uint8))
-    sizes = np.array([len(one) for one in plain])
+    sizes = np.array([len(item) for item in plain])
     buffer = ChunkBuffer(np.concatenate(plain), np.cumsum(sizes) - sizes, sizes)
     opened_chunks = Chunks((buffer,), chunks.num_values)
-    found = decode_chunks(general.values, opened_chunks)
-    assert found.data.tobytes() == array.to_numpy().tobytes()
-    _, ours = byte_stream_split.encode_chunks(found, LIMITS)
+    result = decode_chunks(general.values, opened_chunks)
+    assert result.data.tobytes() == array.to_numpy().tobytes()
+    _, ours = byte_stream_split.encode_chunks(result, LIMITS)
     assert ours.buffers[0].data.tobytes() == buffer.data.tobytes()
     assert ours.num_values.tolist() == chunks.num_values.tolist()
 

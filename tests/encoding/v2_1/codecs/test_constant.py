@@ -30,15 +30,15 @@ def test_every_way_of_use():
     encoding = message(b"\x01\x02\x03")
     empty = ChunkBuffer(NOTHING, np.zeros(2, np.int64), np.zeros(2, np.int64))
     counts = np.array([2, 1])
-    for found in (
+    for result in (
         decode_block(encoding, NOTHING, 3),
         decode_blocks(encoding, empty, counts),
         decode_chunks(encoding, Chunks((), counts)),
         decode_chunks(encoding, Chunks((empty,), counts)),
         decode_values(encoding, FixedWidthBlock(NOTHING, 8, 3)),
     ):
-        assert (found.bits_per_value, found.num_values) == (24, 3)
-        assert found.data.tobytes() == b"\x01\x02\x03" * 3
+        assert (result.bits_per_value, result.num_values) == (24, 3)
+        assert result.data.tobytes() == b"\x01\x02\x03" * 3
 
 
 def test_hostile_counts():
@@ -49,8 +49,8 @@ def test_hostile_counts():
 @pytest.mark.parametrize("without", [pb.Constant(), pb.Constant(value=b"")])
 def test_no_value(without):
     """Nothing but nulls: values of no bits."""
-    found = decode_block(pb.CompressiveEncoding(constant=without), NOTHING, 3)
-    assert (found.bits_per_value, found.num_values, len(found.data)) == (0, 3, 0)
-    assert from_block(found, pa.null()).equals(pa.nulls(3))
+    result = decode_block(pb.CompressiveEncoding(constant=without), NOTHING, 3)
+    assert (result.bits_per_value, result.num_values, len(result.data)) == (0, 3, 0)
+    assert from_block(result, pa.null()).equals(pa.nulls(3))
     with pytest.raises(CorruptFileError, match="values of 0 bits"):
-        from_block(found, pa.int8())
+        from_block(result, pa.int8())

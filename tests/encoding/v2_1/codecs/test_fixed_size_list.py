@@ -25,11 +25,11 @@ ITEM_TYPES = [pa.float32(), pa.int8(), pa.bool_(), pa.float64()]
 
 
 def vectors(
-    kind: pa.DataType, dimension: int, count: int, *, nulls: bool, seed: int = 0
+    dtype: pa.DataType, dimension: int, count: int, *, nulls: bool, seed: int = 0
 ) -> pa.Array:
     rng = np.random.default_rng(seed)
-    items = pa.array(rng.integers(0, 2 if kind == pa.bool_() else 100, count * dimension)).cast(
-        kind, safe=False
+    items = pa.array(rng.integers(0, 2 if dtype == pa.bool_() else 100, count * dimension)).cast(
+        dtype, safe=False
     )
     if nulls:
         items = pa.array(
@@ -37,16 +37,16 @@ def vectors(
                 None if gone else item
                 for item, gone in zip(items.to_pylist(), rng.random(len(items)) < 0.2, strict=True)
             ],
-            kind,
+            dtype,
         )
     return pa.FixedSizeListArray.from_arrays(items, dimension)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("nulls", [False, True])
-@pytest.mark.parametrize("kind", ITEM_TYPES, ids=str)
-def test_pages_of_pylance(version: str, nulls: bool, kind: pa.DataType) -> None:
-    array = vectors(kind, 12, 3000, nulls=nulls)
+@pytest.mark.parametrize("dtype", ITEM_TYPES, ids=str)
+def test_pages_of_pylance(version: str, nulls: bool, dtype: pa.DataType) -> None:
+    array = vectors(dtype, 12, 3000, nulls=nulls)
     (page,) = write(array, version)
     assert page.encoding.WhichOneof("compression") == "fixed_size_list"
     assert page.encoding.fixed_size_list.has_validity == nulls
@@ -72,9 +72,9 @@ def test_vectors_of_vectors_of_pylance(inner: bool) -> None:
 )
 @settings(max_examples=80, deadline=None)
 def test_chunks_round_trip(
-    kind: pa.DataType, dimension: int, count: int, nulls: bool, limit: int
+    dtype: pa.DataType, dimension: int, count: int, nulls: bool, limit: int
 ) -> None:
-    array = vectors(kind, dimension, count, nulls=nulls)
+    array = vectors(dtype, dimension, count, nulls=nulls)
     try:
         encoding, chunks = fixed_size_list.encode_chunks(to_block(array), ChunkLimits(limit, 64))
     except InvalidInputError:
@@ -87,11 +87,11 @@ def test_chunks_round_trip(
 
 @given(st.sampled_from([pa.int8(), pa.float32()]), st.integers(1, 20), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_values_round_trip(kind: pa.DataType, dimension: int, nulls: bool) -> None:
-    array = vectors(kind, dimension, 50, nulls=nulls)
+def test_values_round_trip(dtype: pa.DataType, dimension: int, nulls: bool) -> None:
+    array = vectors(dtype, dimension, 50, nulls=nulls)
     encoding, stored = fixed_size_list.encode_values(to_block(array))
     bitmap = (dimension + 7) // 8 if array.values.null_count else 0
-    assert stored.bits_per_value == 8 * bitmap + dimension * kind.bit_width
+    assert stored.bits_per_value == 8 * bitmap + dimension * dtype.bit_width
     assert from_block(decode_values(encoding, stored), array.type).equals(array)
 
 
@@ -131,9 +131,9 @@ def test_what_does_not_fit(dimension: int, validity: bool, less: int, gone: int)
         ChunkBuffer(b.data, b.starts, np.maximum(b.sizes - less, 0)) for b in chunks.buffers
     )[gone:]
     try:
-        found = decode_chunks(encoding, Chunks(buffers, chunks.num_values))
+        result = decode_chunks(encoding, Chunks(buffers, chunks.num_values))
     except (CorruptFileError, UnsupportedEncodingError):
         return
-    assert isinstance(found, FixedSizeListBlock)
-    assert found.num_values == 40
+    assert isinstance(result, FixedSizeListBlock)
+    assert result.num_values == 40
     assert dimension <= 5

@@ -58,9 +58,9 @@ def test_round_trip(bits, count, most):
         assert (counts[:-1] == step).all()
         assert step == 4096 or 2 * step * bits > most * 8
     for some in (chunks, all_apart(chunks)):
-        found = decode_chunks(encoding, some)
-        assert (found.bits_per_value, found.num_values) == (bits, count)
-        assert found.data.tobytes() == block.data[: -(-count * bits // 8)].tobytes()
+        result = decode_chunks(encoding, some)
+        assert (result.bits_per_value, result.num_values) == (bits, count)
+        assert result.data.tobytes() == block.data[: -(-count * bits // 8)].tobytes()
 
 
 def test_one_run_of_chunks_is_not_copied():
@@ -82,9 +82,9 @@ def test_bits_of_chunks_that_end_inside_a_byte(parts):
         (ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes),),
         np.array([len(part) for part in parts], np.int64),
     )
-    found = decode_chunks(message(1), all_apart(chunks))
+    result = decode_chunks(message(1), all_apart(chunks))
     expected = [value for part in parts for value in part]
-    bits = np.unpackbits(found.data, count=found.num_values, bitorder="little")
+    bits = np.unpackbits(result.data, count=result.num_values, bitorder="little")
     assert bits.tolist() == expected
 
 
@@ -108,20 +108,20 @@ def test_pages_of_pylance(version, kind):
         encoding = encoding.fixed_size_list.values
     assert encoding.WhichOneof("compression") == "flat"
     chunks = chunks_of(page)
-    found = decode_chunks(encoding, chunks)
+    result = decode_chunks(encoding, chunks)
     expected = array.buffers()[1].to_pybytes()[: -(-len(array) * array.type.bit_width // 8)]
     mask = (1 << (len(array) * array.type.bit_width - 1) % 8 + 1) - 1
-    assert found.data[:-1].tobytes() == expected[:-1]
-    assert found.data[-1] & mask == expected[-1] & mask
-    _, ours = flat.encode_chunks(found, LIMITS)
+    assert result.data[:-1].tobytes() == expected[:-1]
+    assert result.data[-1] & mask == expected[-1] & mask
+    _, ours = flat.encode_chunks(result, LIMITS)
     assert ours.num_values.tolist() == chunks.num_values.tolist()
 
 
 def test_levels_of_any_lengths():
     data = np.arange(20, dtype=np.uint16).view(np.uint8)
     buffer = ChunkBuffer(data, np.array([4, 20]), np.array([6, 8]))
-    found = decode_blocks(message(16), buffer, np.array([3, 2]))
-    assert found.data.view(np.uint16).tolist() == [2, 3, 4, 10, 11]
+    result = decode_blocks(message(16), buffer, np.array([3, 2]))
+    assert result.data.view(np.uint16).tolist() == [2, 3, 4, 10, 11]
 
 
 def test_values_of_full_zip_pages():

@@ -65,9 +65,9 @@ def test_round_trip(bits, widths, last, most):
     assert chunks.num_values.max() <= most
     assert chunks.num_values[-1] > 0
     assert (chunks.num_values[:-1] == min(1024, most)).all()
-    found = decode_chunks(encoding, all_apart(chunks))
-    assert (values_of(found) == values).all()
-    assert found.num_values == len(values)
+    result = decode_chunks(encoding, all_apart(chunks))
+    assert (values_of(result) == values).all()
+    assert result.num_values == len(values)
     if most >= 1024:
         assert inline_bitpacking.encoded_size(block_of(values)) == chunks.buffers[0].sizes.sum()
 
@@ -76,8 +76,8 @@ def test_chunks_of_any_number_of_values():
     values = random_values(1, 2048, 9, 16)
     encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
     some = Chunks(chunks.buffers, np.array([5, 7]))
-    found = values_of(decode_chunks(encoding, some))
-    assert found.tolist() == [*values[:5].tolist(), *values[1024:1031].tolist()]
+    result = values_of(decode_chunks(encoding, some))
+    assert result.tolist() == [*values[:5].tolist(), *values[1024:1031].tolist()]
     none = Chunks(chunks.buffers, np.array([0, 7]))
     assert values_of(decode_chunks(encoding, none)).tolist() == values[1024:1031].tolist()
 
@@ -90,8 +90,8 @@ def test_no_values():
 def test_a_block():
     values = random_values(5, 77, 3, 16)
     encoding, chunks = inline_bitpacking.encode_chunks(block_of(values), LIMITS)
-    found = decode_block(encoding, chunks.buffers[0].data, 77)
-    assert (values_of(found) == values).all()
+    result = decode_block(encoding, chunks.buffers[0].data, 77)
+    assert (values_of(result) == values).all()
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -165,7 +165,7 @@ def test_other_words():
 @settings(deadline=None)
 def test_any_bytes(bits, data, count):
     try:
-        found = decode_chunks(message(bits), one_chunk(data, count))
+        result = decode_chunks(message(bits), one_chunk(data, count))
     except CorruptFileError:
         return
-    assert found.num_values == count
+    assert result.num_values == count

@@ -51,9 +51,9 @@ def test_round_trip(bits, width, counts):
     encoding, buffers = out_of_line_bitpacking.encode_blocks(values, counts)
     assert len(buffers.data) == buffers.sizes.sum()
     assert (buffers.sizes <= counts * (bits // 8)).all()
-    found = decode_blocks(encoding, apart(buffers), counts)
-    assert (values_of(found) == values).all()
-    assert found.num_values == len(values)
+    result = decode_blocks(encoding, apart(buffers), counts)
+    assert (values_of(result) == values).all()
+    assert result.num_values == len(values)
     at = 0
     for start, size, count in zip(buffers.starts, buffers.sizes, counts.tolist(), strict=True):
         piece = decode_block(encoding, buffers.data[start : start + size], count)
@@ -135,7 +135,7 @@ def test_any_bytes(width, data, counts, draw):
     pairs = np.sort(np.array(cuts, np.int64).reshape(-1, 2), axis=1)
     buffer = ChunkBuffer(np.frombuffer(data, np.uint8), pairs[:, 0], pairs[:, 1] - pairs[:, 0])
     try:
-        found = decode_blocks(message(16, width), buffer, np.array(counts, np.int64))
+        result = decode_blocks(message(16, width), buffer, np.array(counts, np.int64))
     except CorruptFileError:
         return
-    assert found.num_values == sum(counts)
+    assert result.num_values == sum(counts)

@@ -21,14 +21,14 @@ FIXED = [pa.int64(), pa.float32(), pa.int16(), pa.uint8(), pa.binary(5), pa.deci
 VARIABLE = [pa.string(), pa.large_binary()]
 
 
-def column(kind: pa.DataType, count: int, seed: int) -> pa.Array:
+def column(dtype: pa.DataType, count: int, seed: int) -> pa.Array:
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, 100, count)
-    if kind in VARIABLE:
-        return pa.array([b"ab cd " * int(n % 7) for n in numbers], pa.binary()).cast(kind)
-    if kind == pa.binary(5):
-        return pa.array([b"%05d" % n for n in numbers], kind)
-    return pa.array(numbers).cast(kind, safe=False)
+    if dtype in VARIABLE:
+        return pa.array([b"ab cd " * int(n % 7) for n in numbers], pa.binary()).cast(dtype)
+    if dtype == pa.binary(5):
+        return pa.array([b"%05d" % n for n in numbers], dtype)
+    return pa.array(numbers).cast(dtype, safe=False)
 
 
 def structs(kinds: list[pa.DataType], count: int) -> pa.StructArray:
@@ -88,8 +88,8 @@ def test_null_rows_have_no_bytes() -> None:
     array = structs([pa.int16(), pa.string(), pa.int16()], 3)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
     first, *rest = strings_of(rows)
-    found = decode_values(encoding, block_of([first, b"", *rest, b""]))
-    back = from_block(found, array.type).to_pylist()
+    result = decode_values(encoding, block_of([first, b"", *rest, b""]))
+    back = from_block(result, array.type).to_pylist()
     assert [back[i] for i in (0, 2, 3)] == array.to_pylist()
     assert back[1] == back[4] == {"f0": 0, "f1": "", "f2": 0}
     empty = decode_values(encoding, block_of([b"", b""]))
@@ -138,8 +138,8 @@ def test_damaged_rows(data: st.DataObject) -> None:
     if wrong is not None:
         setattr(field, data.draw(st.sampled_from(["bits_per_value", "bits_per_length"])), wrong)
     try:
-        found = decode_values(encoding, VariableWidthBlock(offsets, damaged))
-        for child in found.children:
+        result = decode_values(encoding, VariableWidthBlock(offsets, damaged))
+        for child in result.children:
             assert child.num_values == 6
     except (CorruptFileError, UnsupportedEncodingError):
         return

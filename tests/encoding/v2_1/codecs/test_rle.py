@@ -78,8 +78,8 @@ def test_round_trip(runs, bits, most_bytes, log_values):
     stored, times = (buffer.sizes for buffer in chunks.buffers)
     assert (stored + times <= most_bytes).all()
     assert (stored == times * (bits // 8)).all()
-    found = decode_chunks(encoding, all_apart(chunks))
-    assert (values_of(found) == values).all()
+    result = decode_chunks(encoding, all_apart(chunks))
+    assert (values_of(result) == values).all()
     at = 0
     for count, entries in zip(counts, times.tolist(), strict=True):
         here = itertools.groupby(values[at : at + count].tolist())
@@ -91,16 +91,16 @@ def test_round_trip(runs, bits, most_bytes, log_values):
 @settings(deadline=None)
 def test_blocks(parts, bits):
     values = [from_runs(part, bits) for part in parts]
-    pieces = [rle.encode_block(one)[1] for one in values]
+    pieces = [rle.encode_block(value)[1] for value in values]
     for one, piece in zip(values, pieces, strict=True):
-        found = decode_block(message(bits), piece, len(one))
-        assert (values_of(found) == one).all()
+        result = decode_block(message(bits), piece, len(one))
+        assert (values_of(result) == one).all()
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     data = np.concatenate([np.zeros(0, np.uint8), *pieces])
-    counts = np.array([len(one) for one in values], np.int64)
+    counts = np.array([len(value) for value in values], np.int64)
     buffer = apart(ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes))
-    found = decode_blocks(message(bits), buffer, counts)
-    assert values_of(found).tolist() == [v for one in values for v in one.tolist()]
+    result = decode_blocks(message(bits), buffer, counts)
+    assert values_of(result).tolist() == [v for value in values for v in value.tolist()]
 
 
 @given(RUNS)
@@ -111,14 +111,14 @@ def test_count_runs(runs):
 
 def test_runs_that_reach_beyond_their_chunk():
     chunks = chunks_from([(b"\1\2", b"\3\xc8"), (b"\2\3", b"\xff\2"), (b"\4", b"\1")], [64, 65, 1])
-    found = values_of(decode_chunks(message(8), chunks)).tolist()
-    assert found == [1] * 3 + [2] * 61 + [2] * 65 + [4]
+    result = values_of(decode_chunks(message(8), chunks)).tolist()
+    assert result == [1] * 3 + [2] * 61 + [2] * 65 + [4]
 
 
 def test_wider_lengths():
     chunks = chunks_from([(b"\5\6", b"\x00\x10\x01\0")], [4097])
-    found = values_of(decode_chunks(message(8, 16), chunks)).tolist()
-    assert found == [5] * 4096 + [6]
+    result = values_of(decode_chunks(message(8, 16), chunks)).tolist()
+    assert result == [5] * 4096 + [6]
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -134,8 +134,8 @@ def test_pages_of_pylance(version, bits, mean):
     metadata = {b"lance-encoding:rle-threshold": b"0.9", b"lance-encoding:dict-divisor": b"100000"}
     (page,) = write(array, version, metadata)
     assert page.encoding == message(bits)
-    found = decode_chunks(page.encoding, chunks_of(page))
-    assert (values_of(found) == array.to_numpy().view(f"u{bits // 8}")).all()
+    result = decode_chunks(page.encoding, chunks_of(page))
+    assert (values_of(result) == array.to_numpy().view(f"u{bits // 8}")).all()
 
 
 def test_levels_of_pylance():
@@ -201,8 +201,8 @@ def test_limits_that_hold_nothing():
 @settings(deadline=None)
 def test_any_bytes(bits, data, count):
     try:
-        found = decode_block(message(bits), np.frombuffer(data, np.uint8), count)
+        result = decode_block(message(bits), np.frombuffer(data, np.uint8), count)
     except CorruptFileError:
         return
-    assert found.num_values == count
-    assert len(found.data) == count * bits // 8
+    assert result.num_values == count
+    assert len(result.data) == count * bits // 8

@@ -28,15 +28,15 @@ VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=300)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
-def test_pages_of_pylance(version: str, kind: pa.DataType) -> None:
-    array = pa.array([f"value {i * 7919 % 10007}" * (i % 4) for i in range(3000)]).cast(kind)
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_binary()])
+def test_pages_of_pylance(version: str, dtype: pa.DataType) -> None:
+    array = pa.array([f"value {i * 7919 % 10007}" * (i % 4) for i in range(3000)]).cast(dtype)
     (page,) = write(array, version, {"lance-encoding:compression": "none"})
     assert page.encoding.WhichOneof("compression") == "variable"
     chunks = chunks_of(page)
     assert len(chunks.num_values) > 3
     block = decode_chunks(page.encoding, chunks)
-    assert block.offsets.dtype == (np.int64 if kind == pa.large_binary() else np.int32)
+    assert block.offsets.dtype == (np.int64 if dtype == pa.large_binary() else np.int32)
     assert strings_of(block) == as_bytes(array)
 
 

@@ -67,16 +67,16 @@ def test_rows_and_ranges(kind: str) -> None:
             if not isinstance(rows, range)
             else array[slice(rows.start, rows.stop)]
         )
-        found, source = take(data, rows)
-        assert found.equals(wanted)
+        result, source = take(data, rows)
+        assert result.equals(wanted)
         index, values = source.calls
         assert sum(part.length for part in index) <= 2 * width * len(rows) + 4 * 1024 * (
             len(rows) - 1
         ) * (not isinstance(rows, range))
         assert len(values) <= len(rows)
     # Of all rows, or many, all of the index is read.
-    found, source = take(data, range(ROWS))
-    assert found.equals(array)
+    result, source = take(data, range(ROWS))
+    assert result.equals(array)
     assert [len(call) for call in source.calls] == [2]
     rows = np.arange(0, ROWS, 3)
     assert take(data, rows)[0].equals(array.take(pa.array(rows)))

@@ -39,7 +39,7 @@ ROW = st.one_of(
 @given(st.lists(ROW, min_size=1, max_size=40))
 def test_entries(rows: list[list[int]]) -> None:
     data, edges = page(rows)
-    found = walk_rows(GRID, data, edges[:-1], edges[1:])
+    result = walk_rows(GRID, data, edges[:-1], edges[1:])
     controls, places = [], []
     at = 0
     for row in rows:
@@ -49,9 +49,9 @@ def test_entries(rows: list[list[int]]) -> None:
                 places.append(at + 1)
                 at += 3
             at += 1
-    assert found.control.tolist() == controls
-    assert found.value_at.tolist() == places
-    assert found.value_size.tolist() == [3] * len(places)
+    assert result.control.tolist() == controls
+    assert result.value_at.tolist() == places
+    assert result.value_size.tolist() == [3] * len(places)
 
 
 @pytest.mark.parametrize("rows", [[[0, 0], [1]], [[0], [3], [0, 2]], [[3, 3, 3, 3], [0]]])

@@ -146,14 +146,14 @@ def test_a_corrupt_page_is_named(tmp_path: Path, name: str, page: int) -> None:
     write(path, name, "2.1")
     data = path.read_bytes()
     written = pages_of(data)
-    found = 0
+    result = 0
     for place in range(0, 40, 3):
         broken = bytearray(data)
         at = data.index(written[page].buffers[1].tobytes()) + place
         broken[at] ^= 0xFF
         reader = FileReader.open(MemorySource(bytes(broken)))
         fields = reader.schema.fields
-        before = sum(one.num_rows for one in written[:page])
+        before = sum(item.num_rows for item in written[:page])
         error = None
         try:
             alone = reader.read(fields, range(before, before + written[page].num_rows))[0]
@@ -163,12 +163,12 @@ def test_a_corrupt_page_is_named(tmp_path: Path, name: str, page: int) -> None:
             whole = reader.read(fields, range(reader.num_rows))[0]
             assert whole.slice(before, len(alone)).equals(alone)
             continue
-        found += 1
+        result += 1
         assert f"page {page}" in error
         with pytest.raises(CorruptFileError) as again:
             reader.read(fields, range(reader.num_rows))
         assert str(again.value) == error
-    assert found or name in ("numbers", "nulls")
+    assert result or name in ("numbers", "nulls")
 
 
 def test_pages_whose_levels_are_mixed_up_are_refused(tmp_path: Path) -> None:

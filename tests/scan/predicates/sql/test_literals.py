@@ -62,15 +62,15 @@ _DIGITS = "1234567890123456789012345678901234567.8"
     ],
 )
 def test_values(column: str, text: str, value: Any) -> None:
-    found = parse_predicate(f"{column} = {text}", SCHEMA)
-    assert isinstance(found, Compare)
-    assert found.value.as_py() == value
+    result = parse_predicate(f"{column} = {text}", SCHEMA)
+    assert isinstance(result, Compare)
+    assert result.value.as_py() == value
 
 
 def test_casts_of_null() -> None:
-    found = parse_predicate("i = cast(null as int)", SCHEMA)
-    assert isinstance(found, Constant)
-    assert found.value is None
+    result = parse_predicate("i = cast(null as int)", SCHEMA)
+    assert isinstance(result, Constant)
+    assert result.value is None
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def keywords(spark: SparkSession) -> list[str]:
     assert spark._jvm is not None
     vocabulary = spark._jvm.org.apache.spark.sql.catalyst.parser.SqlBaseLexer.VOCABULARY
     names = [vocabulary.getSymbolicName(at) for at in range(vocabulary.getMaxTokenType() + 1)]
-    found = names[names.index("ADD") : names.index("ZONE") + 1]
+    result = names[names.index("ADD") : names.index("ZONE") + 1]
     literal = {"BINARY_HEX": "X", "IDENTIFIER_KW": "IDENTIFIER", "PERCENTLIT": "PERCENT"}
     also = ["MINUS", "TEMP", "REGEXP"]
-    return [*(literal.get(name, name) for name in found if name != "SETMINUS"), *also]
+    return [*(literal.get(name, name) for name in result if name != "SETMINUS"), *also]
 
 
 def test_all_keywords(spark: SparkSession) -> None:
@@ -71,7 +71,7 @@ def test_all_keywords(spark: SparkSession) -> None:
             tree = ours(plain, SqlSettings())
             if (tree is not None and tree == ours(quoted, SqlSettings())) != column:
                 wrong.append(plain)
-    assert [one for one in wrong if not any(word in one for word in REFUSED)] == []
+    assert [item for item in wrong if not any(word in item for word in REFUSED)] == []
 
 
 def test_reserved_words(spark: SparkSession) -> None:
@@ -86,9 +86,9 @@ def test_reserved_words(spark: SparkSession) -> None:
                 column = parser.parseExpression(text).toString().startswith("('")
             except Exception:
                 column = False
-            found = ours(text, settings)
+            result = ours(text, settings)
             if (
-                found is not None and found[1:2] == (None,) and found[2] == (word.lower(),)
+                result is not None and result[1:2] == (None,) and result[2] == (word.lower(),)
             ) != column:
                 wrong.append(word)
         assert [word for word in wrong if word not in REFUSED] == []
@@ -102,8 +102,8 @@ def test_reserved_words(spark: SparkSession) -> None:
 def test_keywords_that_are_common_column_names(word: str) -> None:
     schema = Schema.from_arrow(pa.schema({word: pa.int32()}))
     batch = pa.RecordBatch.from_pydict({word: pa.array([1, 2, None], pa.int32())})
-    found = parse_predicate(f"{word} = 1 AND NOT {word.upper()} > 1", schema)
-    assert found.holds(batch).to_pylist() == [True, False, False]
+    result = parse_predicate(f"{word} = 1 AND NOT {word.upper()} > 1", schema)
+    assert result.holds(batch).to_pylist() == [True, False, False]
 
 
 def test_the_error_suggests_backticks() -> None:

@@ -61,20 +61,20 @@ def literals(block: str) -> list[str]:
     texts = itertools.chain.from_iterable(
         line.split("|") for line in joined.replace("'a' || 'b'", "\x02").split("\n")
     )
-    return [one.replace("\x01", "\n").replace("\x02", "'a' || 'b'") for one in texts]
+    return [text.replace("\x01", "\n").replace("\x02", "'a' || 'b'") for text in texts]
 
 
 def ours(text: str, settings: SqlSettings) -> tuple[str, Any]:
     """Return the type and the Python value of a literal."""
     binder = _Binder(text, Schema.from_arrow(pa.schema({})), settings)
-    found = binder.operand(parse(text, settings))
-    if not isinstance(found, Typed):
+    result = binder.operand(parse(text, settings))
+    if not isinstance(result, Typed):
         (batch,) = pa.table({"x": [0]}).to_batches()
-        return "boolean", found.evaluate(batch)[0].as_py()  # type: ignore[union-attr]
-    value = pa.array([found.value], found.dtype)[0].as_py()
+        return "boolean", result.evaluate(batch)[0].as_py()  # type: ignore[union-attr]
+    value = pa.array([result.value], result.dtype)[0].as_py()
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    return type_name(found.dtype), value
+    return type_name(result.dtype), value
 
 
 @pytest.mark.parametrize("conf", SETTINGS, ids=lambda conf: "".join(conf).rpartition("sql.")[2])
@@ -82,11 +82,11 @@ def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
     texts = literals(LITERALS)
     if "spark.sql.parser.escapedStringLiterals" in conf:
         # Without escapes, some of these are no literals.
-        texts = [one for one in texts if not one.startswith(("r'", 'R"')) and "\\'" not in one]
+        texts = [text for text in texts if not text.startswith(("r'", 'R"')) and "\\'" not in text]
     if "spark.sql.legacy.exponentLiteralAsDecimal.enabled" in conf:
         texts = ["1e5", "1.5e-3", "1.e2", "1E5BD", "1e0D", "2e-1F", "-1e3", "1e1 = 10"]
     if "spark.sql.timestampType" in conf:
-        texts = [one for one in texts if "imestamp" in one.lower()]
+        texts = [text for text in texts if "imestamp" in text.lower()]
     for name, value in {**conf, "spark.sql.session.timeZone": ZONE}.items():
         spark.conf.set(name, value)
     try:
@@ -102,10 +102,10 @@ def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
         value = row[f"v{at}"]
         if isinstance(value, datetime.datetime) and value.tzinfo is not None:
             value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-        wanted, found = (row[f"t{at}"], value), ours(text, settings)
+        wanted, result = (row[f"t{at}"], value), ours(text, settings)
         # NaN is not equal to itself, and both zeros are.
-        if repr(found) != repr(wanted):
-            wrong.append((text, found, wanted))
+        if repr(result) != repr(wanted):
+            wrong.append((text, result, wanted))
     assert wrong == []
 
 

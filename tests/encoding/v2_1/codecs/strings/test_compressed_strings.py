@@ -35,7 +35,7 @@ def text(count: int, seed: int = 0) -> pa.Array:
 
 
 @pytest.mark.parametrize("scheme", ["zstd", "lz4"])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_binary()])
 @given(
     values=st.lists(st.binary(max_size=60), min_size=1, max_size=40),
     copies=st.integers(1, 200),
@@ -43,16 +43,16 @@ def text(count: int, seed: int = 0) -> pa.Array:
 )
 @settings(max_examples=40, deadline=None)
 def test_round_trip(
-    scheme: str, kind: pa.DataType, values: list[bytes], copies: int, start: int
+    scheme: str, dtype: pa.DataType, values: list[bytes], copies: int, start: int
 ) -> None:
     array = pa.array(values * copies + [b"end"], pa.binary()).slice(start % len(values))
-    array = array.cast(pa.large_binary()) if kind == pa.large_binary() else array
+    array = array.cast(pa.large_binary()) if dtype == pa.large_binary() else array
     block = to_block(array, None)
     encoding, chunks = compressed_strings.encode_chunks(block, LIMITS, scheme, forced=True)
     decoded = decode_chunks(encoding, chunks)
-    kind = array.type
+    dtype = array.type
     buffers = [None, pa.py_buffer(decoded.offsets), pa.py_buffer(decoded.data)]
-    assert pa.Array.from_buffers(kind, len(array), buffers).equals(array)
+    assert pa.Array.from_buffers(dtype, len(array), buffers).equals(array)
 
 
 def test_frames_are_found_and_like_single_chunks() -> None:
@@ -96,11 +96,11 @@ def test_noise_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("version", [(2, 1), (2, 2)])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
-def test_pylance_reads(tmp_path: Path, version: tuple[int, int], kind: pa.DataType) -> None:
-    values = text(30_000).cast(pa.binary() if kind == pa.binary() else kind)
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.binary()])
+def test_pylance_reads(tmp_path: Path, version: tuple[int, int], dtype: pa.DataType) -> None:
+    values = text(30_000).cast(pa.binary() if dtype == pa.binary() else dtype)
     nulls = np.random.default_rng(1).random(len(values)) < 0.2
-    table = pa.table({"all": values, "some": pa.array(values.to_pylist(), kind, mask=nulls)})
+    table = pa.table({"all": values, "some": pa.array(values.to_pylist(), dtype, mask=nulls)})
     table = pa.Table.from_batches(table.to_batches(7_000))
     read_by_both(tmp_path, table, version, [0, 1, 4_095, 4_096, 17_777, 29_999])
 
@@ -150,11 +150,11 @@ def test_ends_and_sizes(contents: list[bytes], gap: int) -> None:
     frames = [CODEC.compress(content, asbytes=True) for content in contents]
     starts = np.cumsum([0] + [len(frame) + gap for frame in frames[:-1]])
     data = np.frombuffer(b"".join(frame + b"\x28" * gap for frame in frames) + bytes(16), np.uint8)
-    found = find_frames(data, starts, np.full(len(frames), len(data)))
-    assert found is not None
-    assert found.sizes.tolist() == [len(content) for content in contents]
+    result = find_frames(data, starts, np.full(len(frames), len(data)))
+    assert result is not None
+    assert result.sizes.tolist() == [len(content) for content in contents]
     lengths = [len(frame) for frame in frames]
-    assert (found.ends - starts).tolist() == lengths
+    assert (result.ends - starts).tolist() == lengths
     # A frame that does not end before its stop is none.
     assert find_frames(data, starts, starts + np.array(lengths) - 1) is None
 

@@ -195,17 +195,17 @@ def test_code_without_a_symbol() -> None:
                 decode_values(message_of([b"a", b"b"]), block_of([b"\0", code] * times))
 
 
-def _texts(kind: pa.DataType) -> pa.Array:
+def _texts(dtype: pa.DataType) -> pa.Array:
     rng = np.random.default_rng(5)
     words = np.array(["lance ", "spark ", "\xe9t\xe9 ", "", "a much longer word "])
     texts = ["".join(words[rng.integers(0, 5, n)]) + str(n) for n in rng.integers(1, 12, ROWS)]
-    return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(kind)
+    return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(dtype)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
 def test_rows_that_pylance_wrote_as_fsst(
-    tmp_path: Path, version: str, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, version: str, dtype: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expanded: list[int] = []
     expand = fsst.expand
@@ -215,12 +215,12 @@ def test_rows_that_pylance_wrote_as_fsst(
         return expand(symbols, codes, offsets)
 
     monkeypatch.setattr(fsst, "expand", counting)
-    lists = pa.types.is_list(kind)
-    texts = _texts(kind.value_type if lists else kind)
+    lists = pa.types.is_list(dtype)
+    texts = _texts(dtype.value_type if lists else dtype)
     if lists:
         texts = pa.ListArray.from_arrays(np.arange(0, ROWS + 1, 4, np.int32), texts)
     metadata = {"lance-encoding:compression": "fsst"}
-    schema = pa.schema([pa.field("text", kind, metadata=metadata)])
+    schema = pa.schema([pa.field("text", dtype, metadata=metadata)])
     table = pa.table([texts], schema=schema)
     lance.write_dataset(table, str(tmp_path / "t"), data_storage_version=version)
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
@@ -241,11 +241,11 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
     codes = VariableWidthBlock(
         np.array([1, 3, 4, 4, 6], np.int32), np.array([9, 0, 0, 7, 255, 33], np.uint8)
     )
-    found = fsst.expand_some(encoding, codes, np.array([0, 2, 3]))
-    assert bytes(found.data) == b"wordword!"
-    assert found.offsets.tolist() == [0, 8, 8, 9]
-    found = fsst.expand_some(encoding, codes, slice(2, 4))
-    assert bytes(found.data) == b"!"
+    result = fsst.expand_some(encoding, codes, np.array([0, 2, 3]))
+    assert bytes(result.data) == b"wordword!"
+    assert result.offsets.tolist() == [0, 8, 8, 9]
+    result = fsst.expand_some(encoding, codes, slice(2, 4))
+    assert bytes(result.data) == b"!"
     for where in (np.array([1]), slice(0, 2)):
         with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
             fsst.expand_some(encoding, codes, where)

@@ -37,11 +37,11 @@ def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
         word.to_bytes(8, "little")[:length]
         for word, length in zip(symbols.words.tolist(), symbols.lengths.tolist(), strict=True)
     ]
-    found = []
+    result = []
     for value in codes:
         rest = iter(value)
-        found.append(b"".join(bytes((next(rest),)) if c == 255 else texts[c] for c in rest))
-    return found
+        result.append(b"".join(bytes((next(rest),)) if c == 255 else texts[c] for c in rest))
+    return result
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -154,9 +154,9 @@ def test_pylance_reads(
         encode = getattr(fsst_write, name)
 
         def noted(*arguments: object, encode=encode) -> object:  # type: ignore[no-untyped-def]
-            found = encode(*arguments)
-            written.append(found[0].WhichOneof("compression"))
-            return found
+            result = encode(*arguments)
+            written.append(result[0].WhichOneof("compression"))
+            return result
 
         monkeypatch.setattr(fsst_write, name, noted)
     data = table(structural)
