@@ -31,6 +31,8 @@ columns/
     ExecutorClasses         the jar of these classes, for executors
     ArrowStreams, Body, Dictionaries        parse a batch
     ArrowColumn, Layout     a column of it
+    ColumnarWriterFactory   writers, which Spark sends to executors
+    BatchBuilder, ColumnBuilder             put rows into batches
 metrics/
     Metrics                 counters of the web interface: a class for each, public
     ReadCounts              what the tasks of a scan have read
