@@ -277,7 +277,7 @@ def _exists(main: ObjectStore, name: str) -> InvalidInputError:
 
 
 def _has_versions(store: ObjectStore, name: str) -> bool:
-    """Return whether a folder has versions of the branch, and not versions of an unrelated table."""
+    """Return whether a folder has versions of this branch, not of an unrelated table."""
     try:
         manifest: Manifest = read_latest(store)
     except TableNotFoundError:
@@ -310,7 +310,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:
-    """Return the files of a branch, without the files of branches whose folders lie inside its own."""
+    """Return the files of a branch, except the files of branches inside its folder."""
     root = branch_root(name)
     inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
     return [path for path in _table_paths(main, root) if not path.startswith(inner or "\0")]
