@@ -63,7 +63,7 @@ def spark_type(dtype: str | DataType, column: str) -> DataType:
     try:
         return DataType.fromDDL(dtype)
     except (PySparkException, ValueError, TypeError, AttributeError) as error:
-        first = str(error).partition("\n")[0]
+        first = str(error).strip().partition("\n")[0]
         raise InvalidInputError(f"column {column!r}: {dtype!r} is not a type: {first}") from None
 
 

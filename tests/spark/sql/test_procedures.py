@@ -81,6 +81,7 @@ def test_calls_at_the_same_time(spark: Any, root: Path) -> None:
         ("history('nothere')", "table nothere was not found"),
         ("delete_tag('errors', 'nope')", "tag 'nope' not found"),
         ("optimize(table => 'errors', nope => 1)", "nope"),
+        ("alter_column('errors', 'id', data_type => 'nope')", "'nope' is not a type: .+"),
     ],
 )
 def test_errors_have_one_sentence(spark: Any, root: Path, text: str, message: str) -> None:
@@ -89,3 +90,10 @@ def test_errors_have_one_sentence(spark: Any, root: Path, text: str, message: st
     with pytest.raises(AnalysisException, match=message) as caught:
         call(spark, text)
     assert "Traceback" not in str(caught.value)
+
+
+def test_errors_of_spark_in_a_procedure_have_a_condition(spark: Any, root: Path) -> None:
+    spark.sql(f"CREATE TABLE {NAME}.words AS SELECT 1L AS id, 'x' AS word")
+    with pytest.raises(AnalysisException, match="CAST_INVALID_INPUT") as caught:
+        call(spark, "delete('words', 'cast(word AS INT) = id')")
+    assert caught.value.getCondition() == "LANCE_ERROR"

@@ -180,7 +180,8 @@ final class Errors {
     String format = SQLConf.get().getConfString(FORMAT, "PRETTY");
     if (name != null && "PRETTY".equalsIgnoreCase(format)) {
       String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");
-      condition = Option.apply("LANCE_" + words.toUpperCase());
+      // LanceError, the base of the others, is LANCE_ERROR.
+      condition = Option.apply("LANCE_" + ("Lance".equals(words) ? "ERROR" : words.toUpperCase()));
     }
     Constructor[] constructors = AnalysisException.class.getConstructors();
     for (int i = 0; i < constructors.length; i++) {
