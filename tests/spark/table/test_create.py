@@ -93,7 +93,7 @@ def test_wrong_arguments_create_no_table(spark: Any, tmp_path: Path) -> None:
         LanceTable.create(spark).addColumn("a", "int").execute()
     with pytest.raises(InvalidInputError, match="at least one column"):
         LanceTable.create(spark).location(path).execute()
-    with pytest.raises(InvalidInputError, match="'a': 'no type' is not a type: .+"):
+    with pytest.raises(InvalidInputError, match=r"'a': 'no type' is not a type: .+"):
         LanceTable.create(spark).addColumn("a", "no type")
     with pytest.raises(UnsupportedError, match="generated"):
         LanceTable.create(spark).addColumn("a", "int", generatedAlwaysAs="b + 1")
