@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts procedures surface docs clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures surface docs clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -127,6 +127,10 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/wide.py
+
+# The 22 queries of TPC-H, beside Parquet. Ten times the rows: make bench-tpch SCALE=10
+bench-tpch: java $(VENV)/.bench
+	$(BIN)/python benchmarks/tpch.py --scale $(or $(SCALE),1)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
