@@ -19,6 +19,7 @@ items of a fixed-size list is. Blocks and arrays share their buffers wherever th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -238,6 +239,19 @@ def look_up(indices: FixedWidthBlock, items: pa.Array, dtype: pa.DataType) -> pa
         dtype.index_type, len(positions), [None, pa.py_buffer(positions)]
     )
     return pa.DictionaryArray.from_arrays(result, items, ordered=dtype.ordered, safe=False)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return the values of a dictionary array; another array as it is."""
+    return array.dictionary_decode() if pat.is_dictionary(array.type) else array
+
+
+def with_dictionaries(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.Schema:
+    """Return the schema of columns, some of which may be dictionary arrays of its types."""
+    for index, (field, column) in enumerate(zip(schema, columns, strict=True)):
+        if pat.is_dictionary(column.type) and not pat.is_dictionary(field.type):
+            schema = schema.set(index, field.with_type(column.type))
+    return schema
 
 
 def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter_ns
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lance_spark.encoding.v2_1.leaf_columns import KEEP_DICTIONARY
 from lance_spark.errors import naming
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import batches_of
@@ -22,6 +23,8 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
+#: Types whose values have no fixed width.
+_VARIABLE = ("string", "large_string", "binary", "large_binary")
 #: Whether a thread decodes the next piece while the caller is busy with one.
 READ_AHEAD = True
 
@@ -108,6 +111,23 @@ class ScanTask:
     def num_rows(self) -> int:
         """Physical rows, deleted ones included."""
         return sum(piece.num_rows for piece in self.slices)
+
+    def keeping_dictionaries(self) -> ScanTask:
+        """Return the task of the same rows, whose batches may have dictionary arrays.
+
+        Columns of strings and bytes that are stored with a dictionary, not those of filters, have
+        dictionary arrays where all pages of a batch have one.
+        """
+        if any(piece.fragment.has_overlays for piece in self.slices):
+            return self
+        filtered = {path[0].id for part in self.filters for path in part.paths}
+        fields = tuple(
+            replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
+            if column.logical_type in _VARIABLE and not column.is_blob and column.id not in filtered
+            else column
+            for column in self.lance_schema.fields
+        )
+        return replace(self, lance_schema=replace(self.lance_schema, fields=fields))
 
     def batches(
         self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.arrow_blocks import bitmap, fixed_width, with_validity
+from lance_spark.encoding.arrow_blocks import bitmap, decoded, fixed_width, with_validity
 from lance_spark.encoding.levels import LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, expanded, split_rows
@@ -263,7 +263,10 @@ def _joined(parts: list[LeafRows]) -> LeafRows:
     if len(parts) == 1:
         return parts[0]
     arrays = [part.values for part in parts]
-    if pat.is_dictionary(arrays[0].type):
+    if len({array.type for array in arrays}) > 1:
+        # Only some pages have a dictionary.
+        arrays = [decoded(array) for array in arrays]
+    elif pat.is_dictionary(arrays[0].type):
         arrays = pa.chunked_array(arrays).unify_dictionaries().chunks
     values = pa.concat_arrays(arrays)
     layers = zip(*(part.slots for part in parts), strict=True)

@@ -17,6 +17,8 @@ from lance_spark.encoding.arrow_blocks import holds_structs, is_packed
 from lance_spark.encoding.levels import Step
 
 _BLOB_KEY = b"lance-encoding:blob"
+#: Metadata of a field whose values may be returned as a dictionary array. It is never stored.
+KEEP_DICTIONARY = b"lance-spark:keep-dictionary"
 
 
 class Leaf(NamedTuple):
@@ -61,6 +63,11 @@ def storage_field(field: pa.Field) -> pa.Field:
 def is_blob(field: pa.Field) -> bool:
     """Return whether the field's values are stored outside of its pages."""
     return bool(_BLOB_KEY in (field.metadata or {}))
+
+
+def keeps_dictionary(field: pa.Field) -> bool:
+    """Return whether the reader of a field accepts dictionary arrays of its values."""
+    return bool(field.metadata) and KEEP_DICTIONARY in field.metadata
 
 
 def is_leaf(field: pa.Field) -> bool:

@@ -15,6 +15,7 @@ from copy import copy
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.reader import PAGE_BYTES, FileReader
@@ -156,7 +157,7 @@ class ColumnReader:
             else assemble(field, parts, [window[id(part)] for part in parts], num_rows)
             for position, (field, parts) in enumerate(zip(self.fields, self._parts, strict=True))
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+        return pa.RecordBatch.from_arrays(columns, schema=with_dictionaries(self.arrow, columns))
 
     def batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Build the batches of a window: several if its blobs have more than `WINDOW_BYTES`."""

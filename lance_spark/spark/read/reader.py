@@ -160,19 +160,21 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.read.planning import LancePartition
 
         assert isinstance(partition, LancePartition)
-        batches = self._rows(partition)
+        is_columnar = self.columnar == "yes"
+        batches = self._rows(partition, keep_dictionaries=is_columnar)
         if self.request is not None and self.request.packed:
             from lance_spark.spark.pushdown.packed_arrays import packed
 
             batches = packed(batches, self.request.packed)
-        if self.columnar is not None:
-            from lance_spark.spark.pushdown.columnar import YES, streams
+        if is_columnar:
+            from lance_spark.spark.pushdown.columnar import streams
 
-            if self.columnar == YES:
-                batches = streams(batches)
+            batches = streams(batches)
         yield from batches
 
-    def _rows(self, partition: LancePartition) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, partition: LancePartition, *, keep_dictionaries: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, before arrays are packed."""
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -186,7 +188,8 @@ class LanceReader(DataSourceReader):
             elif partition.task is not None:
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
-                scan = Scan(partition.task, metrics, ahead=partition.limit is None)
+                ahead = partition.limit is None
+                scan = Scan(partition.task, metrics, ahead, keep_dictionaries)
                 yield from limited(scan.batches(output, partition.residual), partition.limit)
         finally:
             if self.request is not None and self.request.counts:
@@ -226,11 +229,14 @@ class Scan:
     ----------
     ahead : bool
         Whether a thread prefetches.
+    keep_dictionaries : bool
+        Whether strings and bytes that are stored with a dictionary stay dictionary arrays.
     """
 
     task: ScanTask
     metrics: ScanMetrics
     ahead: bool = True
+    keep_dictionaries: bool = False
 
     def batches(
         self, output: pa.Schema, residual: ResidualFilter | None = None
@@ -247,13 +253,17 @@ class Scan:
 
         with naming(display(self.task.uri)):
             if residual is None:
-                convert = BatchConverter(self.task.schema, output, reading=True)
-                for batch in self.task.batches(self.metrics, prefetch=self.ahead):
+                task, keep = self.task, self.keep_dictionaries
+                convert = BatchConverter(task.schema, output, reading=True, keep_dictionaries=keep)
+                if keep:
+                    task = task.keeping_dictionaries()
+                for batch in task.batches(self.metrics, prefetch=self.ahead):
                     yield from convert(batch) if len(output) else (batch.select([]),)
                 return
             converted = batch_schema(residual.schema)
             convert = BatchConverter(converted, output, reading=True)
-            for batch in self.batches(converted):
+            whole = replace(self, keep_dictionaries=False)
+            for batch in whole.batches(converted):
                 matching = batch.filter(residual.predicate.holds(batch))
                 yield from convert(matching) if len(output) else (matching.select([]),)
 

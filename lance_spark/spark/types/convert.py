@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import decoded, with_dictionaries
 from lance_spark.errors import (
     InvalidInputError,
     LanceError,
@@ -52,6 +53,8 @@ class BatchConverter:
     reading : bool
         True from a table to Spark: types must fit for all values. False from Spark to a table: a
         wider type is converted to a narrower one, with a check of each value.
+    keep_dictionaries : bool
+        Whether dictionary arrays of strings and bytes stay as they are, if Spark can read them.
 
     Raises
     ------
@@ -59,8 +62,16 @@ class BatchConverter:
         A column is missing, or its type cannot be converted.
     """
 
-    def __init__(self, source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
+    def __init__(
+        self,
+        source: pa.Schema,
+        target: pa.Schema,
+        *,
+        reading: bool,
+        keep_dictionaries: bool = False,
+    ) -> None:
         self.target = target
+        self._keeps = keep_dictionaries
         planner = _Planner(reading)
         self._columns: list[tuple[int, Step | None]] = []
         for field in target:
@@ -80,10 +91,7 @@ class BatchConverter:
             The target type cannot hold a value.
         """
         try:
-            arrays = [
-                batch.column(index) if step is None else step(batch.column(index))
-                for index, step in self._columns
-            ]
+            arrays = [self._column(batch.column(index), step) for index, step in self._columns]
         except OffsetsTooLarge as error:
             if batch.num_rows < 2:
                 raise UnsupportedTypeError(
@@ -93,7 +101,31 @@ class BatchConverter:
             yield from self(batch.slice(0, half))
             yield from self(batch.slice(half))
             return
-        yield pa.RecordBatch.from_arrays(arrays, schema=self.target)
+        schema = with_dictionaries(self.target, arrays) if self._keeps else self.target
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _column(self, array: pa.Array, step: Step | None) -> pa.Array:
+        if self._keeps and pa.types.is_dictionary(array.type):
+            if is_short_dictionary(array):
+                return array
+            array = array if step is not None else decoded(array)
+        return array if step is None else step(array)
+
+
+def is_short_dictionary(array: pa.DictionaryArray) -> bool:
+    """Return whether Spark can read a dictionary array of strings or bytes as it is.
+
+    A batch carries the whole dictionary, which must be short beside the batch.
+    """
+    values, index_type = array.dictionary, array.type.index_type
+    return bool(
+        (_is_text(values.type) or _is_bytes(values.type))
+        and not pa.types.is_fixed_size_binary(values.type)
+        and pa.types.is_signed_integer(index_type)
+        and index_type.bit_width <= 32
+        and values.null_count == 0
+        and 2 * len(values) <= len(array)
+    )
 
 
 def check_conversion(source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:

@@ -237,6 +237,32 @@ def test_answers_equal_those_over_parquet(
         assert rows_of(answer) == answers[name], name
 
 
+def test_strings_with_a_dictionary(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    """They reach Spark as dictionaries, of which each batch may have another."""
+    pushdown(True, False)
+    path, rows = str(tmp_path / "t.lance"), 60_000
+    for part in range(3):
+        ids = np.arange(part * rows, (part + 1) * rows)
+        words = pa.array([f"word {row % (7 + 50 * part)}" for row in ids], mask=ids % 13 == 2)
+        table = pa.table({"id": ids, "word": words, "raw": words.cast(pa.binary())})
+        lance.write_dataset(table, path, mode="append")
+    frame = spark.read.format("lance").load(path)
+    query = frame.groupBy("word").agg(sf.count("*"), sf.sum("id"), sf.max("raw")).collect()
+    expected = (
+        lance.dataset(path)
+        .to_table()
+        .group_by("word")
+        .aggregate([([], "count_all"), ("id", "sum"), ("raw", "max")])
+    )
+    wanted = zip(*(column.to_pylist() for column in expected.columns), strict=True)
+    assert sorted(map(repr, map(tuple, query))) == sorted(map(repr, wanted))
+    some = frame.where("id % 1000 = 7").select("word", "raw", "id")
+    wanted = lance.dataset(path).to_table(filter="id % 1000 = 7", columns=["word", "raw", "id"])
+    assert rows_of(some) == sorted(repr(tuple(row.values())) for row in wanted.to_pylist())
+
+
 def test_cached_columns(frames: tuple[Any, Any]) -> None:
     table, parquet = frames
     cached = table.cache()

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import look_up, unsigned
+from lance_spark.encoding.arrow_blocks import unsigned
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
 from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
@@ -125,7 +125,7 @@ class PageGroup:
         result = FixedWidthBlock(
             item_positions.view(np.uint8), item_positions.itemsize * 8, len(item_positions)
         )
-        return look_up(result, every, self._pages[0].dtype)
+        return self._pages[0].look_up(result, every)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
         """Check that the levels of each page, up to `ends`, match its values and rows."""

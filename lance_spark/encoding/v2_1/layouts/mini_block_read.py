@@ -53,7 +53,7 @@ from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     parse_chunk_table,
     parse_row_index,
 )
-from lance_spark.encoding.v2_1.leaf_columns import Leaf
+from lance_spark.encoding.v2_1.leaf_columns import Leaf, keeps_dictionary
 from lance_spark.encoding.v2_1.page import (
     EntryIndex,
     PageRows,
@@ -69,6 +69,9 @@ from lance_spark.encoding.v2_1.page import (
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+#: Maximum number of items of a dictionary that is kept: it travels with each batch.
+_MAX_KEPT_ITEMS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class MiniBlockPage:
         self.layout = self._layout = layout
         self.meta = self._meta = meta
         self.dtype = self._dtype = leaf.field.type
+        self._keeps_dictionary = keeps_dictionary(leaf.field)
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._depth = layout.repetition_index_depth
         self._has_dictionary = layout.HasField("dictionary")
@@ -319,6 +323,13 @@ class MiniBlockPage:
         values = self.array(block, values_of(levels, entries))
         return PageRows(values, levels_at(levels, entries))
 
+    def look_up(self, indices: FixedWidthBlock, items: pa.Array) -> pa.Array:
+        """Return items of a dictionary; as a dictionary array, if the reader accepts it."""
+        dtype = self._dtype
+        if self._keeps_dictionary and len(items) <= _MAX_KEPT_ITEMS:
+            dtype = pa.dictionary(pa.int32(), dtype)
+        return look_up(indices, items, dtype)
+
     def array(self, block: DataBlock, where: EntryIndex) -> pa.Array:
         """Return some of the values as an array."""
         if self._items is not None:
@@ -328,7 +339,7 @@ class MiniBlockPage:
             cut = FixedWidthBlock(
                 np.ascontiguousarray(positions).view(np.uint8), block.bits_per_value, len(positions)
             )
-            return look_up(cut, self._items, self._dtype)
+            return self.look_up(cut, self._items)
         if self._has_codes:
             from lance_spark.encoding.v2_1.codecs.strings import fsst
 
