@@ -18,6 +18,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import lance_spark
 from benchmarks import spark as bench
 from benchmarks import tables
 
@@ -26,7 +27,6 @@ CLIENTS = ["lance_spark", "ceiling", "pylance", "parquet"]
 
 def prebuilt(path: Path, target: Path) -> None:
     """Keep the batches that this source hands to Spark in an Arrow file."""
-    import lance_spark
     from lance_spark.scan.metrics import ScanMetrics
     from lance_spark.spark.read.reader import Scan
     from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
@@ -49,6 +49,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folders = tables.prepare(arguments.data, arguments.scale)
     spark = bench.session()
+    lance_spark.enable(spark)
     rows_per_second: dict[str, dict[str, float]] = {}
     lines = []
     for name, folder in folders.items():

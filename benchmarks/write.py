@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import lance_spark
 from benchmarks import spark as bench
 from benchmarks import tables
 
@@ -38,6 +39,7 @@ def main() -> None:
     folders = tables.prepare(arguments.data, arguments.scale)
     out = arguments.data / "written"
     spark = bench.session()
+    lance_spark.enable(spark)
     rows_per_second: dict[str, dict[str, float]] = {}
     lines = []
     for name, folder in folders.items():

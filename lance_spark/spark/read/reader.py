@@ -160,15 +160,15 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.read.planning import LancePartition
 
         assert isinstance(partition, LancePartition)
-        is_columnar = self.columnar == "yes"
+        from lance_spark.spark.pushdown.columnar import YES, streams
+
+        is_columnar = self.columnar == YES
         batches = self._rows(partition, keep_dictionaries=is_columnar)
         if self.request is not None and self.request.packed:
             from lance_spark.spark.pushdown.packed_arrays import packed
 
             batches = packed(batches, self.request.packed)
         if is_columnar:
-            from lance_spark.spark.pushdown.columnar import streams
-
             batches = streams(batches)
         yield from batches
 

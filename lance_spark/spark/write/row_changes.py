@@ -179,7 +179,7 @@ class RowChangeWriter(DataSourceArrowWriter):
         ``mode`` of an update (`lance_spark.mutations.rows.update`).
     """
 
-    #: Columns of the rows, for batches of the JVM's.
+    #: Columns of the rows that tasks receive (`batches.received`).
     schema: StructType | None = None
 
     def __init__(self, table: TableSnapshot, write: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ class LanceWriter(DataSourceArrowWriter):
         Identifies the write, which is skipped if it was committed before.
     """
 
-    #: Columns of the rows, for batches of the JVM's.
+    #: Columns of the rows that tasks receive (`batches.received`).
     schema: StructType | None = None
 
     def __init__(

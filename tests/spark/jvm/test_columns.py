@@ -19,7 +19,7 @@ from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 from lance_spark.spark.write.batches import decode
 from tests.support.interop.tables import random_table
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "200"))
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "100"))
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "100"))
 #: Reads all rows of messages, and of messages with changed bytes.
 HELPER = """

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from lance_spark.spark.jvm import classes
 from tests.support.spark.settled import settled
 
 COLUMNAR = "spark.lance.columnar.enabled"
@@ -319,3 +320,35 @@ def test_queries_that_stop_early_leave_no_memory(spark: Any, frames: tuple[Any, 
         with pytest.raises(Exception, match="no more"):
             table.select(fail("id"), "deep").collect()
     assert settled(allocator.getAllocatedMemory, 0) == 0
+
+
+def warnings_of(spark: Any) -> list[str]:
+    """Return what the Java classes have warned of in this JVM."""
+    loader = classes.loaded_extension(spark).getClassLoader()
+    field = loader.loadClass(f"{classes.PACKAGE}.Log").getDeclaredField("WRITTEN")
+    field.setAccessible(True)
+    return [str(text) for text in field.get(None)]
+
+
+@pytest.mark.parametrize("columnar", [True, False])
+def test_rows_of_all_types_are_written(
+    spark: Any, frames: tuple[Any, Any], tmp_path: Path, columnar: bool
+) -> None:
+    _, parquet = frames
+    path = str(tmp_path / "t.lance")
+    spark.conf.set(COLUMNAR, str(columnar).lower())
+    try:
+        writer = parquet.repartition(3).write.format("lance").mode("append")
+        writer.option("data_storage_version", "2.2").save(path)
+    finally:
+        spark.conf.unset(COLUMNAR)
+    assert not [text for text in warnings_of(spark) if text.startswith("columns")]
+    written = lance.dataset(path)
+    written.validate()
+    rows = written.to_table().sort_by("id")
+    expected = pa.concat_tables([part_of(number) for number in range(PARTS)])
+    expected = expected.filter(
+        pa.compute.not_equal(pa.array(np.arange(len(expected)) % DELETED), 3)
+    )
+    for name in expected.column_names:
+        assert rows[name].to_pylist() == expected[name].to_pylist(), name
