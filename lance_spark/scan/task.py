@@ -112,23 +112,6 @@ class ScanTask:
         """Physical rows, deleted ones included."""
         return sum(piece.num_rows for piece in self.slices)
 
-    def keeping_dictionaries(self) -> ScanTask:
-        """Return the task of the same rows, whose batches may have dictionary arrays.
-
-        Columns of strings and bytes that are stored with a dictionary, not those of filters, have
-        dictionary arrays where all pages of a batch have one.
-        """
-        if any(piece.fragment.has_overlays for piece in self.slices):
-            return self
-        filtered = {path[0].id for part in self.filters for path in part.paths}
-        fields = tuple(
-            replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
-            if column.logical_type in _VARIABLE and not column.is_blob and column.id not in filtered
-            else column
-            for column in self.lance_schema.fields
-        )
-        return replace(self, lance_schema=replace(self.lance_schema, fields=fields))
-
     def batches(
         self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
     ) -> Iterator[pa.RecordBatch]:
@@ -182,6 +165,24 @@ class ScanTask:
             ranges = [range(piece.start, piece.stop) for piece in slices]
             yield from small.read_alone(source, ranges, prefetch=prefetch)
         yield from small.flush()
+
+
+def keeping_dictionaries(task: ScanTask) -> ScanTask:
+    """Return the task of the same rows, whose batches may have dictionary arrays.
+
+    Columns of strings and bytes that are stored with a dictionary, not those of filters, have
+    dictionary arrays where all pages of a batch have one.
+    """
+    if any(piece.fragment.has_overlays for piece in task.slices):
+        return task
+    filtered = {path[0].id for part in task.filters for path in part.paths}
+    fields = tuple(
+        replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
+        if column.logical_type in _VARIABLE and not column.is_blob and column.id not in filtered
+        else column
+        for column in task.lance_schema.fields
+    )
+    return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
 
 
 def _timed(

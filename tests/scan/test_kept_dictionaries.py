@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.dataset.dataset import open_dataset
+from lance_spark.scan.task import keeping_dictionaries
 
 ROWS = 20_000
 
@@ -28,7 +29,7 @@ def scanned(path: Path, **options: Any) -> tuple[pa.Table, set[bool]]:
     schema = None
     for task in dataset.plan(**options):
         schema = task.schema
-        for batch in task.keeping_dictionaries().batches():
+        for batch in keeping_dictionaries(task).batches():
             batch.validate(full=True)
             kept.add(pa.types.is_dictionary(batch.schema.field("word").type))
             tables.append(pa.table(batch).cast(schema))

@@ -248,6 +248,7 @@ class Scan:
         UnsupportedTypeError
             A value, or a type, has no counterpart in Spark.
         """
+        from lance_spark.scan.task import keeping_dictionaries
         from lance_spark.spark.types.convert import BatchConverter
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -256,7 +257,7 @@ class Scan:
                 task, keep = self.task, self.keep_dictionaries
                 convert = BatchConverter(task.schema, output, reading=True, keep_dictionaries=keep)
                 if keep:
-                    task = task.keeping_dictionaries()
+                    task = keeping_dictionaries(task)
                 for batch in task.batches(self.metrics, prefetch=self.ahead):
                     yield from convert(batch) if len(output) else (batch.select([]),)
                 return
