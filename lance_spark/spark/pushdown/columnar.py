@@ -100,10 +100,21 @@ def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         One row has more bytes than an array of a JVM.
     """
     for batch in batches:
-        for stream in _streams(batch):
+        for stream in _streams(_without_nulls(batch)):
             offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
             value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0)
             yield pa.RecordBatch.from_arrays([value], schema=_SCHEMA)
+
+
+def _without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with columns of type null, which take no bytes, for those without values."""
+    count = batch.num_rows
+    if not count or all(column.null_count < count for column in batch.columns):
+        return batch
+    columns = [
+        pa.nulls(count) if column.null_count == count else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:

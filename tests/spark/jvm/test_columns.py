@@ -245,6 +245,19 @@ def test_other_types_in_the_stream(jvm: Jvm, array: pa.Array, stored: pa.DataTyp
         assert jvm.equal(rows, jvm.rows_of_spark(stream_of(plain), schema))
 
 
+def test_columns_without_values_take_no_bytes(jvm: Jvm) -> None:
+    types = [pa.int64(), pa.string(), pa.list_(pa.float32()), pa.struct([("a", pa.int8())])]
+    plain = pa.record_batch(
+        {str(number): pa.nulls(ROWS, item) for number, item in enumerate(types)}
+    )
+    plain = plain.append_column("id", pa.array(NUMBERS))
+    schema = jvm.schema(to_spark_schema(plain.schema))
+    stream = message_of(plain)
+    assert len(stream) < NUMBERS.nbytes + 2_000
+    rows = jvm.rows(jvm.reader(schema), stream, schema)
+    assert jvm.equal(rows, jvm.rows_of_spark(stream_of(plain), schema))
+
+
 def everything() -> pa.RecordBatch:
     return pa.record_batch(
         {
