@@ -28,8 +28,8 @@ from lance_spark.spark.pushdown.request import set_fields
 
 #: What a scan answers that returns columns.
 YES = "yes"
-#: Maximum number of bytes of a stream that has more than one row.
-_MAX_STREAM_BYTES = 1 << 30
+#: Maximum number of bytes of a stream that has more than one row. The JVM copies each twice.
+_MAX_STREAM_BYTES = 8 << 20
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
 
@@ -122,9 +122,9 @@ def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
     _write(batch, counted)
     size = counted.size()
     if size > _MAX_STREAM_BYTES and batch.num_rows > 1:
-        half = batch.num_rows // 2
-        yield from _streams(batch.slice(0, half))
-        yield from _streams(batch.slice(half))
+        rows = max(1, batch.num_rows * _MAX_STREAM_BYTES // (2 * size))
+        for start in range(0, batch.num_rows, rows):
+            yield from _streams(batch.slice(start, rows))
         return
     if size > _MAX_ARRAY_BYTES:
         raise UnsupportedTypeError(

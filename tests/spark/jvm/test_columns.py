@@ -258,6 +258,17 @@ def test_columns_without_values_take_no_bytes(jvm: Jvm) -> None:
     assert jvm.equal(rows, jvm.rows_of_spark(stream_of(plain), schema))
 
 
+def test_large_batches_are_split() -> None:
+    table = pa.record_batch({"id": pa.array(range(40)), "x": pa.array(["y" * 10**6] * 40)})
+    parts = [row.column(0)[0].as_buffer() for row in streams(iter([table]))]
+    assert len(parts) > 5
+    assert max(part.size for part in parts) < 9 << 20
+    rows = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
+    assert rows.equals(pa.table(table))
+    (part,) = [row.column(0)[0].as_buffer() for row in streams(iter([table.slice(0, 1)]))]
+    assert pa.ipc.open_stream(part).read_all().num_rows == 1
+
+
 def everything() -> pa.RecordBatch:
     return pa.record_batch(
         {
