@@ -258,9 +258,13 @@ def test_strings_with_a_dictionary(
         .aggregate([([], "count_all"), ("id", "sum"), ("raw", "max")])
     )
     wanted = zip(*(column.to_pylist() for column in expected.columns), strict=True)
-    assert sorted(map(repr, map(tuple, query))) == sorted(map(repr, wanted))
-    some = frame.where("id % 1000 = 7").select("word", "raw", "id")
+    # Spark 4.0 and 4.1 return bytes as bytearray.
+    answer = [(*row[:-1], bytes(row[-1]) if row[-1] is not None else None) for row in query]
+    assert sorted(map(repr, answer)) == sorted(map(repr, wanted))
+    some = frame.where("id % 1000 = 7").select("word", sf.hex("raw").alias("raw"), "id")
     wanted = lance.dataset(path).to_table(filter="id % 1000 = 7", columns=["word", "raw", "id"])
+    texts = pa.array([row and row.hex().upper() for row in wanted["raw"].to_pylist()])
+    wanted = wanted.set_column(1, "raw", texts)
     assert rows_of(some) == sorted(repr(tuple(row.values())) for row in wanted.to_pylist())
 
 
