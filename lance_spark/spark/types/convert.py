@@ -40,6 +40,8 @@ from lance_spark.spark.types.spatial import from_wkb, is_spatial, to_wkb
 
 Step = Callable[[Any], Any]
 
+#: Maximum bytes of a dictionary that stays: all batches carry it, however few rows they have.
+_MAX_DICTIONARY_BYTES = 256 * 1024
 _DAY_NANOSECONDS = 86_400_000_000_000
 
 
@@ -91,7 +93,10 @@ class BatchConverter:
             The target type cannot hold a value.
         """
         try:
-            arrays = [self._column(batch.column(index), step) for index, step in self._columns]
+            arrays = [
+                self._column(batch.column(index), step, field)
+                for (index, step), field in zip(self._columns, self.target, strict=True)
+            ]
         except OffsetsTooLarge as error:
             if batch.num_rows < 2:
                 raise UnsupportedTypeError(
@@ -104,11 +109,12 @@ class BatchConverter:
         schema = with_dictionaries(self.target, arrays) if self._keeps else self.target
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _column(self, array: pa.Array, step: Step | None) -> pa.Array:
+    def _column(self, array: pa.Array, step: Step | None, target: pa.Field) -> pa.Array:
         if self._keeps and pa.types.is_dictionary(array.type):
-            if is_short_dictionary(array):
+            if is_short_dictionary(array) and (target.nullable or not array.null_count):
                 return array
-            array = array if step is not None else decoded(array)
+            # Steps are planned for the type of the column, not for a dictionary that a scan kept.
+            array = decoded(array)
         return array if step is None else step(array)
 
 
@@ -125,6 +131,7 @@ def is_short_dictionary(array: pa.DictionaryArray) -> bool:
         and index_type.bit_width <= 32
         and values.null_count == 0
         and 2 * len(values) <= len(array)
+        and values.nbytes <= _MAX_DICTIONARY_BYTES
     )
 
 
@@ -159,7 +166,7 @@ class _Planner:
             inner = self.type(source, target.storage_type, column)
             return _then(inner, lambda array: pa.ExtensionArray.from_storage(target, array))
         if pa.types.is_dictionary(source):
-            return _then(_decoded, self.type(source.value_type, target, column))
+            return _then(decoded, self.type(source.value_type, target, column))
         if pa.types.is_dictionary(target):
             inner = self.type(source, target.value_type, column)
             return _then(inner, self._encoded(target, column))
@@ -426,10 +433,6 @@ def _then(first: Step | None, second: Step | None) -> Step | None:
 
 def _storage(array: Any) -> Any:
     return array.storage
-
-
-def _decoded(array: Any) -> Any:
-    return array.dictionary_decode()
 
 
 def _fields(struct: pa.DataType) -> list[pa.Field]:

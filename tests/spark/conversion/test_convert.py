@@ -316,3 +316,33 @@ def test_nested_values_survive_both_directions(
     back = next(convert.BatchConverter(converted.schema, batch.schema, reading=False)(converted))
     back.validate(full=True)
     assert back.column(0).to_pylist() == batch.column(0).to_pylist()
+
+
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize(("words", "rows"), [(50, 60), (100, 400)], ids=["many", "long"])
+def test_dictionaries_that_are_not_short_are_expanded(
+    dtype: pa.DataType, words: int, rows: int
+) -> None:
+    """A scan kept them, and all batches would carry them."""
+    text = "x" * (10_000 if rows == 400 else 3)
+    values = pa.array([f"{number}{text}" for number in range(words)]).cast(dtype)
+    indices = pa.array([row % words if row % 7 else None for row in range(rows)], pa.int32())
+    column = pa.DictionaryArray.from_arrays(indices, values)
+    target = pa.binary() if "binary" in str(dtype) else pa.string()
+    source = pa.schema([pa.field("x", dtype)])
+    convert = BatchConverter(
+        source, pa.schema([pa.field("x", target)]), reading=True, keep_dictionaries=True
+    )
+    (batch,) = convert(pa.record_batch({"x": column}))
+    assert batch.schema.types == [target]
+    assert batch["x"].to_pylist() == column.to_pylist()
+
+
+def test_kept_dictionaries_are_checked_for_nulls() -> None:
+    column = pa.array(["a", None] * 50).dictionary_encode()
+    source, target = (pa.schema([pa.field("x", pa.string(), null)]) for null in (True, False))
+    convert = BatchConverter(source, target, reading=True, keep_dictionaries=True)
+    with pytest.raises(LanceError, match="x"):
+        list(convert(pa.record_batch({"x": column})))
+    (batch,) = convert(pa.record_batch({"x": column.drop_null()}))
+    assert pa.types.is_dictionary(batch.schema.field("x").type)
