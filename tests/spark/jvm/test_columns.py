@@ -323,6 +323,10 @@ def test_batches_of_writes_are_bounded(jvm: Jvm) -> None:
     values = jvm.batches(jvm.rows_of_spark(stream_of(batch), schema), schema)
     parts = [decode(pa.py_buffer(value), batch.schema) for value in values]
     assert [part.num_rows for part in parts] == [3, 3, 1]
+    late = pa.record_batch({"x": pa.array(["y"] * 100 + ["x" * 1_500_000] * 7)})
+    values = jvm.batches(jvm.rows_of_spark(stream_of(late), schema), schema)
+    parts = [decode(pa.py_buffer(value), late.schema) for value in values]
+    assert [part.num_rows for part in parts] == [103, 3, 1]
     many = pa.record_batch({"x": pa.nulls(70_000, pa.int8())})
     schema = jvm.schema(to_spark_schema(many.schema))
     values = jvm.batches(jvm.rows_of_spark(stream_of(many), schema), schema)

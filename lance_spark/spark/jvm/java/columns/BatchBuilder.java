@@ -3,6 +3,7 @@ package org.lancespark;
 import java.util.Iterator;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
@@ -31,7 +32,7 @@ final class BatchBuilder implements Iterator {
   /** Bytes after which a batch ends. */
   private static final long BATCH_BYTES = 4L << 20;
 
-  /** Rows between two looks at the size of a batch. */
+  /** Rows between two looks at the size of a batch, if they are not large. */
   private static final int STEP = 64;
 
   private final Iterator rows;
@@ -73,7 +74,9 @@ final class BatchBuilder implements Iterator {
         columns[i].add(row, i);
       }
       count++;
-      isFull = (count < STEP || count % STEP == 0) && size() >= BATCH_BYTES;
+      boolean isLarge =
+          !(row instanceof UnsafeRow) || ((UnsafeRow) row).getSizeInBytes() >= BATCH_BYTES / STEP;
+      isFull = (isLarge || count % STEP == 0) && size() >= BATCH_BYTES;
     }
     return new GenericInternalRow(new Object[] {batch(count)});
   }

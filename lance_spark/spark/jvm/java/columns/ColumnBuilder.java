@@ -56,6 +56,11 @@ final class ColumnBuilder {
   private final int kind;
   private final ColumnBuilder[] children;
 
+  /** Bytes of a value; 0 if values are bits, or have no fixed width. */
+  private final int width;
+
+  private final boolean hasOffsets;
+
   /** Bytes of an item that are copied together with others; 0 if each is converted. */
   private final int itemWidth;
 
@@ -70,7 +75,10 @@ final class ColumnBuilder {
     this.type = type;
     this.kind = kind;
     this.children = children;
-    this.itemWidth = kind == LIST ? children[0].width() : 0;
+    this.width = widthOf(kind);
+    this.hasOffsets = kind >= STRING && kind <= MAP;
+    // Spark's arrays hold decimals in another form.
+    this.itemWidth = kind == LIST && children[0].kind != DECIMAL ? children[0].width : 0;
   }
 
   /** Returns the builder of a type, or null if a type of its columns has none. */
@@ -125,7 +133,7 @@ final class ColumnBuilder {
     return isLong ? LONG : -1;
   }
 
-  private int width() {
+  private static int widthOf(int kind) {
     switch (kind) {
       case BYTE:
         return 1;
@@ -137,6 +145,8 @@ final class ColumnBuilder {
       case LONG:
       case DOUBLE:
         return 8;
+      case DECIMAL:
+        return 16;
       default:
         return 0;
     }
@@ -150,6 +160,8 @@ final class ColumnBuilder {
     }
     validity = withRoom(validity, (rows >> 3) + 1);
     validity[rows >> 3] |= (byte) (1 << (rows & 7));
+    data = withRoom(data, (long) used + width);
+    long place = START + used;
     switch (kind) {
       case BITS:
         data = withRoom(data, (rows >> 3) + 1);
@@ -158,37 +170,25 @@ final class ColumnBuilder {
         }
         break;
       case BYTE:
-        data = withRoom(data, used + 1);
-        data[used] = values.getByte(index);
-        used += 1;
+        Platform.putByte(data, place, values.getByte(index));
         break;
       case SHORT:
-        data = withRoom(data, used + 2);
-        Platform.putShort(data, START + used, values.getShort(index));
-        used += 2;
+        Platform.putShort(data, place, values.getShort(index));
         break;
       case INT:
-        data = withRoom(data, used + 4);
-        Platform.putInt(data, START + used, values.getInt(index));
-        used += 4;
+        Platform.putInt(data, place, values.getInt(index));
         break;
       case LONG:
-        data = withRoom(data, used + 8);
-        Platform.putLong(data, START + used, values.getLong(index));
-        used += 8;
+        Platform.putLong(data, place, values.getLong(index));
         break;
       case FLOAT:
-        data = withRoom(data, used + 4);
-        Platform.putFloat(data, START + used, values.getFloat(index));
-        used += 4;
+        Platform.putFloat(data, place, values.getFloat(index));
         break;
       case DOUBLE:
-        data = withRoom(data, used + 8);
-        Platform.putDouble(data, START + used, values.getDouble(index));
-        used += 8;
+        Platform.putDouble(data, place, values.getDouble(index));
         break;
       case DECIMAL:
-        addDecimal(values, index);
+        putDecimal(place, values, index);
         break;
       case STRING:
         addString(values.getUTF8String(index));
@@ -208,10 +208,7 @@ final class ColumnBuilder {
           children[i].add(struct, i);
         }
     }
-    rows++;
-    if (kind >= STRING && kind <= MAP) {
-      addOffset();
-    }
+    endValue();
   }
 
   private void addNull() {
@@ -221,29 +218,29 @@ final class ColumnBuilder {
       case BITS:
         data = withRoom(data, (rows >> 3) + 1);
         break;
-      case DECIMAL:
-        data = withRoom(data, used + 16);
-        used += 16;
-        break;
       case STRUCT:
         for (int i = 0; i < children.length; i++) {
           children[i].addNull();
         }
         break;
       default:
-        data = withRoom(data, used + width());
-        used += width();
+        data = withRoom(data, (long) used + width);
     }
+    endValue();
+  }
+
+  private void endValue() {
+    used += width;
     rows++;
-    if (kind >= STRING && kind <= MAP) {
-      addOffset();
+    if (hasOffsets) {
+      offsets = withRoom(offsets, (rows + 1L) * 4);
+      Platform.putInt(offsets, START + ((long) rows << 2), used);
     }
   }
 
-  private void addDecimal(SpecializedGetters values, int index) {
+  private void putDecimal(long place, SpecializedGetters values, int index) {
     DecimalType decimal = (DecimalType) type;
     Decimal value = values.getDecimal(index, decimal.precision(), decimal.scale());
-    data = withRoom(data, used + 16);
     if (value == null) {
       throw new IllegalStateException("a decimal does not fit " + decimal.catalogString());
     }
@@ -257,9 +254,8 @@ final class ColumnBuilder {
       low = digits.longValue();
       high = digits.shiftRight(64).longValue();
     }
-    Platform.putLong(data, START + used, low);
-    Platform.putLong(data, START + used + 8, high);
-    used += 16;
+    Platform.putLong(data, place, low);
+    Platform.putLong(data, place + 8, high);
   }
 
   private void addString(UTF8String value) {
@@ -322,12 +318,6 @@ final class ColumnBuilder {
     }
   }
 
-  /** Adds the end of the last value. */
-  private void addOffset() {
-    offsets = withRoom(offsets, (rows + 1L) * 4);
-    Platform.putInt(offsets, START + ((long) rows << 2), used);
-  }
-
   private void setValid(int from, int count) {
     validity = withRoom(validity, ((from + (long) count) >> 3) + 1);
     int i = from;
@@ -372,7 +362,7 @@ final class ColumnBuilder {
     int bitmap = (rows + 7) / 8;
     if (kind != NULL) {
       batch.addBuffer(validity, nulls == 0 ? 0 : bitmap);
-      if (kind >= STRING && kind <= MAP) {
+      if (hasOffsets) {
         Platform.putInt(offsets, START, 0);
         batch.addBuffer(offsets, (rows + 1) * 4);
       }
