@@ -170,7 +170,7 @@ class ScanTask:
 def keeping_dictionaries(task: ScanTask) -> ScanTask:
     """Return the task of the same rows, whose batches may have dictionary arrays.
 
-    Columns of strings and bytes that are stored with a dictionary, not those of filters, have
+    Columns of strings and bytes that are stored with a dictionary, and that no filter reads, have
     dictionary arrays where all pages of a batch have one.
     """
     if any(piece.fragment.has_overlays for piece in task.slices):

@@ -129,7 +129,7 @@ class MiniBlockPage:
         self._table: ChunkTable | None = None
         self._items: pa.Array | None = None
         self._values = layout.value_compression
-        # Strings are expanded after the requested ones are known.
+        # FSST codes are expanded only for the requested strings.
         self._has_codes = self._values.HasField("fsst")
         lists = sum(layer.is_list for layer in self._layers)
         if bool(lists) != bool(self._depth) or bool(lists) != layout.HasField("rep_compression"):

@@ -49,9 +49,10 @@ public class RowChangeRule extends Rule {
       if (!isDefinedAt(node)) {
         return otherwise.apply(node);
       }
-      if (viewedTable(node) != null) {
+      String viewed = viewedTable(node);
+      if (viewed != null) {
         throw Errors.unchecked(
-            viewedTable(node)
+            viewed
                 + ": rows cannot be deleted from a query or view of the table; name the table, with"
                 + " the condition of the view");
       }

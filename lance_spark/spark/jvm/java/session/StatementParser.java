@@ -22,9 +22,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A parser before Spark's, for the statements that Spark does not know. Python turns their text
- * into the text of a statement that Spark knows. It also refuses assignments that Spark would drop.
- * It is a proxy, because the methods of
- * ParserInterface differ between versions.
+ * into the text of a statement that Spark knows. It also looks at hidden columns in statements
+ * (HiddenColumns). It is a proxy, because the methods of ParserInterface differ between versions.
  */
 public class StatementParser implements InvocationHandler {
   private static final String SPACE = "(?:\\s|--[^\\r\\n]*+|/\\*(?:[^*]|\\*(?!/))*+\\*/)";
