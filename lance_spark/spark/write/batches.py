@@ -11,8 +11,8 @@ int64   for each of B: where it begins in the value, its number of bytes
 bytes   the buffers, each from a multiple of 64 bytes on
 ======  ==========================================================================
 
-The buffers of a column are the buffers of an Arrow array: validity (empty without nulls), 32-bit offsets,
-values. A map has its keys and its values as children. Arrays share the bytes of the value.
+The buffers of a column are the buffers of an Arrow array: validity (empty without nulls), 32-bit
+offsets, values. A map has its keys and its values as children. Arrays share the bytes of the value.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def converted(table: pa.Table) -> tuple[spark_types.StructType, pa.RecordBatch] 
 
 
 def random_batches(first: int) -> Iterator[tuple[int, spark_types.StructType, pa.RecordBatch]]:
-    """Yield the fifty random tables from a seed on, except tables with types that Spark lacks."""
+    """Yield fifty random tables, except tables with types that Spark lacks."""
     for seed in range(first, first + 50):
         result = converted(random_table(seed, maps=True))
         if result is not None:
