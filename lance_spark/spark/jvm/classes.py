@@ -23,6 +23,8 @@ scan/
     DriverRowsScan, Rows    hold the rows that came with the reply
     DriverRowsStrategy      renames their columns without a job
     PackedStrategy, PackedScan, Packing     read arrays of numbers as bytes
+    RuntimeFilters          filters by the keys of the other side of a join
+    SelectiveFilter         stands for filters of a scan, which decide whether Spark has such keys
     Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Forms                   the JSON of requests

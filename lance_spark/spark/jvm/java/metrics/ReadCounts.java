@@ -34,7 +34,7 @@ public class ReadCounts extends CollectionAccumulator {
   /** Part of the tasks after which the web interface is updated again. */
   private static final int UPDATES = 100;
 
-  private final int tasks;
+  private volatile int tasks;
   private volatile String execution;
   private SQLMetric[] shown;
   private long[] waiting = new long[COUNTERS.length];
@@ -44,6 +44,11 @@ public class ReadCounts extends CollectionAccumulator {
   /** Makes the counters of a scan by a number of tasks. */
   ReadCounts(int tasks) {
     this.tasks = tasks;
+  }
+
+  /** Notes that another number of tasks runs than was planned. */
+  void expect(int number) {
+    tasks = number;
   }
 
   /** Notes the execution that runs the scan: that of this thread. */

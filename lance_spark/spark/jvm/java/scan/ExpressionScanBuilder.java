@@ -23,6 +23,7 @@ public class ExpressionScanBuilder extends RequestScanBuilder
       List others = new ArrayList();
       List shown = new ArrayList();
       List forms = new ArrayList();
+      boolean isSelective = false;
       for (Iterator i = filters.iterator(); i.hasNext(); ) {
         Expression filter = (Expression) i.next();
         Object form = Expressions.write(filter);
@@ -31,9 +32,13 @@ public class ExpressionScanBuilder extends RequestScanBuilder
         } else {
           forms.add(form);
           shown.add(new Shown(filter.sql()));
+          isSelective = isSelective || SelectiveFilter.isSelective(filter);
         }
       }
       take(forms, shown);
+      if (isSelective && isJoined) {
+        others.add(SelectiveFilter.make());
+      }
       return CollectionConverters.asScala(others).toSeq();
     } catch (Exception e) {
       Log.leftToSpark("filters", e);

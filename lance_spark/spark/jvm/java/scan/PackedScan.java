@@ -1,15 +1,18 @@
 package org.lancespark;
 
+import java.util.List;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.types.StructType;
 
 /** A scan that returns packed arrays, for a plan that unpacks them. */
-public class PackedScan implements Scan, Batch, ReadCounts.Counted {
+public class PackedScan implements SupportsRuntimeV2Filtering, Batch, ReadCounts.Counted {
   private final RequestScan scan;
   private final StructType output;
 
@@ -31,8 +34,7 @@ public class PackedScan implements Scan, Batch, ReadCounts.Counted {
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {
-    Metrics.begin(counts());
-    return Metrics.of(scan.reply());
+    return scan.reportDriverMetrics();
   }
 
   public ReadCounts counts() {
@@ -40,7 +42,16 @@ public class PackedScan implements Scan, Batch, ReadCounts.Counted {
   }
 
   public Batch toBatch() {
-    return this;
+    List forms = RuntimeFilters.take(this);
+    return forms == null ? this : new PackedScan(scan.filtered(forms), output);
+  }
+
+  public NamedReference[] filterAttributes() {
+    return scan.filterAttributes();
+  }
+
+  public void filter(Predicate[] predicates) {
+    RuntimeFilters.give(this, predicates, scan.readSchema());
   }
 
   public InputPartition[] planInputPartitions() {

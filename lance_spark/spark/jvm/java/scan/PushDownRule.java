@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -14,8 +15,9 @@ import scala.runtime.AbstractPartialFunction;
 
 /**
  * Replaces the Python tables of format("lance") by tables that send requests (RequestTable), just
- * before Spark pushes columns, filters, aggregates and limits down to tables. Adds an option to
- * writes (Writes). Nothing else of a plan changes.
+ * before Spark pushes columns, filters, aggregates and limits down to tables. Marks tables whose rows
+ * are joined (SelectiveFilter), and adds an option to writes (Writes). Nothing else of a plan
+ * changes.
  */
 public class PushDownRule extends Rule {
   static final String ENABLED = "spark.lance.pushdown.enabled";
@@ -35,7 +37,8 @@ public class PushDownRule extends Rule {
       if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
         return plan;
       }
-      return (TreeNode) ((LogicalPlan) plan).transform(new Replacement());
+      Set joined = SelectiveFilter.joinedLeaves((LogicalPlan) plan);
+      return (TreeNode) ((LogicalPlan) plan).transform(new Replacement(joined));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
     } catch (LinkageError e) {
@@ -61,10 +64,22 @@ public class PushDownRule extends Rule {
   }
 
   static class Replacement extends AbstractPartialFunction {
+    private final Set joined;
     private Snapshot snapshot;
 
+    /** Makes a replacement of the tables in a plan, some of which are joined with others. */
+    Replacement(Set joined) {
+      this.joined = joined;
+    }
+
     public boolean isDefinedAt(Object node) {
-      return isOurs(node) || Writes.hasText(node);
+      return isOurs(node) || isJoinedByName(node) || Writes.hasText(node);
+    }
+
+    private boolean isJoinedByName(Object node) {
+      return joined.contains(node)
+          && node instanceof DataSourceV2Relation
+          && ((DataSourceV2Relation) node).table() instanceof NamedTable;
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
@@ -78,16 +93,24 @@ public class PushDownRule extends Rule {
         }
         return node;
       }
-      if (!isOurs(node)) {
+      boolean isOurs = isOurs(node);
+      if (!isOurs && !isJoinedByName(node)) {
         return otherwise.apply(node);
       }
       DataSourceV2Relation relation = (DataSourceV2Relation) node;
       try {
-        if (snapshot == null) {
-          snapshot = Snapshot.ofQuery();
+        Table table = relation.table();
+        if (isOurs) {
+          if (snapshot == null) {
+            snapshot = Snapshot.ofQuery();
+          }
+          table = RequestTable.of((PythonTable) table, snapshot);
         }
-        Table table = RequestTable.of((PythonTable) relation.table(), snapshot);
-        return Versions.relationOver(relation, table);
+        CaseInsensitiveStringMap options = relation.options();
+        if (joined.contains(node)) {
+          options = SelectiveFilter.withMark(options);
+        }
+        return Versions.relationOver(relation, table, options);
       } catch (Exception e) {
         Log.leftToSpark("relations", e);
       } catch (LinkageError e) {

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -14,13 +15,15 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A scan that the Python reader plans once, when Spark first needs its size or its partitions. */
-public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.Counted {
+public class RequestScan
+    implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch, ReadCounts.Counted {
   private final RequestTable table;
   private final CaseInsensitiveStringMap options;
   private final StructType output;
@@ -30,6 +33,9 @@ public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.
   private final List packed;
   private volatile PlanReply reply;
   private volatile RequestScan plain;
+
+  /** The same scan with the filters of a join. Only counters are read from it. */
+  private volatile RequestScan joined;
 
   RequestScan(
       RequestTable table,
@@ -88,7 +94,8 @@ public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.
 
   public CustomTaskMetric[] reportDriverMetrics() {
     Metrics.begin(counts());
-    return Metrics.of(reply());
+    RequestScan read = joined;
+    return Metrics.of(read == null ? reply() : read.reply());
   }
 
   public Statistics estimateStatistics() {
@@ -99,7 +106,38 @@ public class RequestScan implements SupportsReportStatistics, Batch, ReadCounts.
    * Returns a batch of plain columns. If the request asked for packed columns, sends another one.
    */
   public Batch toBatch() {
-    return packed.isEmpty() ? this : plain();
+    List forms = RuntimeFilters.take(this);
+    RequestScan scan = packed.isEmpty() ? this : plain();
+    return forms == null ? scan : scan.filtered(forms);
+  }
+
+  /**
+   * Returns the columns by whose values Spark may filter the scan before it runs. None if the scan
+   * has a limit, whose rows are joined after it.
+   */
+  public NamedReference[] filterAttributes() {
+    boolean isWhole = !request.containsKey("limit") && !request.containsKey("aggregates");
+    return isWhole ? RuntimeFilters.columns(output) : new NamedReference[0];
+  }
+
+  public void filter(Predicate[] predicates) {
+    RuntimeFilters.give(this, predicates, output);
+  }
+
+  /** Returns the scan of the rows that meet more filters. Its tasks use the factory of this one. */
+  RequestScan filtered(List forms) {
+    Map others = new LinkedHashMap(request);
+    List all = new ArrayList();
+    if (request.containsKey("filters")) {
+      all.addAll((List) request.get("filters"));
+    }
+    all.addAll(forms);
+    others.put("filters", all);
+    others.put("tasks", Boolean.TRUE);
+    RequestScan scan = new RequestScan(table, options, output, others, filters);
+    reply().counts.expect(scan.reply().partitions.length);
+    joined = scan;
+    return scan;
   }
 
   private synchronized RequestScan plain() {

@@ -31,6 +31,10 @@ public abstract class RequestScanBuilder
 
   protected final RequestTable table;
   private final CaseInsensitiveStringMap options;
+
+  /** Whether the rows of the scan are joined with others (SelectiveFilter). */
+  protected final boolean isJoined;
+
   private final Map request = new LinkedHashMap();
   private StructType wanted;
   private Predicate[] pushed = new Predicate[0];
@@ -40,7 +44,8 @@ public abstract class RequestScanBuilder
 
   RequestScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     this.table = table;
-    this.options = options;
+    this.isJoined = SelectiveFilter.isMarked(options);
+    this.options = isJoined ? SelectiveFilter.withoutMark(options) : options;
     this.wanted = table.schema();
   }
 

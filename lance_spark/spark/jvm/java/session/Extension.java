@@ -26,6 +26,7 @@ public class Extension extends AbstractFunction1 {
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
       }
+      target.injectPlannerStrategy(new SelectiveFilterOfSession());
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
       target.injectParser(new ParserOfSession());
@@ -73,6 +74,12 @@ public class Extension extends AbstractFunction1 {
   public static class DriverRowsStrategyOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new DriverRowsStrategy();
+    }
+  }
+
+  public static class SelectiveFilterOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new SelectiveFilter();
     }
   }
 

@@ -87,7 +87,15 @@ final class Versions {
   /** Returns the relation over another table. */
   static Object relationOver(DataSourceV2Relation relation, Table table)
       throws ReflectiveOperationException {
-    Object copy = copy(relation, new String[] {"table"}, new Object[] {table});
+    return relationOver(relation, table, relation.options());
+  }
+
+  /** Returns the relation over another table, with other options. */
+  static Object relationOver(
+      DataSourceV2Relation relation, Table table, CaseInsensitiveStringMap options)
+      throws ReflectiveOperationException {
+    Object copy =
+        copy(relation, new String[] {"table", "options"}, new Object[] {table, options});
     ((DataSourceV2Relation) copy).copyTagsFrom(relation);
     return copy;
   }

@@ -1,0 +1,201 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
+import org.apache.spark.sql.execution.PlanLater;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Function1;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+import scala.runtime.BoxedUnit;
+
+/**
+ * A filter that is always true, above a scan that has taken all filters.
+ *
+ * <p>Spark filters a scan by the keys of the other side of a join only if it sees a selective
+ * filter on that other side. This filter stands for those that the scan applies. It is removed when
+ * Spark makes the physical plan.
+ */
+public class SelectiveFilter extends SparkStrategy {
+  private static final UTF8String TEXT = UTF8String.fromString("pushed");
+
+  /** Option of tables whose rows are joined, from the rule to the builder of the scan. */
+  private static final String MARK = "__lance_joined";
+
+  static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options) {
+    Map marked = new HashMap(options.asCaseSensitiveMap());
+    marked.put(MARK, "true");
+    return new CaseInsensitiveStringMap(marked);
+  }
+
+  static boolean isMarked(CaseInsensitiveStringMap options) {
+    return options.containsKey(MARK);
+  }
+
+  static CaseInsensitiveStringMap withoutMark(CaseInsensitiveStringMap options) {
+    Map others = new HashMap(options.asCaseSensitiveMap());
+    others.remove(MARK);
+    return new CaseInsensitiveStringMap(others);
+  }
+
+  /** Returns whether Spark takes a filter to be selective, as for partition pruning. */
+  static boolean isSelective(Expression filter) {
+    return PartitionPruning$.MODULE$.isLikelySelective(filter);
+  }
+
+  static Expression make() {
+    return new EqualTo(
+        new Literal(TEXT, DataTypes.StringType), new Literal(TEXT, DataTypes.StringType));
+  }
+
+  /** Returns whether an expression is such a filter, which Spark may have simplified to true. */
+  private static boolean isMade(Object expression) {
+    return expression.equals(Literal.TrueLiteral())
+        || (expression instanceof EqualTo
+            && isText(left(expression))
+            && isText(right(expression)));
+  }
+
+  private static boolean isText(Expression e) {
+    return e instanceof Literal && TEXT.equals(((Literal) e).value());
+  }
+
+  private static Expression left(Object e) {
+    return (Expression) ((BinaryExpression) e).left();
+  }
+
+  private static Expression right(Object e) {
+    return (Expression) ((BinaryExpression) e).right();
+  }
+
+  /**
+   * Returns the leaves of a plan whose rows are joined, but for those below an aggregate without
+   * groups or a limit, which may be pushed into the scan.
+   */
+  static Set joinedLeaves(LogicalPlan plan) {
+    Set leaves = Collections.newSetFromMap(new IdentityHashMap());
+    // The rows of a subquery may be joined: Spark makes joins of them later.
+    if (plan instanceof Subquery) {
+      addLeaves(plan, leaves);
+    }
+    plan.foreach(new Joins(leaves));
+    return leaves;
+  }
+
+  static class Joins extends AbstractFunction1 {
+    private final Set leaves;
+
+    Joins(Set leaves) {
+      this.leaves = leaves;
+    }
+
+    public Object apply(Object node) {
+      if (node instanceof Join) {
+        addLeaves((LogicalPlan) node, leaves);
+      }
+      return BoxedUnit.UNIT;
+    }
+  }
+
+  private static void addLeaves(LogicalPlan node, Set leaves) {
+    boolean mayBePushed =
+        node instanceof GlobalLimit
+            || node instanceof LocalLimit
+            || (node instanceof Aggregate && ((Aggregate) node).groupingExpressions().isEmpty());
+    if (mayBePushed) {
+      return;
+    }
+    if (node.children().isEmpty()) {
+      leaves.add(node);
+    }
+    for (int i = 0; i < node.children().size(); i++) {
+      addLeaves((LogicalPlan) node.children().apply(i), leaves);
+    }
+  }
+
+  public Seq apply(LogicalPlan plan) {
+    // Spark plans a scan together with the projections and filters above it.
+    LogicalPlan node = plan;
+    while (node instanceof Project || node instanceof Filter) {
+      if (Removal.isFor(node)) {
+        Object later = new PlanLater((LogicalPlan) plan.transform(new Removal()));
+        return CollectionConverters.asScala(Collections.singletonList(later)).toSeq();
+      }
+      node = (LogicalPlan) ((UnaryNode) node).child();
+    }
+    return (Seq) Nil$.MODULE$;
+  }
+
+  /** Returns the other parts of a condition, or null if it has no such filter. */
+  private static List without(Object condition) {
+    List parts = new ArrayList(Arrays.asList(new Object[] {condition}));
+    List others = new ArrayList();
+    boolean found = false;
+    while (!parts.isEmpty()) {
+      Object part = parts.remove(0);
+      if (part instanceof And) {
+        parts.add(0, right(part));
+        parts.add(0, left(part));
+      } else if (isMade(part)) {
+        found = true;
+      } else {
+        others.add(part);
+      }
+    }
+    return found ? others : null;
+  }
+
+  static class Removal extends AbstractPartialFunction {
+    static boolean isFor(Object node) {
+      return node instanceof Filter && without(((Filter) node).condition()) != null;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return isFor(node);
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isFor(node)) {
+        return otherwise.apply(node);
+      }
+      LogicalPlan plan = (LogicalPlan) node;
+      List others = without(((Filter) node).condition());
+      LogicalPlan child = (LogicalPlan) ((Filter) node).child();
+      if (others.isEmpty()) {
+        return child;
+      }
+      Expression condition = (Expression) others.get(0);
+      for (int i = 1; i < others.size(); i++) {
+        condition = new And(condition, (Expression) others.get(i));
+      }
+      return new Filter(condition, child);
+    }
+  }
+}
