@@ -16,6 +16,7 @@ back, so it checks before it commits; cleanup sees the transaction file of the r
 
 Limits: a version that cleanup marked and then kept does not get its file back, since another
 cleanup may have marked it as well and still remove it. It keeps its names and gets no new one.
+Cleanup of pylance deletes the file of a version that only a branch keeps, with the same effect.
 Versions of early releases never had the file, and other clients' cleanup does not follow this
 protocol: neither can be detected.
 
