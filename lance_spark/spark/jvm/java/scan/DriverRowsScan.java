@@ -8,7 +8,8 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 
 /** A scan whose rows came with the reply to its request, so that no task reads them. */
-public class DriverRowsScan implements LocalScan, SupportsReportStatistics {
+public class DriverRowsScan
+    implements LocalScan, SupportsReportStatistics, SelectiveFilter.Selective {
   private final RequestScan scan;
   private final InternalRow[] rows;
 
@@ -20,6 +21,10 @@ public class DriverRowsScan implements LocalScan, SupportsReportStatistics {
   /** Returns the scan with its rows in other columns. */
   DriverRowsScan with(InternalRow[] projected) {
     return new DriverRowsScan(scan, projected);
+  }
+
+  public boolean isSelective() {
+    return scan.isSelective();
   }
 
   public StructType readSchema() {

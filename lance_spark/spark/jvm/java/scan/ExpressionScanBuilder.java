@@ -23,7 +23,6 @@ public class ExpressionScanBuilder extends RequestScanBuilder
       List others = new ArrayList();
       List shown = new ArrayList();
       List forms = new ArrayList();
-      boolean isSelective = false;
       for (Iterator i = filters.iterator(); i.hasNext(); ) {
         Expression filter = (Expression) i.next();
         Object form = Expressions.write(filter);

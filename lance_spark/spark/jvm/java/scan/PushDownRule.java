@@ -37,8 +37,8 @@ public class PushDownRule extends Rule {
       if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
         return plan;
       }
-      Set joined = SelectiveFilter.joinedLeaves((LogicalPlan) plan);
-      return (TreeNode) ((LogicalPlan) plan).transform(new Replacement(joined));
+      LogicalPlan marked = SelectiveFilter.inSubqueries((LogicalPlan) plan);
+      return (TreeNode) marked.transform(new Replacement(SelectiveFilter.joinedLeaves(marked)));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
     } catch (LinkageError e) {

@@ -23,13 +23,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A scan that the Python reader plans once, when Spark first needs its size or its partitions. */
 public class RequestScan
-    implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch, ReadCounts.Counted {
+    implements SupportsReportStatistics,
+        SupportsRuntimeV2Filtering,
+        Batch,
+        ReadCounts.Counted,
+        SelectiveFilter.Selective {
   private final RequestTable table;
   private final CaseInsensitiveStringMap options;
   private final StructType output;
   private final Map request;
   private final String json;
   private final Predicate[] filters;
+  private final boolean isSelective;
   private final List packed;
   private volatile PlanReply reply;
   private volatile RequestScan plain;
@@ -42,14 +47,20 @@ public class RequestScan
       CaseInsensitiveStringMap options,
       StructType output,
       Map request,
-      Predicate[] filters) {
+      Predicate[] filters,
+      boolean isSelective) {
     this.table = table;
     this.options = options;
     this.output = output;
     this.request = request;
     this.json = Forms.json(request);
     this.filters = filters;
+    this.isSelective = isSelective;
     this.packed = request.containsKey("packed") ? (List) request.get("packed") : new ArrayList();
+  }
+
+  public boolean isSelective() {
+    return isSelective;
   }
 
   public StructType readSchema() {
@@ -134,7 +145,7 @@ public class RequestScan
     all.addAll(forms);
     others.put("filters", all);
     others.put("tasks", Boolean.TRUE);
-    RequestScan scan = new RequestScan(table, options, output, others, filters);
+    RequestScan scan = new RequestScan(table, options, output, others, filters, isSelective);
     reply().counts.expect(scan.reply().partitions.length);
     joined = scan;
     return scan;
@@ -144,7 +155,7 @@ public class RequestScan
     if (plain == null) {
       Map others = new LinkedHashMap(request);
       others.remove("packed");
-      plain = new RequestScan(table, options, output, others, filters);
+      plain = new RequestScan(table, options, output, others, filters, isSelective);
     }
     return plain;
   }

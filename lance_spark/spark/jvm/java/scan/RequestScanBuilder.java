@@ -35,6 +35,9 @@ public abstract class RequestScanBuilder
   /** Whether the rows of the scan are joined with others (SelectiveFilter). */
   protected final boolean isJoined;
 
+  /** Whether a filter was taken that Spark takes to be selective. */
+  protected boolean isSelective;
+
   private final Map request = new LinkedHashMap();
   private StructType wanted;
   private Predicate[] pushed = new Predicate[0];
@@ -77,7 +80,7 @@ public abstract class RequestScanBuilder
       if (output == null) {
         return false;
       }
-      RequestScan scan = new RequestScan(table, options, output, complete, pushed);
+      RequestScan scan = new RequestScan(table, options, output, complete, pushed, isSelective);
       InternalRow[] rows = scan.driverRows();
       planned = scan;
       return rows != null && rows.length == 1;
@@ -203,7 +206,7 @@ public abstract class RequestScanBuilder
     }
     RequestScan scan = planned;
     if (scan == null || !scan.isFor(Forms.json(request), wanted)) {
-      scan = new RequestScan(table, options, wanted, request, pushed);
+      scan = new RequestScan(table, options, wanted, request, pushed, isSelective);
     }
     InternalRow[] rows = scan.driverRows();
     return rows == null ? scan : new DriverRowsScan(scan, rows);

@@ -10,8 +10,8 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
-import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.LessThan;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -20,10 +20,10 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
 import org.apache.spark.sql.execution.PlanLater;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -70,21 +70,23 @@ public class SelectiveFilter extends SparkStrategy {
     return PartitionPruning$.MODULE$.isLikelySelective(filter);
   }
 
+  /** Returns the filter. Spark would simplify a comparison of two equal values at once. */
   static Expression make() {
-    return new EqualTo(
-        new Literal(TEXT, DataTypes.StringType), new Literal(TEXT, DataTypes.StringType));
+    return new LessThan(
+        new Literal(UTF8String.EMPTY_UTF8, DataTypes.StringType),
+        new Literal(TEXT, DataTypes.StringType));
   }
 
   /** Returns whether an expression is such a filter, which Spark may have simplified to true. */
   private static boolean isMade(Object expression) {
     return expression.equals(Literal.TrueLiteral())
-        || (expression instanceof EqualTo
-            && isText(left(expression))
-            && isText(right(expression)));
+        || (expression instanceof LessThan
+            && isText(left(expression), UTF8String.EMPTY_UTF8)
+            && isText(right(expression), TEXT));
   }
 
-  private static boolean isText(Expression e) {
-    return e instanceof Literal && TEXT.equals(((Literal) e).value());
+  private static boolean isText(Expression e, UTF8String text) {
+    return e instanceof Literal && text.equals(((Literal) e).value());
   }
 
   private static Expression left(Object e) {
@@ -101,10 +103,6 @@ public class SelectiveFilter extends SparkStrategy {
    */
   static Set joinedLeaves(LogicalPlan plan) {
     Set leaves = Collections.newSetFromMap(new IdentityHashMap());
-    // The rows of a subquery may be joined: Spark makes joins of them later.
-    if (plan instanceof Subquery) {
-      addLeaves(plan, leaves);
-    }
     plan.foreach(new Joins(leaves));
     return leaves;
   }
@@ -138,6 +136,40 @@ public class SelectiveFilter extends SparkStrategy {
     for (int i = 0; i < node.children().size(); i++) {
       addLeaves((LogicalPlan) node.children().apply(i), leaves);
     }
+  }
+
+  /**
+   * Returns the plan with such filters in its subqueries. Spark has planned their scans, has removed
+   * filters that are always true, and makes joins of some subqueries later.
+   */
+  static LogicalPlan inSubqueries(LogicalPlan plan) {
+    return (LogicalPlan) plan.transformUpWithSubqueries(new Addition());
+  }
+
+  static class Addition extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return isFor(node);
+    }
+
+    private static boolean isFor(Object node) {
+      if (!(node instanceof DataSourceV2ScanRelation)) {
+        return false;
+      }
+      Object scan = ((DataSourceV2ScanRelation) node).scan();
+      return scan instanceof Selective && ((Selective) scan).isSelective();
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isFor(node)) {
+        return otherwise.apply(node);
+      }
+      return new Filter(make(), (LogicalPlan) node);
+    }
+  }
+
+  /** A scan that may have taken a filter that Spark takes to be selective. */
+  interface Selective {
+    boolean isSelective();
   }
 
   public Seq apply(LogicalPlan plan) {
