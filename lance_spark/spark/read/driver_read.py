@@ -11,7 +11,9 @@ stream:
 | | have at most `driver_read_bytes` in Spark (128 MiB by default) |
 | both | they come from at most 16 slices of fragments, within two seconds of the first batch |
 
-A read that exceeds a bound or fails is left to tasks, and so is the report of its error.
+A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
+samples show whether the filter of a large table is likely to leave too many rows, so that few rows
+are filtered in vain.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -39,6 +43,12 @@ if TYPE_CHECKING:
 _MAX_ROWS = 10_000
 #: Smaller than `_MAX_ROWS`: rows past it have been filtered in vain, as tasks filter them again.
 _MAX_FILTERED_ROWS = 2_000
+#: Number and rows of the samples that a filter is tried on, and rows below which it is not.
+_SAMPLES = 4
+_SAMPLED_ROWS = 1_024
+_MIN_SAMPLED = 65_536
+#: Samples must promise so many times the maximum: a few rows of chance are no promise.
+_SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_SLICES = 16
 #: After the first batch. Slow stores and slow decoding are for several tasks.
@@ -77,6 +87,10 @@ def read_on_driver(
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
+        limit = plan.request.limit
+        is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
+        if not is_bounded and _leaves_many_rows(partitions, read_rows):
+            return None
         return _read(plan.request, partitions, schema, read_rows)
     except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
@@ -106,17 +120,50 @@ def _is_small(
     return rows <= _MAX_ROWS and size is not None and size <= _MAX_BYTES
 
 
+def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows) -> bool:
+    """Return whether a sample of the rows promises more rows than the driver reads."""
+    rows = sum(partition.task.num_rows for partition in partitions if partition.task is not None)
+    if rows < _MIN_SAMPLED or not _is_filtered(partitions):
+        return False
+    sampled = matching = 0
+    for sample in _samples(partitions, rows // _SAMPLES):
+        sampled += sample.task.num_rows if sample.task is not None else 0
+        matching += sum(batch.num_rows for batch in read_rows(sample))
+    return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
+
+
+def _samples(partitions: Sequence[LancePartition], step: int) -> Iterator[LancePartition]:
+    """Yield partitions of a few rows, one for each so many rows, from the middle of these."""
+    wanted = step // 2
+    for partition in partitions:
+        assert partition.task is not None
+        for piece in partition.task.slices:
+            while wanted < piece.num_rows:
+                start = piece.start + max(0, min(wanted, piece.num_rows - _SAMPLED_ROWS))
+                part = piece._replace(start=start, stop=min(piece.stop, start + _SAMPLED_ROWS))
+                sample = copy(partition)
+                sample.task = replace(partition.task, slices=(part,))
+                # So that no thread prefetches.
+                sample.limit = _SAMPLED_ROWS
+                yield sample
+                wanted += step
+            wanted -= piece.num_rows
+
+
+def _is_filtered(partitions: Sequence[LancePartition]) -> bool:
+    return any(
+        partition.residual is not None or (partition.task and partition.task.filters)
+        for partition in partitions
+    )
+
+
 def _read(
     request: Request, partitions: Sequence[LancePartition], schema: StructType, read_rows: _ReadRows
 ) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
     output = batch_schema(schema)
-    filtered = any(
-        partition.residual is not None or (partition.task and partition.task.filters)
-        for partition in partitions
-    )
-    bounds = _Bounds(_MAX_FILTERED_ROWS if filtered else _MAX_ROWS)
+    bounds = _Bounds(_MAX_FILTERED_ROWS if _is_filtered(partitions) else _MAX_ROWS)
 
     def read(partition: LancePartition) -> list[pa.RecordBatch]:
         return bounds.take(read_rows(partition))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
+from lance_spark.scan.task import ScanTask
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.requests import aggregates, ask, col, lit, op
 
@@ -230,3 +231,35 @@ def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -
     assert ask(table, ["id"], {"limit": 5}).found is not None
     monkeypatch.setattr("lance_spark.spark.read.driver_read._SECONDS", -1.0)
     assert ask(table, ["id"], {"limit": 5}).found is None
+
+
+def test_a_sample_shows_that_a_filter_leaves_many_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t.lance")
+    ids = np.arange(100_000)
+    # A sample would begin at the last row of the first fragment.
+    rows = pa.table({"id": ids, "g": ids % 100})
+    lance.write_dataset(rows, path, max_rows_per_file=12_501)
+    read = []
+    task_batches = ScanTask.batches
+
+    def batches(task: ScanTask, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        read.append(task.num_rows)
+        return task_batches(task, *args, **options)
+
+    def found(condition: dict[str, Any], limit: int | None = None) -> int | None:
+        read.clear()
+        request = {"filters": [condition]} | ({"limit": limit} if limit else {})
+        # Tasks read the rest; `ask` runs them after the driver has answered.
+        with monkeypatch.context() as patched:
+            patched.setattr(ScanTask, "batches", batches)
+            rows = ask(path, ["id"], request).found
+        return None if rows is None else rows.num_rows
+
+    assert found(op("<", col("g"), lit(50, "bigint"))) is None
+    assert sum(read) < 2 * 100_000
+    # Samples are from the whole table: the first rows do not decide.
+    assert found(op("<", col("id"), lit(1_500, "bigint"))) == 1_500
+    assert found(op("=", col("g"), lit(7, "bigint"))) == 1_000
+    assert found(op("<", col("g"), lit(50, "bigint")), limit=20) == 20
