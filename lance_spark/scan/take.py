@@ -18,6 +18,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
@@ -176,9 +177,15 @@ def take_addresses(
     fragments: Sequence[Fragment],
     schema: Schema,
     addresses: Words,
-    open_files: OpenFiles,
+    open_files: OpenFiles | None,
+    metrics: ScanMetrics | None = None,
 ) -> pa.Table:
     """Return the rows at addresses, in the order of the addresses. All rows must exist.
+
+    Parameters
+    ----------
+    metrics : ScanMetrics, optional
+        Counts what is read.
 
     Raises
     ------
@@ -189,7 +196,7 @@ def take_addresses(
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}
     pieces = [(by_id[number], offsets) for number, offsets in offsets_by_fragment(unique)]
-    batches = _take(paths, fragments, pieces, schema, open_files, FragmentReader.read)
+    batches = _take(paths, fragments, pieces, schema, open_files, FragmentReader.read, metrics)
     table = pa.Table.from_batches(batches, schema.to_arrow())
     if np.array_equal(inverse, np.arange(len(unique))):
         return table
@@ -201,16 +208,23 @@ def _take(
     fragments: Sequence[Fragment],
     pieces: _Pieces,
     schema: Schema,
-    open_files: OpenFiles,
+    open_files: OpenFiles | None,
     read: Callable[[FragmentReader, Numbers], pa.RecordBatch],
+    metrics: ScanMetrics | None = None,
 ) -> list[pa.RecordBatch]:
     starts = first_positions(fragments) if needs(schema.fields, ROW_OFFSET) else {}
 
-    def take(piece: tuple[Fragment, Numbers]) -> pa.RecordBatch:
+    def take(piece: tuple[Fragment, Numbers]) -> tuple[pa.RecordBatch, ScanMetrics]:
         fragment, rows = piece
-        start = starts.get(fragment.id)
+        # Of one thread.
+        counts = ScanMetrics()
         reader = FragmentReader(
-            paths, fragment, schema, open_files=open_files, first_position=start
+            paths,
+            fragment,
+            schema,
+            open_files=open_files,
+            first_position=starts.get(fragment.id),
+            metrics=counts,
         )
         try:
             with naming(paths.store.display):
@@ -218,7 +232,14 @@ def _take(
         except BaseException:
             reader.close()
             raise
-        reader.release()
-        return batch
+        if open_files is None:
+            reader.close()
+        else:
+            reader.release()
+        return batch, counts
 
-    return read_all(take, pieces, local=paths.store.is_local)
+    results = read_all(take, pieces, local=paths.store.is_local)
+    if metrics is not None:
+        for _, counts in results:
+            metrics += counts
+    return [batch for batch, _ in results]

@@ -9,6 +9,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `filters` | list of trees (`filter_trees`); only rows for which all are true are wanted |
 | `limit` | maximum number of rows; Spark applies it again, unless `exact` is true |
 | `exact` | true if all partitions together must not return more rows than the limit |
+| `top` | `{"rows": N, "order": [{"col": [path], "descending": D, "nulls_first": F}]}`: only the |
+| | first N rows in this order are wanted; Spark orders them again, and takes the first |
 | `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
 | | "max" in place of "count"; each partition returns one row |
 | `at` | version to read, from the reply to an earlier scan of the same query |
@@ -69,6 +71,7 @@ _KEYS = {
     "settings",
     "counts",
     "columnar",
+    "top",
 }
 
 
@@ -86,6 +89,23 @@ class Aggregate:
 
     op: Operation
     path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SortOrder:
+    """A column by which rows are ordered."""
+
+    path: tuple[str, ...]
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first rows in an order."""
+
+    rows: int
+    order: tuple[SortOrder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +148,8 @@ class Request:
     ----------
     filters : tuple of dict
         Unparsed trees: parsing them needs the columns of the opened table.
+    top : Top or None
+        The only rows that are wanted. A task may return more.
     aggregates : tuple of Aggregate
         Empty if rows are wanted.
     at : Version or None
@@ -159,6 +181,7 @@ class Request:
     settings: SqlSettings | None = None
     counts: bool = False
     columnar: bool = False
+    top: Top | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -209,6 +232,7 @@ class Request:
             settings=None if settings is None else parse_settings(settings),
             counts=parts.get("counts") is True,
             columnar=parts.get("columnar") is True,
+            top=_top(parts["top"]) if "top" in parts else None,
         )
 
 
@@ -282,6 +306,25 @@ def _objects(name: str, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(items, list) and all(isinstance(item, dict) for item in items):
         return items
     raise refused(f"{name} is not a list of objects", items)
+
+
+def _top(item: object) -> Top:
+    if not isinstance(item, dict) or item.keys() != {"rows", "order"}:
+        raise refused("the first rows are malformed", item)
+    rows = item["rows"]
+    if type(rows) is not int or rows < 0:
+        raise refused("the number of the first rows is malformed", item)
+    order = tuple(_sort_order(part) for part in _objects("order", item))
+    if not order:
+        raise refused("the first rows have no order", item)
+    return Top(rows, order)
+
+
+def _sort_order(item: dict[str, Any]) -> SortOrder:
+    flags = (item.get("descending"), item.get("nulls_first"))
+    if len(item) != 3 or not all(type(flag) is bool for flag in flags):
+        raise refused("an order is malformed", item)
+    return SortOrder(column_path(item.get("col"), item), flags[0] is True, flags[1] is True)
 
 
 def _aggregate(item: dict[str, Any]) -> Aggregate:

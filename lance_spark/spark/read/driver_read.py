@@ -106,6 +106,8 @@ def _is_small(
     decoded: list[Field] = []
     for task in tasks[:1]:
         decoded += top_fields(task.filters)
+        if (top := partitions[0].top) is not None:
+            decoded += [key.field for key in top.keys if key.field not in decoded]
         if partitions[0].residual is not None or plan.request.aggregates:
             decoded += [field for field in task.lance_schema.fields if field not in decoded]
     rows = sum(task.num_rows for task in tasks)
@@ -152,7 +154,9 @@ def _samples(partitions: Sequence[LancePartition], step: int) -> Iterator[LanceP
 
 def _is_filtered(partitions: Sequence[LancePartition]) -> bool:
     return any(
-        partition.residual is not None or (partition.task and partition.task.filters)
+        partition.residual is not None
+        or partition.top is not None
+        or (partition.task is not None and partition.task.filters)
         for partition in partitions
     )
 

@@ -5,6 +5,7 @@
 | filter on columns as they are stored | filter of the scan (late materialisation) |
 | filter on values as Spark has them: JSON, blobs, other time units | residual filter |
 | limit without filters | no more slices than have enough rows |
+| first rows in an order | first rows of each partition, if values are ordered as they are stored |
 | exact limit | one partition |
 
 Both kinds of filters are exact: Spark does not check them again.
@@ -33,12 +34,15 @@ from lance_spark.spark.read.projection import find, paths_for
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.top_rows import TopRows
     from lance_spark.spark.options.predicate_text import OptionText
 
 #: Maximum number of rows of a batch by default. The scan itself returns fewer if rows are wide.
 DEFAULT_BATCH_SIZE = 65_536
 #: Minimum number of partitions of a large table, if the cluster's number of cores is unknown.
 MIN_PARTITIONS = 8
+#: Maximum number of rows of an order that a task keeps in memory.
+_MAX_TOP_ROWS = 100_000
 #: Approximate size in Spark of a row of aggregates.
 _AGGREGATE_ROW_BYTES = 64
 
@@ -56,6 +60,8 @@ class LancePartition(InputPartition):
         Values of aggregates that are known without reading.
     columns : StructType, optional
         Columns that aggregates are computed from.
+    top : TopRows, optional
+        The only rows that are wanted.
 
     Attributes
     ----------
@@ -70,6 +76,7 @@ class LancePartition(InputPartition):
         residual: ResidualFilter | None = None,
         values: list[pa.Array] | None = None,
         columns: StructType | None = None,
+        top: TopRows | None = None,
     ) -> None:
         super().__init__(None)
         self.task = task
@@ -77,6 +84,7 @@ class LancePartition(InputPartition):
         self.residual = residual
         self.values = values
         self.columns = columns
+        self.top = top
         self.text: OptionText | None = None
 
 
@@ -173,8 +181,9 @@ class Plan:
             return self._aggregates(scanned, residual)
         tasks = self._tasks(scanned, residual)
         limit = self.request.limit
+        top = self._top() if residual is None and limit is None else None
         if limit is None or filtered:
-            partitions = [LancePartition(task, limit, residual) for task in tasks]
+            partitions = [LancePartition(task, limit, residual, top=top) for task in tasks]
         else:
             partitions = first_rows(tasks, limit)
         if self.request.exact and len(partitions) > 1:
@@ -182,6 +191,8 @@ class Plan:
         rows = self.dataset.count_rows()
         if limit is not None:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
+        elif top is not None:
+            rows = min(rows, top.count * len(partitions))
         return partitions or [LancePartition(None)], rows, self._size(rows)
 
     def _aggregates(
@@ -200,6 +211,28 @@ class Plan:
         ]
         size = _AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
+
+    def _top(self) -> TopRows | None:
+        """Return the first rows of a request; None if tasks return all rows."""
+        from lance_spark.scan.top_rows import SortKey, TopRows, can_order
+        from lance_spark.spark.types.mapping import to_spark_schema
+
+        top = self.request.top
+        if top is None or top.rows > _MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
+            return None
+        keys = []
+        for order in top.order:
+            name = order.path[0]
+            fields = [field for field in self.known.fields if field.name == name]
+            wanted = [field for field in self.wanted if field.name == name]
+            if len(order.path) > 1 or len(fields) != 1 or not can_order(fields[0]):
+                return None
+            # A user's schema may read values as another type, which has another order.
+            (dtype,) = to_spark_schema(pa.schema([fields[0].to_arrow()]))
+            if wanted and wanted[0].dataType != dtype.dataType:
+                return None
+            keys.append(SortKey(fields[0], order.descending, order.nulls_first))
+        return TopRows(tuple(keys), top.rows)
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""

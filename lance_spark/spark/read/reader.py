@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.task import ScanTask
+    from lance_spark.scan.top_rows import TopRows
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import Request, Version
     from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
@@ -189,7 +190,7 @@ class LanceReader(DataSourceReader):
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
                 ahead = partition.limit is None
-                scan = Scan(partition.task, metrics, ahead, keep_dictionaries)
+                scan = Scan(partition.task, metrics, ahead, keep_dictionaries, partition.top)
                 yield from limited(scan.batches(output, partition.residual), partition.limit)
         finally:
             if self.request is not None and self.request.counts:
@@ -231,12 +232,15 @@ class Scan:
         Whether a thread prefetches.
     keep_dictionaries : bool
         Whether strings and bytes that are stored with a dictionary stay dictionary arrays.
+    top : TopRows or None
+        The only rows that are wanted.
     """
 
     task: ScanTask
     metrics: ScanMetrics
     ahead: bool = True
     keep_dictionaries: bool = False
+    top: TopRows | None = None
 
     def batches(
         self, output: pa.Schema, residual: ResidualFilter | None = None
@@ -256,9 +260,14 @@ class Scan:
             if residual is None:
                 task, keep = self.task, self.keep_dictionaries
                 convert = BatchConverter(task.schema, output, reading=True, keep_dictionaries=keep)
-                if keep:
-                    task = keeping_dictionaries(task)
-                for batch in task.batches(self.metrics, prefetch=self.ahead):
+                if self.top is not None:
+                    from lance_spark.scan.top_rows import top_batches
+
+                    batches = top_batches(task, self.top, self.metrics)
+                else:
+                    task = keeping_dictionaries(task) if keep else task
+                    batches = task.batches(self.metrics, prefetch=self.ahead)
+                for batch in batches:
                     yield from convert(batch) if len(output) else (batch.select([]),)
                 return
             converted = batch_schema(residual.schema)

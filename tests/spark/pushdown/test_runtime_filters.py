@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from tests.support.spark.metrics import counted
 from tests.support.spark.versions import SPARK
 
 FRAGMENTS = 6
@@ -129,23 +130,6 @@ def is_filtered(frame: Any) -> bool:
     return bool(
         re.search(r"RuntimeFilters: \[dynamicpruningexpression\(\w+#\w+ IN ", plan_of(frame))
     )
-
-
-def counted(frame: Any, metric: str = "numOutputRows") -> list[int]:
-    """Return the values of a metric of the scans of a query."""
-    counts = []
-    nodes = [frame._jdf.queryExecution().executedPlan()]
-    while nodes:
-        node = nodes.pop()
-        name = node.getClass().getSimpleName()
-        if name == "AdaptiveSparkPlanExec":
-            nodes.append(node.executedPlan())
-        elif name.endswith("StageExec"):
-            nodes.append(node.plan())
-        elif name == "BatchScanExec":
-            counts.append(node.metrics().apply(metric).value())
-        nodes += [node.children().apply(number) for number in range(node.children().size())]
-    return counts
 
 
 JOINS = {

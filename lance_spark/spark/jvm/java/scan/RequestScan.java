@@ -85,6 +85,9 @@ public class RequestScan
     if (request.containsKey("limit")) {
       text.append(" limit=").append(request.get("limit"));
     }
+    if (request.containsKey("top")) {
+      text.append(" top=").append(Forms.json(request.get("top")));
+    }
     PlanReply planned = reply;
     if (planned != null) {
       text.append(" partitions=").append(planned.partitions.length);
@@ -127,7 +130,10 @@ public class RequestScan
    * has a limit, whose rows are joined after it.
    */
   public NamedReference[] filterAttributes() {
-    boolean isWhole = !request.containsKey("limit") && !request.containsKey("aggregates");
+    boolean isWhole =
+        !request.containsKey("limit")
+            && !request.containsKey("top")
+            && !request.containsKey("aggregates");
     return isWhole ? RuntimeFilters.columns(output) : new NamedReference[0];
   }
 

@@ -7,6 +7,9 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
@@ -18,6 +21,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -25,7 +29,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Collects the parts of a request: columns, filters, aggregates and limit of a scan. */
 public abstract class RequestScanBuilder
-    implements SupportsPushDownAggregates, SupportsPushDownLimit, SupportsPushDownRequiredColumns {
+    implements SupportsPushDownAggregates,
+        SupportsPushDownLimit,
+        SupportsPushDownTopN,
+        SupportsPushDownRequiredColumns {
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
@@ -171,6 +178,35 @@ public abstract class RequestScanBuilder
     } else {
       request.remove("exact");
     }
+    return true;
+  }
+
+  /** Asks for the first rows in an order. Spark orders them again, and takes the limit of all. */
+  public boolean pushTopN(SortOrder[] orders, int limit) {
+    List order = new ArrayList();
+    for (int i = 0; i < orders.length; i++) {
+      if (!(orders[i].expression() instanceof NamedReference)) {
+        return false;
+      }
+      String[] path = ((NamedReference) orders[i].expression()).fieldNames();
+      DataType type = Forms.typeAt(table.schema(), path);
+      if (type == null || !Forms.isComparable(type)) {
+        return false;
+      }
+      Map form = Forms.column(path);
+      form.put(
+          "descending", Boolean.valueOf(orders[i].direction() == SortDirection.DESCENDING));
+      form.put(
+          "nulls_first", Boolean.valueOf(orders[i].nullOrdering() == NullOrdering.NULLS_FIRST));
+      order.add(form);
+    }
+    if (order.isEmpty() || request.containsKey("aggregates")) {
+      return false;
+    }
+    Map top = new LinkedHashMap();
+    top.put("rows", Integer.valueOf(limit));
+    top.put("order", order);
+    request.put("top", top);
     return true;
   }
 

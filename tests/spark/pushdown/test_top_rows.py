@@ -1,0 +1,166 @@
+"""ORDER BY with LIMIT: tasks return their first rows, and Spark's order over Parquet decides."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as sf
+
+from tests.support.spark.metrics import counted
+
+ROWS = 3_000
+PARTS = 4
+
+
+def part_of(number: int) -> pa.Table:
+    """Return the rows of a fragment. Few values repeat, and all columns but the first have nulls."""
+    rng = np.random.default_rng(number)
+    ids = np.arange(number * ROWS, (number + 1) * ROWS)
+    floats = rng.choice([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.5, -2.5, 1e-300], ROWS)
+    words = rng.choice(["", "a", "ab", "é", "😀", "\uffff", "Z", "a\0"], ROWS)
+    days = [dt.date(1969, 12, 1) + dt.timedelta(int(day)) for day in rng.integers(0, 90, ROWS)]
+    columns = {
+        "small": pa.array(rng.integers(-5, 5, ROWS).astype(np.int8)),
+        "count": pa.array(rng.integers(-(2**62), 2**62, ROWS)),
+        "whole": pa.array(rng.integers(0, 2**63, ROWS).astype(np.uint64)),
+        "ratio": pa.array(floats),
+        "half": pa.array(floats.astype(np.float32)),
+        "flag": pa.array(rng.random(ROWS) < 0.5),
+        "word": pa.array(words),
+        "day": pa.array(days),
+        "at": pa.array(rng.integers(-(10**15), 10**15, ROWS), pa.timestamp("us", "UTC")),
+        "clock": pa.array(rng.integers(0, 3, ROWS) * 1000, pa.timestamp("ns")),
+        "cents": pa.array(
+            [decimal.Decimal(int(item)).scaleb(-2) for item in rng.integers(-999, 999, ROWS)],
+            pa.decimal128(20, 2),
+        ),
+        "raw": pa.array([word.encode() for word in words], pa.binary()),
+    }
+    result = {"id": pa.array(ids)}
+    for name, array in columns.items():
+        missing = pa.array(np.arange(ROWS), mask=rng.random(ROWS) < 0.2)
+        result[name] = array.take(missing)
+    result["inner"] = pa.StructArray.from_arrays([result["small"], result["word"]], ["n", "w"])
+    result["text"] = pa.array([rng.bytes(100).hex() for _ in ids])
+    return pa.table(result)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same rows as a Lance table, from which rows were deleted, and as Parquet."""
+    folder = tmp_path_factory.mktemp("top_rows")
+    tables = [part_of(number) for number in range(PARTS)]
+    for table in tables:
+        lance.write_dataset(table, folder / "t.lance", mode="append", data_storage_version="2.1")
+    lance.dataset(folder / "t.lance").delete("id % 5 = 3")
+    rows = pa.concat_tables(tables).filter(pa.array(np.arange(PARTS * ROWS) % 5 != 3))
+    # Types that Spark reads from Parquet: it has no unsigned integers and no nanoseconds.
+    for name, dtype in (("whole", pa.int64()), ("clock", pa.timestamp("us"))):
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, name, rows.column(name).cast(dtype))
+    pq.write_table(rows, folder / "t.parquet")
+    return str(folder / "t.lance"), str(folder / "t.parquet")
+
+
+@pytest.fixture
+def frames(spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]) -> tuple[Any, Any]:
+    pushdown(True, False)
+    table = spark.read.format("lance").option("target_rows_per_partition", ROWS).load(paths[0])
+    return table, spark.read.schema(table.schema).parquet(paths[1])
+
+
+ORDERS = [
+    *("small", "count", "whole", "ratio", "half", "flag", "word", "day", "at", "cents", "raw"),
+    *("inner.n", "clock"),
+]
+
+
+@pytest.mark.parametrize("nulls", ["nulls_first", "nulls_last"])
+@pytest.mark.parametrize("direction", ["asc", "desc"])
+def test_orders_of_all_types(frames: tuple[Any, Any], direction: str, nulls: str) -> None:
+    for name in ORDERS:
+        order = getattr(sf.col(name), f"{direction}_{nulls}")()
+        top, expected = (
+            frame.select(name, "id", "text").orderBy(order, sf.desc("id")).limit(700).collect()
+            for frame in frames
+        )
+        assert repr(top) == repr(expected), name
+
+
+@pytest.mark.parametrize(
+    ("query", "is_asked"),
+    [
+        (lambda f: f.orderBy("small", sf.desc("count"), "id").limit(20), True),
+        (lambda f: f.orderBy(sf.desc("word"), sf.asc_nulls_last("day"), "id").limit(900), True),
+        (lambda f: f.where("small > 3").orderBy("ratio", "id").limit(5), True),
+        (lambda f: f.orderBy(sf.desc("count")).limit(15).select("id"), True),
+        (lambda f: f.select("id", "count").orderBy(sf.desc("count")).limit(7).offset(3), True),
+        (lambda f: f.where("inner.w = 'ab'").orderBy(sf.desc("at"), "id").limit(9), True),
+        (lambda f: f.orderBy("id").limit(200_000), False),
+        (lambda f: f.orderBy("clock", "id").limit(9), False),
+        (lambda f: f.orderBy("inner.n", "id").limit(9), False),
+        (lambda f: f.where("clock is not null and id % 7 = 1").orderBy("id").limit(9), False),
+        (lambda f: f.orderBy(sf.col("small") + 1, "id").limit(9), False),
+        (lambda f: f.limit(5000).orderBy("id").limit(9).select(sf.lit(1)), False),
+        (lambda f: f.groupBy("small").count().orderBy("small").limit(3), False),
+        (
+            lambda f: (
+                f.orderBy(sf.desc("count")).limit(50).join(f.where("flag"), "id").select("id")
+            ),
+            True,
+        ),
+    ],
+)
+def test_queries_with_an_order(
+    frames: tuple[Any, Any], query: Callable[[Any], Any], is_asked: bool
+) -> None:
+    top, other = (query(frame) for frame in frames)
+    assert list(map(repr, top.collect())) == list(map(repr, other.collect()))
+    returned = max(counted(top))
+    limit = 1_000
+    assert (returned <= limit * PARTS) == is_asked or not is_asked
+
+
+def test_only_the_order_is_read_of_all_rows(frames: tuple[Any, Any]) -> None:
+    table = frames[0].select("id", "text")
+    top = table.orderBy(sf.desc("id")).limit(10)
+    assert [row.id for row in top.collect()] == [
+        row for row in range(PARTS * ROWS - 1, 0, -1) if row % 5 != 3
+    ][:10]
+    (few,) = counted(top, "numBytesRead")
+    assert len(table.collect()) > 9_000
+    (all_bytes,) = counted(table, "numBytesRead")
+    assert few < all_bytes / 2
+
+
+def test_first_rows_are_read_on_the_driver(
+    frames: tuple[Any, Any], pushdown: Callable[..., None]
+) -> None:
+    pushdown(True, True)
+    for query in (
+        lambda frame: frame.orderBy("ratio", "id").limit(25),
+        lambda frame: frame.where("flag").orderBy(sf.desc("word"), "id").limit(400),
+    ):
+        top, other = (query(frame) for frame in frames)
+        assert "LocalTableScan" in top._jdf.queryExecution().executedPlan().toString()
+        assert list(map(repr, top.collect())) == list(map(repr, other.collect()))
+
+
+def test_a_row_position_is_not_taken_from_a_part(
+    spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]
+) -> None:
+    pushdown(True, False)
+    reader = spark.read.format("lance").schema("id BIGINT, _rowoffset BIGINT")
+    table = reader.option("target_rows_per_partition", ROWS).load(paths[0])
+    live = [row for row in range(PARTS * ROWS) if row % 5 != 3]
+    assert [tuple(row) for row in table.orderBy(sf.desc("id")).limit(3).collect()] == [
+        (row, live.index(row)) for row in live[-1:-4:-1]
+    ]
