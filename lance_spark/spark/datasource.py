@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from lance_spark.spark.planning_process import leave_modules_uncollected
+from lance_spark.spark.python_process import leave_modules_uncollected
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

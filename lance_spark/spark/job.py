@@ -31,6 +31,7 @@ from lance_spark.errors import LanceError, StorageError, UncertainCommitError
 from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
 from lance_spark.spark.job_monitor import progress_line, raised_by_task, wait_for_attempts
 from lance_spark.spark.jvm.classes import is_connect
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
@@ -267,8 +268,8 @@ def parallelism(spark: SparkSession) -> int:
     return max(int(spark.sparkContext.defaultParallelism), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tasks:
+@dataclass(frozen=True)
+class _Tasks(TaskObject):
     """Runs tasks by number. Every executor receives all tasks, but unpickles only its own."""
 
     pickles: tuple[bytes, ...]
@@ -284,8 +285,8 @@ class _Tasks:
         return run(pickle.loads(self.pickles[number]))  # noqa: S301 - of our own driver
 
 
-@dataclass(frozen=True, slots=True)
-class _FrameWork:
+@dataclass(frozen=True)
+class _FrameWork(TaskObject):
     """Runs work over the batches of a partition, and yields its results as rows."""
 
     work: Work

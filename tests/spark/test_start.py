@@ -86,6 +86,6 @@ print(json.dumps(sorted(set(sys.modules) - before)))
         "lance_spark._version",
         "lance_spark.spark",
         "lance_spark.spark.datasource",
-        "lance_spark.spark.planning_process",
+        "lance_spark.spark.python_process",
         "pyspark_lance",
     ]

@@ -214,12 +214,12 @@ class Plan:
 
     def _top(self) -> TopRows | None:
         """Return the first rows of a request; None if tasks return all rows."""
-        from lance_spark.scan.top_rows import SortKey, TopRows, can_order
-        from lance_spark.spark.types.mapping import to_spark_schema
-
         top = self.request.top
         if top is None or top.rows > _MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
             return None
+        from lance_spark.scan.top_rows import SortKey, TopRows, can_order
+        from lance_spark.spark.types.mapping import to_spark_schema
+
         keys = []
         for order in top.order:
             name = order.path[0]

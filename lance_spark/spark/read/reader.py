@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lance_spark.errors import naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.read_counts import report
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
 
 
-class LanceReader(DataSourceReader):
+class LanceReader(TaskObject, DataSourceReader):
     """Reads the columns of a Spark schema.
 
     Parameters

@@ -30,6 +30,7 @@ from lance_spark.change_feed.tasks import (
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, VersionNotFoundError
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
@@ -60,7 +61,7 @@ class ChangePartition(InputPartition):
         self.task = task
 
 
-class ChangeFeedReader(DataSourceReader):
+class ChangeFeedReader(TaskObject, DataSourceReader):
     """Reads the changes of some versions.
 
     Parameters

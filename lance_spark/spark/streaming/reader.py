@@ -31,6 +31,7 @@ from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for
 from lance_spark.spark.read.reader import (
@@ -100,7 +101,7 @@ class StreamPartition(InputPartition):
         self.text = text
 
 
-class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table as a stream.
 
     Parameters

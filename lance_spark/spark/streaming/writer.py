@@ -38,6 +38,7 @@ from lance_spark.errors import (
     LanceError,
 )
 from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
@@ -73,7 +74,7 @@ class StreamCommitMessage(WriterCommitMessage):
         self.query_id = query_id
 
 
-class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
+class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWriter):
     """Writes the batches of a stream.
 
     Parameters

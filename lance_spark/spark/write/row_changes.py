@@ -35,6 +35,7 @@ from lance_spark.mutations.rows.update import primary_key
 from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.reader import open_table
 from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
 from lance_spark.spark.write.batches import received
@@ -166,7 +167,7 @@ class RowChangeMessage(WriterCommitMessage):
         )
 
 
-class RowChangeWriter(DataSourceArrowWriter):
+class RowChangeWriter(TaskObject, DataSourceArrowWriter):
     """Writes the changed rows of a statement. The JVM commits and aborts by calls.
 
     Parameters

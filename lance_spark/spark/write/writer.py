@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.errors import AlreadyCommittedError, LanceError, naming
 from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.input import InputConverter
 
@@ -61,7 +62,7 @@ def counts_text(
     return f"lance-written {' '.join(map(str, numbers))};"
 
 
-class LanceWriter(DataSourceArrowWriter):
+class LanceWriter(TaskObject, DataSourceArrowWriter):
     """Writes Arrow batches; planned on the driver, pickled to the executors.
 
     Parameters

@@ -1,0 +1,82 @@
+"""The Python processes that Spark starts: those that plan data sources, and those that run tasks.
+
+Spark forks such a process for each step of planning and for each task that runs at a time, and uses
+it for many of them. Two things make each step or task wait, and are avoided here:
+
+- Spark collects all garbage after each. The modules of pyspark, Arrow and this package have some
+  hundred thousand objects, so that the collection takes longer than a small query.
+- Spark sends a task in two parts over TCP. It holds the second part back until the first is
+  acknowledged (Nagle's algorithm), and the kernel of the receiver waits 40 milliseconds for data to
+  send the acknowledgement with.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+#: First argument of such a process: pyspark's module that runs a step of planning, or tasks.
+_PLANNING, _TASKS = "pyspark.sql.worker.", "pyspark.worker"
+#: File descriptors among which the connection to the JVM is searched. It is one of the first.
+_DESCRIPTORS = range(3, 32)
+#: The number of modules that were loaded when objects were left out last.
+_frozen = {"modules": 0}
+
+
+class TaskObject:
+    """An object that tasks of Spark get. A task unpickles it before it reads its rows."""
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        begin_task()
+        self.__dict__.update(state)
+
+
+def begin_task() -> None:
+    """Prepare a process that runs tasks; other processes are left as they are.
+
+    The part of the task that Spark has sent is acknowledged, and modules are left out of the
+    collection of garbage.
+    """
+    if _runs(_TASKS):
+        _acknowledge()
+        leave_modules_uncollected()
+
+
+def leave_modules_uncollected() -> None:
+    """Leave the objects of loaded modules out of the collection of garbage, in such a process.
+
+    It is called when a step or a task begins, while no table is open. The collector keeps what it
+    does not look at, so it is called again only after modules were loaded, and other processes,
+    such as a driver, are left as they are.
+    """
+    if len(sys.modules) != _frozen["modules"] and _runs(_PLANNING, _TASKS):
+        _frozen["modules"] = len(sys.modules)
+        gc.freeze()
+
+
+def _runs(*modules: str) -> bool:
+    return len(sys.argv) > 1 and sys.argv[1].startswith(modules)
+
+
+def _acknowledge() -> None:
+    """Acknowledge what the connections of this process have received. Only Linux lets it."""
+    if not hasattr(socket, "TCP_QUICKACK"):
+        return
+    for descriptor in _DESCRIPTORS:
+        # A file, a closed descriptor, or a socket of another kind.
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            connection = socket.socket(fileno=descriptor)
+            try:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            finally:
+                # The descriptor stays open.
+                connection.detach()
