@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lance_spark.encoding.v2_1.leaf_columns import KEEP_DICTIONARY
 from lance_spark.errors import naming
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
+from lance_spark.scan.kept_dictionaries import keeping
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.prefetch import read_ahead
@@ -23,8 +23,6 @@ from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
-#: Types whose values have no fixed width.
-_VARIABLE = ("string", "large_string", "binary", "large_binary")
 #: Whether a thread decodes the next piece while the caller is busy with one.
 READ_AHEAD = True
 
@@ -176,12 +174,7 @@ def keeping_dictionaries(task: ScanTask) -> ScanTask:
     if any(piece.fragment.has_overlays for piece in task.slices):
         return task
     filtered = {path[0].id for part in task.filters for path in part.paths}
-    fields = tuple(
-        replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
-        if column.logical_type in _VARIABLE and not column.is_blob and column.id not in filtered
-        else column
-        for column in task.lance_schema.fields
-    )
+    fields = keeping(task.lance_schema.fields, filtered)
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
 
 

@@ -101,3 +101,41 @@ def test_columns_that_were_added_or_are_nested(tmp_path: Path) -> None:
     lance.write_dataset(more, tmp_path, mode="append")
     rows, _ = scanned(tmp_path)
     assert rows.equals(lance.dataset(tmp_path).to_table().select(rows.column_names))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "word = 'a word of some length, number 7'",
+        "word <> 'a word of some length, number 7'",
+        "word IN ('a word of some length, number 7', 'none')",
+        "word NOT IN ('a word of some length, number 7', 'none')",
+        "word LIKE '%1_' OR id < 100",
+        "NOT (word LIKE '%1_' AND id > 100)",
+        "word > 'a word of some length, number 3' AND id % 2 = 1",
+        "word IS NULL",
+        "word IS NOT NULL AND word < other",
+        "word = other OR word IS NULL",
+    ],
+)
+def test_filters_evaluate_the_values_of_dictionaries(
+    tmp_path: Path, version: str, condition: str
+) -> None:
+    table = pa.table(
+        {
+            "id": np.arange(ROWS),
+            "word": words(0, ROWS, 40, nulls=True),
+            "other": words(3, ROWS, 30),
+        }
+    )
+    lance.write_dataset(table, tmp_path, data_storage_version=version, max_rows_per_file=7_000)
+    lance.dataset(tmp_path).delete("id % 9 = 2")
+    expected = lance.dataset(tmp_path).to_table(filter=condition)
+    assert 0 < len(expected) < ROWS * 8 // 9
+    dataset = open_dataset(str(tmp_path))
+    for columns in (["id", "word", "other"], ["id"], ["word"]):
+        batches = [
+            batch for task in dataset.plan(columns, filter=condition) for batch in task.batches()
+        ]
+        assert pa.Table.from_batches(batches).equals(expected.select(columns))

@@ -32,6 +32,7 @@ from lance_spark.scan.fragment.selection import (
     live_to_physical,
     plan_ranges,
 )
+from lance_spark.scan.kept_dictionaries import is_kept, plain
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.prefetch import prefetched
@@ -82,7 +83,7 @@ class SelectiveReader:
         # Columns that the filters have read already: position in the schema, and in the filters'.
         self._shared: dict[int, int] = {}
         if self._filter is not None:
-            filter_fields = self._filter.columns.fields
+            filter_fields = self._filter.fields
             self._shared = {
                 position: filter_fields.index(field)
                 for position, field in enumerate(schema.fields)
@@ -213,11 +214,14 @@ class SelectiveReader:
             where = result.indices_of(rows, row_indices)
             for position, number in shared.items():
                 column = result.batch.column(number)
-                window[-1 - position] = (
+                part_of_column = (
                     column.slice(where.start, where.stop - where.start)
                     if isinstance(where, slice)
                     else column.take(pa.array(where))
                 )
+                if is_kept(part_of_column, self._columns.fields[position]):
+                    part_of_column = plain(part_of_column)
+                window[-1 - position] = part_of_column
         yield from self._columns.batches(
             window, len(rows) if row_indices is None else len(row_indices)
         )

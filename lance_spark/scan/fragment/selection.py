@@ -21,7 +21,7 @@ reading them costs more than another call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ALIGNMENT, ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.kept_dictionaries import keeping
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import (
     Condition,
@@ -143,15 +144,20 @@ class FilterReader:
 
     Attributes
     ----------
+    fields : tuple of Field
+        The columns of the filters.
     columns : ColumnReader
-        Reads the columns of the filters.
+        Reads them; some may be dictionary arrays (`kept_dictionaries`).
     """
 
     def __init__(
         self, files: FragmentFiles, filters: Sequence[Condition], metrics: ScanMetrics
     ) -> None:
         schema = Schema.of_paths(path for condition in filters for path in condition.paths)
-        self.columns = ColumnReader(files, schema)
+        self.fields = schema.fields
+        # Overlays replace values of plain arrays.
+        fields = self.fields if files.overlays is not None else keeping(self.fields)
+        self.columns = ColumnReader(files, replace(schema, fields=fields))
         self._files = files
         self._filters = tuple(filters)
         self._metrics = metrics

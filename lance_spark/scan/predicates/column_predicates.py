@@ -35,8 +35,7 @@ class Compare(Predicate):
     value: pa.Scalar
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        array = self.column.values(batch)
-        return compared(array, self.op, self.value)
+        return self.column.tested(batch, lambda values: compared(values, self.op, self.value))
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -108,9 +107,11 @@ class In(Predicate):
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return self.column.tested(batch, self._is_in)
+
+    def _is_in(self, array: pa.Array) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        array = self.column.values(batch)
         result = pc.is_in(with_one_zero(array), value_set=with_one_zero(self.values))
         null = pa.scalar(None, pa.bool_())
         if self.has_null:
@@ -154,9 +155,11 @@ class Match(Predicate):
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        return self.column.tested(batch, self._matches)
+
+    def _matches(self, array: pa.Array) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        array = self.column.values(batch)
         if pat.is_fixed_size_binary(array.type):
             array = array.cast(pa.binary())
         matches = text_matches(array, self.how, self.text)

@@ -58,9 +58,26 @@ class Column:
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values in a batch, without dictionaries, extension types and float16."""
+        return self._compared_as(self._stored(batch))
+
+    def tested(
+        self, batch: pa.RecordBatch, test: Callable[[pa.Array], pa.BooleanArray]
+    ) -> pa.BooleanArray:
+        """Return the truth of a test of each value in a batch, which is null for null.
+
+        The values of a dictionary are tested once.
+        """
+        array = self._stored(batch)
+        if pat.is_dictionary(array.type) and len(array.dictionary) < len(array):
+            truths = test(self._compared_as(array.dictionary))
+            return truths.take(array.indices)
+        return test(self._compared_as(array))
+
+    def _stored(self, batch: pa.RecordBatch) -> pa.Array:
         array = column_at(batch, [node.name for node in self.path])
-        if isinstance(array.type, pa.BaseExtensionType):
-            array = array.storage
+        return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+
+    def _compared_as(self, array: pa.Array) -> pa.Array:
         if pat.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if pat.is_float16(array.type):

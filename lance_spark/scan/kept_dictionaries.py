@@ -1,0 +1,46 @@
+"""Strings and bytes that stay dictionary arrays after they are read, as they are stored.
+
+Few different values are decoded once, and their rows stay small numbers. A filter of one column is
+evaluated on the values of the dictionary, not on the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.v2_1.leaf_columns import KEEP_DICTIONARY
+from lance_spark.file.schema.field import Field
+
+#: Types whose values have no fixed width.
+_VARIABLE = ("string", "large_string", "binary", "large_binary")
+
+
+def keeping(fields: Iterable[Field], without: Collection[int] = ()) -> tuple[Field, ...]:
+    """Return columns whose arrays are dictionary arrays where all pages of a read have one.
+
+    Parameters
+    ----------
+    fields : iterable of Field
+    without : collection of int
+        Ids of columns that stay as they are.
+    """
+    return tuple(
+        replace(column, metadata={**column.metadata, KEEP_DICTIONARY.decode(): b""})
+        if column.logical_type in _VARIABLE and not column.is_blob and column.id not in without
+        else column
+        for column in fields
+    )
+
+
+def is_kept(array: pa.Array, field: Field) -> bool:
+    """Return whether the values of a column that is no dictionary column are a dictionary array."""
+    return pat.is_dictionary(array.type) and not pat.is_dictionary(field.arrow_field.type)
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return the array without a dictionary."""
+    return array.dictionary_decode() if pat.is_dictionary(array.type) else array
