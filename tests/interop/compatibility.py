@@ -77,7 +77,7 @@ _STRUCTS_ONLY = ("packed",)
 
 _ITEM = pa.field("item", pa.large_binary(), metadata=_BLOB)
 TYPES: dict[str, pa.Field] = {
-    **{name: pa.field(name, kind) for name, kind in {**SCALARS, **VECTORS, **NESTED}.items()},
+    **{name: pa.field(name, dtype) for name, dtype in {**SCALARS, **VECTORS, **NESTED}.items()},
     "decimal256": pa.field("decimal256", pa.decimal256(60, 3)),
     "dict_string": pa.field("dict_string", pa.dictionary(pa.int32(), pa.string())),
     "dict_int8_int64": pa.field("dict_int8_int64", pa.dictionary(pa.int8(), pa.int64())),
@@ -143,19 +143,19 @@ def table_of(name: str, version: str, hint: str) -> pa.Table:
     return for_2_0(table) if version == "2.0" else table
 
 
-def _column(kind: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
-    if pa.types.is_dictionary(kind):
+def _column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
+    if pa.types.is_dictionary(dtype):
         values = column(pa.int64(), pattern, nulls, rows, seed)
         small = pa.compute.bit_wise_and(values, 63)
-        return small.cast(kind.value_type).dictionary_encode().cast(kind)
-    if pa.types.is_decimal256(kind):
-        return column(pa.decimal128(38, 3), pattern, nulls, rows, seed).cast(kind)
-    return column(kind, pattern, nulls, rows, seed)
+        return small.cast(dtype.value_type).dictionary_encode().cast(dtype)
+    if pa.types.is_decimal256(dtype):
+        return column(pa.decimal128(38, 3), pattern, nulls, rows, seed).cast(dtype)
+    return column(dtype, pattern, nulls, rows, seed)
 
 
 def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -> Column:
     """Check types with a hint in files of a version; raises where the two disagree."""
-    found = Column({}, set(), set())
+    result = Column({}, set(), set())
     for name in names:
         field = TYPES[name]
         if hint in _STRUCTS_ONLY and not pa.types.is_struct(field.type):
@@ -166,23 +166,25 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
         read = written = 0
         # What version 0.1 can hold of the table is what pylance reads of it.
         held = [] if version == "0.1" else [table]
-        for part in _parts(table, lambda part, at=theirs: _pylance_values_of(part, at, version)):
+        for part in _parts(
+            table, lambda part, path=theirs: _pylance_values_of(part, path, version)
+        ):
             expected = _pylance_values(theirs)
             assert_same(_we_read(theirs), expected, f"{note}: we read pylance")
-            found.theirs.update(encodings(theirs))
+            result.theirs.update(encodings(theirs))
             if version == "0.1":
                 held.append(lance.dataset(str(theirs)).to_table(blob_handling="all_binary"))
             read += part.num_columns
         for values in held:
-            for part in _parts(values, lambda part, at=ours: _we_write(part, at, version)):
+            for part in _parts(values, lambda part, path=ours: _we_write(part, path, version)):
                 assert_same(_we_read(ours), _bare(part), f"{note}: our own")
                 assert_same(_pylance_values(ours), _bare(part), f"{note}: pylance reads us")
-                found.ours.update(encodings(ours))
+                result.ours.update(encodings(ours))
                 written += part.num_columns
-        found.cells[name] = Cell(read, written, table.num_columns)
+        result.cells[name] = Cell(read, written, table.num_columns)
         for path in (theirs, ours):
             shutil.rmtree(path, ignore_errors=True)
-    return found
+    return result
 
 
 def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
@@ -204,9 +206,9 @@ def _pylance_values_of(table: pa.Table, path: Path, version: str) -> bool:
     with _silent():
         try:
             lance.write_dataset(table, str(path), data_storage_version=version)
-            got = _pylance_values(path)
+            values = _pylance_values(path)
             if version not in LOSSY:
-                assert_same(got, _bare(table), "")
+                assert_same(values, _bare(table), "")
         except BaseException as error:
             _reraise_unless_pylance(error)
             return False
@@ -240,9 +242,9 @@ def _we_write(table: pa.Table, path: Path, version: str) -> bool:
 
 def _bare(table: pa.Table) -> pa.Table:
     """Return a table without dictionaries, whose order may differ."""
-    for at, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            table = table.set_column(at, field.name, table[at].cast(field.type.value_type))
+            table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
     return table
 
 
@@ -258,14 +260,14 @@ def encodings(path: Path) -> Iterator[str]:
             source.close()
             return
         reader = FileReader.open(source)
-        kind = {
+        message_type = {
             (2, 0): encodings_v2_0_pb2.ArrayEncoding,
             (2, 3): encodings_v2_3_pb2.PlanarLayout,
         }.get(reader.version, encodings_v2_1_pb2.PageLayout)
         reader._load(range(len(reader._footer.column_metadata)))
         for meta in reader._columns.values():
             for page in meta.pages:
-                yield from _names(kind.FromString(page.encoding))
+                yield from _names(message_type.FromString(page.encoding))
         reader.close()
 
 
@@ -343,9 +345,9 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "| version | hint | pylance's pages, read by us | our pages, read by pylance |",
         "|---|---|---|---|",
     ]
-    for (version, hint), found in columns.items():
+    for (version, hint), result in columns.items():
         if version != "0.1":
-            theirs, ours = (", ".join(sorted(names)) for names in (found.theirs, found.ours))
+            theirs, ours = (", ".join(sorted(names)) for names in (result.theirs, result.ours))
             lines.append(f"| {version} | {hint} | {theirs} | {ours} |")
     return "\n".join(lines) + "\n"
 

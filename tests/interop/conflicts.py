@@ -63,11 +63,11 @@ class Tables:
     @classmethod
     def new(cls, folder: Path) -> Tables:
         base = new_table(folder / "base")
-        made = {
+        changed_tables = {
             change.name: make(change, folder / "base", base, folder / f"made{number}")
             for number, change in enumerate(CHANGES)
         }
-        return cls(folder, base, made)
+        return cls(folder, base, changed_tables)
 
     def copy(self) -> Path:
         path = Path(tempfile.mkdtemp(dir=self.folder))
@@ -89,11 +89,11 @@ class Tables:
 
     def by_us(self, path: Path, change: Change) -> str:
         """Commit what pylance's transaction of the change says, planned on the first version."""
-        made = self.made[change.name]
-        made.copy_files(path)
+        changed = self.made[change.name]
+        changed.copy_files(path)
         store = ObjectStore.from_uri(path)
         try:
-            commit(store, Transaction.new(self.base.version, made.operation), self.base)
+            commit(store, Transaction.new(self.base.version, changed.operation), self.base)
         except CommitConflictError as error:
             return RETRYABLE if error.retryable else INCOMPATIBLE
         return COMPATIBLE
@@ -116,7 +116,7 @@ def content(path: Path) -> tuple[object, ...]:
         rows = sorted(map(repr, theirs.to_table().to_pylist()))
         by_index = theirs.to_table(filter="id = 9").to_pylist()
         indexes = sorted(
-            (one["name"], tuple(sorted(one["fragment_ids"]))) for one in theirs.list_indices()
+            (index["name"], tuple(sorted(index["fragment_ids"]))) for index in theirs.list_indices()
         )
         ours = lance_spark.open_dataset(str(path))
         assert ours.version == theirs.version
@@ -144,10 +144,10 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     must be the same, which is compared with `contents`.
     """
     paths = [tables.copy() for _ in range(3)]
-    for path, other in zip(
+    for path, commit_by in zip(
         paths, (tables.by_pylance, tables.by_pylance, tables.by_us), strict=True
     ):
-        assert other(path, before) == COMPATIBLE
+        assert commit_by(path, before) == COMPATIBLE
     versions = [manifests(path) for path in paths]
     outcome = Outcome(
         tables.by_pylance(paths[0], first),
@@ -160,8 +160,8 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     if contents and outcome.pylance == COMPATIBLE:
         expected = content(paths[0])
         if outcome.ours == COMPATIBLE:
-            same = content(paths[1]) == expected
-            assert same == ((first.name, before.name) not in OTHER_TABLES), (
+            equal = content(paths[1]) == expected
+            assert equal == ((first.name, before.name) not in OTHER_TABLES), (
                 first.name,
                 before.name,
             )
@@ -257,11 +257,11 @@ def page(ours: dict[tuple[str, str], str]) -> str:
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tables = Tables.new(Path(folder))
-        found = {(a.name, b.name): try_pair(tables, a, b) for a in CHANGES for b in CHANGES}
-    for (first, before), outcome in found.items():
+        outcomes = {(a.name, b.name): try_pair(tables, a, b) for a in CHANGES for b in CHANGES}
+    for (first, before), outcome in outcomes.items():
         if not outcome.pylance == outcome.ours == outcome.pylance_on_ours:
             print(f"{first!r} after {before!r}: {outcome}", file=sys.stderr)
-    PAGE.write_text(page({pair: outcome.ours for pair, outcome in found.items()}))
+    PAGE.write_text(page({pair: outcome.ours for pair, outcome in outcomes.items()}))
     return 0
 
 

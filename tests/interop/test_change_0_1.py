@@ -54,8 +54,8 @@ def create(path: Path, version: str) -> Dataset:
 
 
 def by_id(table: pa.Table) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = table.sort_by("id").to_pylist()
-    return found
+    sorted_rows: list[dict[str, object]] = table.sort_by("id").to_pylist()
+    return sorted_rows
 
 
 def check(path: Path, model: Path) -> None:

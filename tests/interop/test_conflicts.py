@@ -39,12 +39,12 @@ def is_chosen(first: int, before: int) -> bool:
     return first == before or (first < before) == ((first + before) % 2 == 0)
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)), ids=[one.name for one in CHANGES])
+@pytest.mark.parametrize("number", range(len(CHANGES)), ids=[change.name for change in CHANGES])
 def test_pairs(tables: Tables, number: int) -> None:
     first, page_says = CHANGES[number], told()
-    for other, before in enumerate(CHANGES):
+    for before_number, before in enumerate(CHANGES):
         pair = first.name, before.name
-        contents = ALL_CELLS or is_chosen(number, other)
+        contents = ALL_CELLS or is_chosen(number, before_number)
         outcome = try_pair(tables, first, before, contents=contents)
         assert outcome.ours == page_says[pair], pair
         assert outcome.pylance_on_ours == outcome.pylance, pair

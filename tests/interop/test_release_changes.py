@@ -192,8 +192,8 @@ def complaint(dataset: lance.LanceDataset) -> str:
 @pytest.mark.parametrize(("fixture", "start", "name"), chosen())
 def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_path: Path) -> None:
     tables = [
-        Table(str(shutil.copytree(fixture.path(releases), tmp_path / who)))
-        for who in ("ours", "theirs")
+        Table(str(shutil.copytree(fixture.path(releases), tmp_path / name_of_client)))
+        for name_of_client in ("ours", "theirs")
     ]
     first = STARTS[start]
     if first is not None:
@@ -219,11 +219,11 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
         except LanceError:
             return
         try:
-            found = ours.theirs.to_table()
+            table_read = ours.theirs.to_table()
         except (Exception, PANIC):
             # Some releases of 0.1 wrote columns that pylance does not read alone.
             return
-        assert rows(ours.ours.to_table()) == rows(found)
+        assert rows(ours.ours.to_table()) == rows(table_read)
         return
     if f"{fixture} {name}" in REFUSED:
         with pytest.raises(LanceError, match=REFUSED[f"{fixture} {name}"]):

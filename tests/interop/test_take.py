@@ -94,12 +94,12 @@ def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -
     ours = lance_spark.open_dataset(str(path))
     assert ours.count_rows() == expected.num_rows
     assert_same(ours.to_table(), expected, note)
-    for kind, rows in indices_of(expected.num_rows, rng).items():
-        assert_same(ours.take(rows), expected.take(pa.array(rows)), f"{note}, take {kind}")
+    for case, rows in indices_of(expected.num_rows, rng).items():
+        assert_same(ours.take(rows), expected.take(pa.array(rows)), f"{note}, take {case}")
         columns = some_columns(expected.schema, rng)
         part = subset(expected, columns)
         assert_same(
-            ours.take(rows, columns), part.take(pa.array(rows)), f"{note}, take {kind} {columns}"
+            ours.take(rows, columns), part.take(pa.array(rows)), f"{note}, take {case} {columns}"
         )
     size = int(rng.choice([1, 7, 333, 1_000, 1_025, 4_097]))
     if size == 1:
@@ -107,13 +107,13 @@ def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -
     columns = some_columns(expected.schema, rng)
     batches = list(ours.to_batches(columns, batch_size=size))
     assert all(0 < batch.num_rows <= size for batch in batches)
-    got = pa.Table.from_batches(batches, schema=batches[0].schema) if batches else None
-    if got is not None:
-        got.validate(full=True)
-        assert_same(got, subset(expected, columns), f"{note}, batches of {size} {columns}")
+    table = pa.Table.from_batches(batches, schema=batches[0].schema) if batches else None
+    if table is not None:
+        table.validate(full=True)
+        assert_same(table, subset(expected, columns), f"{note}, batches of {size} {columns}")
     tasks = ours.plan(rows_per_task=max(1, expected.num_rows // 5))
-    found = [batch for task in tasks for batch in task.batches()]
-    assert_same(pa.Table.from_batches(found, ours.schema), expected, f"{note}, tasks")
+    batches_of_tasks = [batch for task in tasks for batch in task.batches()]
+    assert_same(pa.Table.from_batches(batches_of_tasks, ours.schema), expected, f"{note}, tasks")
 
 
 def delete(path: Path, rng: np.random.Generator) -> None:

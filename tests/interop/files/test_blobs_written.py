@@ -35,10 +35,10 @@ from tests.support.interop.blobs import (
 VERSIONS = ("2.0", "2.1", "2.2")
 
 
-def read(path: Path, **rest: Any) -> pa.Table:
+def read(path: Path, **options: Any) -> pa.Table:
     dataset = lance.dataset(str(path))
     dataset.validate()
-    return dataset.to_table(**rest)
+    return dataset.to_table(**options)
 
 
 def content(path: Path, column: str = "b") -> list[Any]:
@@ -48,15 +48,15 @@ def content(path: Path, column: str = "b") -> list[Any]:
 def kinds(path: Path, column: str = "b") -> list[Any]:
     """What is said of each blob, but for where in the data file it is."""
     return [
-        said
+        description
         and (
-            said["kind"],
-            said["kind"] and said["position"],
-            said["size"],
-            said["blob_id"],
-            said["blob_uri"],
+            description["kind"],
+            description["kind"] and description["position"],
+            description["size"],
+            description["blob_id"],
+            description["blob_uri"],
         )
-        for said in read(path)[column].to_pylist()
+        for description in read(path)[column].to_pylist()
     ]
 
 
@@ -86,8 +86,8 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
         data_storage_version=version,
         max_rows_per_file=rows,
     )
-    got = read(tmp_path / "t", blob_handling="all_binary")
-    assert blobs.same(got, read(tmp_path / "p", blob_handling="all_binary"))
+    ours_read = read(tmp_path / "t", blob_handling="all_binary")
+    assert blobs.same(ours_read, read(tmp_path / "p", blob_handling="all_binary"))
     ours, theirs = (lance.dataset(str(tmp_path / name)) for name in "tp")
     assert [(f.name, f.type, f.nullable) for f in ours.schema] == [
         (f.name, f.type, f.nullable) for f in theirs.schema
@@ -108,11 +108,11 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
 
 def test_limits(tmp_path: Path) -> None:
     sizes = [65_535, 65_536, 65_537, 4_194_304, 4_194_305, 0, 1]
-    values = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    values = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
     data = table(marked(values))
     lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2")
     lance_spark.write_dataset(data, str(tmp_path / "t"))
-    assert [said[0] for said in kinds(tmp_path / "t")] == [0, 0, 1, 1, 2, 0, 0]
+    assert [description[0] for description in kinds(tmp_path / "t")] == [0, 0, 1, 1, 2, 0, 0]
     assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
     assert sidecars(tmp_path / "t") == sidecars(tmp_path / "p")
     assert content(tmp_path / "t") == values
@@ -186,24 +186,24 @@ def shapes(values: blobs.Values) -> dict[str, pa.Table]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("made", ["marked", "extended", "minimal"])
-@pytest.mark.parametrize("given", list(shapes([])))
-def test_appends(tmp_path: Path, version: str, made: str, given: str) -> None:
+@pytest.mark.parametrize("first_shape", ["marked", "extended", "minimal"])
+@pytest.mark.parametrize("second_shape", list(shapes([])))
+def test_appends(tmp_path: Path, version: str, first_shape: str, second_shape: str) -> None:
     first, second = blobs.random_values(30), blobs.random_values(30, 9)
-    if version < "2.2" and made != "marked":
+    if version < "2.2" and first_shape != "marked":
         return
     path = tmp_path / "t"
-    lance.write_dataset(shapes(first)[made], str(path), data_storage_version=version)
-    if version < "2.2" and given in ("extended", "minimal"):
+    lance.write_dataset(shapes(first)[first_shape], str(path), data_storage_version=version)
+    if version < "2.2" and second_shape in ("extended", "minimal"):
         # There is no place for URIs, and these have none; bytes are bytes.
         with pytest.raises((SchemaMismatchError, UnsupportedTypeError)):
-            lance_spark.write_dataset(shapes(second)[given], str(path), "append")
+            lance_spark.write_dataset(shapes(second)[second_shape], str(path), "append")
         return
-    lance_spark.write_dataset(shapes(second)[given].select(["b", "i"]), str(path), "append")
+    lance_spark.write_dataset(shapes(second)[second_shape].select(["b", "i"]), str(path), "append")
     assert content(path) == first + second
     before = lance.dataset(str(path)).schema
     # And pylance goes on.
-    lance.write_dataset(shapes(first)[made], str(path), mode="append")
+    lance.write_dataset(shapes(first)[first_shape], str(path), mode="append")
     assert content(path) == first + second + first
     assert lance.dataset(str(path)).schema == before
     check_reads(path)
@@ -214,8 +214,8 @@ def test_pylance_appends_to_ours(tmp_path: Path, version: str) -> None:
     first, second = blobs.random_values(30), blobs.random_values(30, 9)
     path = tmp_path / "t"
     lance_spark.write_dataset(table(marked(first)), str(path), data_storage_version=version)
-    given = table(minimal(second)) if version == "2.2" else table(marked(second))
-    lance.write_dataset(given, str(path), mode="append")
+    appended = table(minimal(second)) if version == "2.2" else table(marked(second))
+    lance.write_dataset(appended, str(path), mode="append")
     assert content(path) == first + second
     lance.dataset(str(path)).update({"i": "i + 7"}, where="i < 9")
     lance.dataset(str(path)).optimize.compact_files()
@@ -275,13 +275,13 @@ def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
     check(expected)
     # What is declared as blobs, what a read gave, and binary values without any mark.
     read_again = lance_spark.open_dataset(path).to_table(blob_handling="all_binary")
-    for given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
-        lance_spark.write_dataset(given, path, "append")
-        expected += rows[0] if given is read_again else rows[1]
+    for rows_given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
+        lance_spark.write_dataset(rows_given, path, "append")
+        expected += rows[0] if rows_given is read_again else rows[1]
         check(expected)
     # pylance appends what was declared in the same way.
-    given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
-    lance.write_dataset(given, path, mode="append")
+    rows_given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
+    lance.write_dataset(rows_given, path, mode="append")
     expected += rows[1]
     check(expected)
     lance_spark.open_dataset(path).update({"i": -1}, [("i", "==", 4)])
@@ -318,8 +318,8 @@ def test_the_key_marks_a_blob_whatever_its_value(tmp_path: Path, version: str, v
             assert file.read() == b"some bytes"
         described = lance_spark.open_dataset(path).to_table()["b"].to_pylist()
         assert described == lance.dataset(path).to_table()["b"].to_pylist()
-    kinds = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
-    assert kinds[0].equals(kinds[1], check_metadata=True)
+    schemas = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
+    assert schemas[0].equals(schemas[1], check_metadata=True)
 
 
 def test_the_key_means_nothing_in_version_0_1(tmp_path: Path) -> None:
@@ -334,8 +334,8 @@ def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
     for version in ("2.0", "2.1"):
         with pytest.raises(UnsupportedTypeError, match=r"'b'.*version 2\.2"):
             lance_spark.write_dataset(table(extended([b"a"])), path, data_storage_version=version)
-    for kind, value in ((pa.string(), "a"), (pa.int64(), 1), (pa.binary(1), b"a")):
-        column = pa.array([value], kind), pa.field("b", kind, metadata=MARK)
+    for dtype, value in ((pa.string(), "a"), (pa.int64(), 1), (pa.binary(1), b"a")):
+        column = pa.array([value], dtype), pa.field("b", dtype, metadata=MARK)
         with pytest.raises(UnsupportedTypeError, match="'b': blobs must be binary"):
             lance_spark.write_dataset(table(column), path)
     for place in (
@@ -358,29 +358,29 @@ def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
 def test_what_says_where_blobs_are_is_no_blob(tmp_path: Path, version: str) -> None:
     path = tmp_path / "t"
     lance.write_dataset(table(marked([b"a"])), str(path), data_storage_version=version)
-    said = lance_spark.open_dataset(str(path)).to_table()
+    descriptions = lance_spark.open_dataset(str(path)).to_table()
     with pytest.raises(
         (SchemaMismatchError, InvalidInputError, UnsupportedTypeError), match="all_binary"
     ):
-        lance_spark.write_dataset(said, str(path), "append")
+        lance_spark.write_dataset(descriptions, str(path), "append")
     assert content(path) == [b"a"]
 
 
 def spoilt(data: Any, uri: Any, position: Any, size: Any) -> pa.Table:
     """One value whose parts do not fit, which pylance's own constructors refuse."""
-    kind = blob_field("b").type
+    dtype = blob_field("b").type
     parts = [
         pa.array([b"good", part], field.type)
         if field.name == "data"
         else pa.array([None, part], field.type)
-        for field, part in zip(kind.storage_type, (data, uri, position, size), strict=True)
+        for field, part in zip(dtype.storage_type, (data, uri, position, size), strict=True)
     ]
-    storage = pa.StructArray.from_arrays(parts, fields=list(kind.storage_type))
-    return table((pa.ExtensionArray.from_storage(kind, storage), blob_field("b")))
+    storage = pa.StructArray.from_arrays(parts, fields=list(dtype.storage_type))
+    return table((pa.ExtensionArray.from_storage(dtype, storage), blob_field("b")))
 
 
 @pytest.mark.parametrize(
-    ("parts", "what"),
+    ("parts", "message"),
     [
         ((b"x", "file:///f", None, None), "both bytes and a URI"),
         ((b"", "file:///f", None, None), "both bytes and a URI"),
@@ -393,10 +393,10 @@ def spoilt(data: Any, uri: Any, position: Any, size: Any) -> pa.Table:
         ((None, "file:///f", 1, (1 << 64) - 1), "no file can have"),
     ],
 )
-def test_values_that_contradict_themselves(tmp_path: Path, parts: Any, what: str) -> None:
+def test_values_that_contradict_themselves(tmp_path: Path, parts: Any, message: str) -> None:
     data = spoilt(*parts)
     for chosen in ({"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}):
-        with pytest.raises(InvalidInputError, match=f"'b': value 1 .*{what}"):
+        with pytest.raises(InvalidInputError, match=f"'b': value 1 .*{message}"):
             lance_spark.write_dataset(data, str(tmp_path / "t"), **chosen)
         if parts[2] != 1 << 63 and parts[3] != (1 << 64) - 1:
             with pytest.raises(OSError, match="Blob v2 field 'b' row 1"):
@@ -415,27 +415,27 @@ def objects(tmp_path: Path) -> Path:
 
 
 def references(folder: Path) -> tuple[list[Any], list[bytes | None]]:
-    whole, named = (folder / "f.bin").as_uri(), (folder / "sub" / "a b%20é.bin").as_uri()
+    uri, named = (folder / "f.bin").as_uri(), (folder / "sub" / "a b%20é.bin").as_uri()
     data = bytes(range(256)) * 8
-    given = [
-        (Blob.from_uri(whole), data),
-        (Blob.from_uri(whole, 10, 50), data[10:60]),
+    cases = [
+        (Blob.from_uri(uri), data),
+        (Blob.from_uri(uri, 10, 50), data[10:60]),
         (None, None),
         (Blob.from_bytes(b"inline"), b"inline"),
         (Blob.from_uri(named), b"name with escapes"),
         (Blob.empty(), b""),
-        (Blob.from_uri(whole, 2_000, 48), data[2_000:]),
+        (Blob.from_uri(uri, 2_000, 48), data[2_000:]),
         (Blob.from_bytes(bytes(200)), bytes(200)),
     ]
-    return [value for value, _ in given], [expected for _, expected in given]
+    return [value for value, _ in cases], [expected for _, expected in cases]
 
 
 @pytest.mark.parametrize(
     "chosen", [{"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}]
 )
 def test_objects_outside_the_table(tmp_path: Path, objects: Path, chosen: Any) -> None:
-    given, expected = references(objects)
-    data = table(extended(given * 4))
+    uris, expected = references(objects)
+    data = table(extended(uris * 4))
     lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", **chosen)
     lance_spark.write_dataset(in_pieces(data, 5), str(tmp_path / "t"), **chosen)
     assert content(tmp_path / "t") == expected * 4
@@ -449,15 +449,15 @@ def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
         DatasetBasePath(objects.as_uri(), name="b", is_dataset_root=False),
         DatasetBasePath((objects / "sub").as_uri(), name="c", is_dataset_root=False),
     ]
-    given, expected = references(objects)
+    values, expected = references(objects)
     # As paths, with steps to go back, and in other spellings.
-    given += [
+    values += [
         str(objects / "f.bin"),
         f"file:{objects}/sub/../f.bin",
         f"file://localhost{objects}//f.bin",
     ]
     expected += [expected[0]] * 3
-    data = table(extended(given))
+    data = table(extended(values))
     lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", initial_bases=bases)
     lance.write_dataset(
         data.slice(0, 0), str(tmp_path / "t"), data_storage_version="2.2", initial_bases=bases
@@ -465,11 +465,11 @@ def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
     lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
     assert content(tmp_path / "t") == expected
     check_reads(tmp_path / "t")
-    uris = [said and said[4] for said in kinds(tmp_path / "t")]
+    uris = [description and description[4] for description in kinds(tmp_path / "t")]
     assert uris[0] == "f.bin"
     assert uris[4] == "a b%20é.bin"
-    assert [said and said[2:] for said in kinds(tmp_path / "t")] == [
-        said and said[2:] for said in kinds(tmp_path / "p")
+    assert [description and description[2:] for description in kinds(tmp_path / "t")] == [
+        description and description[2:] for description in kinds(tmp_path / "p")
     ]
     # An overwrite keeps the bases.
     lance_spark.write_dataset(data, str(tmp_path / "t"), "overwrite")
@@ -485,17 +485,17 @@ def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
 
 def test_references_are_refused_unless_allowed(tmp_path: Path, objects: Path) -> None:
     path = str(tmp_path / "t")
-    whole = (objects / "f.bin").as_uri()
+    object_uri = (objects / "f.bin").as_uri()
     with pytest.raises(
         InvalidInputError, match=r"'b': value 1 .*ingest.*allow_external_blob_outside_bases"
     ):
-        lance_spark.write_dataset(table(extended([b"a", whole])), path)
+        lance_spark.write_dataset(table(extended([b"a", object_uri])), path)
     for uri in ("f.bin", str(objects / "f.bin"), "../f.bin"):
         with pytest.raises(InvalidInputError, match="absolute URI"):
             lance_spark.write_dataset(
                 table(extended([uri])), path, allow_external_blob_outside_bases=True
             )
-    for uri in (whole + "x", "nosuch://a/b"):
+    for uri in (object_uri + "x", "nosuch://a/b"):
         with pytest.raises(StorageError):
             lance_spark.write_dataset(table(extended([uri])), path, external_blob_mode="ingest")
     for uri in (objects.as_uri(), "", "file:///"):

@@ -59,17 +59,17 @@ def told(encoding: pb.CompressiveEncoding) -> str:
 
 def page_told(layout: pb.PageLayout) -> str:
     """Return a page's encoding in one line."""
-    kind = layout.WhichOneof("layout")
-    message = getattr(layout, kind)
-    if kind == "mini_block_layout":
-        found = f"mini({told(message.value_compression)})"
+    layout_name = layout.WhichOneof("layout")
+    message = getattr(layout, layout_name)
+    if layout_name == "mini_block_layout":
+        description = f"mini({told(message.value_compression)})"
         for name in ("dictionary", "rep_compression", "def_compression"):
             if message.HasField(name):
-                found += f" {name[:4].rstrip('_')}({told(getattr(message, name))})"
-        return found
-    if kind == "full_zip_layout":
+                description += f" {name[:4].rstrip('_')}({told(getattr(message, name))})"
+        return description
+    if layout_name == "full_zip_layout":
         return f"zip({told(message.value_compression)})"
-    return "constant" if kind == "constant_layout" else str(kind)
+    return "constant" if layout_name == "constant_layout" else str(layout_name)
 
 
 def values_of(pattern: str) -> np.ndarray:
@@ -94,11 +94,11 @@ STRUCT = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.float64()
 
 
 def column(name: str) -> pa.Array:
-    kind, _, rest = name.partition(" ")
-    pattern = rest or "random"
+    shape, _, suffix = name.partition(" ")
+    pattern = suffix or "random"
     rng = np.random.default_rng(11)
     values = values_of(pattern)
-    if kind == "text" and pattern == "random":
+    if shape == "text" and pattern == "random":
         return words()
     types = {
         "int64": (pa.int64(), 0.0),
@@ -111,8 +111,8 @@ def column(name: str) -> pa.Array:
         "struct": (STRUCT, 0.0),
         "decimal": (pa.decimal128(30, 4), 0.0),
     }
-    found, nulls = types[kind]
-    return build(found, values, nulls, rng)
+    dtype, nulls = types[shape]
+    return build(dtype, values, nulls, rng)
 
 
 COLUMNS = [
@@ -383,11 +383,11 @@ def field_of(name: str, keys: str) -> tuple[pa.Array, pa.Field]:
     metadata = {PREFIX + key: value for key, value in (pair.split("=") for pair in keys.split())}
     if name == "struct":
         metadata[PREFIX + "packed"] = "true"
-    kind = array.type
-    if pa.types.is_list(kind):
-        kind = pa.list_(pa.field("item", kind.value_type, metadata=metadata))
-        array = array.cast(kind)
-    return array, pa.field("c", kind, metadata=metadata)
+    dtype = array.type
+    if pa.types.is_list(dtype):
+        dtype = pa.list_(pa.field("item", dtype.value_type, metadata=metadata))
+        array = array.cast(dtype)
+    return array, pa.field("c", dtype, metadata=metadata)
 
 
 def by_pylance(path: Path, array: pa.Array, field: pa.Field, version: str) -> WrittenPage:
@@ -404,8 +404,8 @@ def check(path: Path, array: pa.Array, note: str) -> None:
     assert ours(path).equals(array), note
     for part in (range(1), range(rows - 1, rows), range(1_000, 1_100), range(rows // 3, rows)):
         assert ours(path, part).equals(array.slice(part.start, len(part))), f"{note} {part}"
-    some = np.unique(np.random.default_rng(rows).integers(0, rows, 20))
-    assert ours(path, some).equals(array.take(pa.array(some))), f"{note} take"
+    positions = np.unique(np.random.default_rng(rows).integers(0, rows, 20))
+    assert ours(path, positions).equals(array.take(pa.array(positions))), f"{note} take"
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -428,7 +428,7 @@ def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", ASKED)
 def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
-    for name, asked in ASKED[keys].items():
+    for name, expected in ASKED[keys].items():
         array, field = field_of(name, keys)
         path = tmp_path / f"{name}.lance"
         table = pa.table([array], schema=pa.schema([field]))
@@ -436,7 +436,7 @@ def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
         (file,) = (path / "data").iterdir()
         (page,) = pages_of(file.read_bytes())
         told_of = page_told(page.layout)
-        assert (asked[1:] not in told_of) if asked[0] == "!" else (asked in told_of), (
+        assert (expected[1:] not in told_of) if expected[0] == "!" else (expected in told_of), (
             name,
             told_of,
         )

@@ -25,9 +25,9 @@ def lists(lengths: np.ndarray, items: pa.Array, nulls: np.ndarray | None = None)
     return array if nulls is None else with_nulls(array, nulls)
 
 
-def numbers(count: int, kind: pa.DataType | None = None, nulls: float = 0.0) -> pa.Array:
+def numbers(count: int, dtype: pa.DataType | None = None, nulls: float = 0.0) -> pa.Array:
     rng = np.random.default_rng(count)
-    return build(kind or pa.int32(), rng.integers(0, 1 << 30, count), nulls, rng)
+    return build(dtype or pa.int32(), rng.integers(0, 1 << 30, count), nulls, rng)
 
 
 def many_rows() -> pa.Array:
@@ -107,9 +107,9 @@ def wide_null_items() -> pa.Array:
 
 def vectors_of_structs() -> pa.Array:
     rng = np.random.default_rng(8)
-    kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())]), 3)
-    items = build(kind.value_type, rng.integers(0, 1 << 20, 30_000), 0.0, rng)
-    return pa.FixedSizeListArray.from_arrays(items, type=kind)
+    dtype = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())]), 3)
+    items = build(dtype.value_type, rng.integers(0, 1 << 20, 30_000), 0.0, rng)
+    return pa.FixedSizeListArray.from_arrays(items, type=dtype)
 
 
 #: The versions that have each case.
@@ -174,23 +174,23 @@ def test_we_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) ->
 def dictionaries() -> pa.ChunkedArray:
     """Dictionary arrays of several pages, each with a dictionary of its own."""
     rng = np.random.default_rng(9)
-    kind = pa.dictionary(pa.int32(), pa.string())
+    dtype = pa.dictionary(pa.int32(), pa.string())
     chunks = []
     for part in range(6):
         items = pa.array([f"part {part}, word {i}" for i in range(50 + part)])
         places = pa.array(rng.integers(0, 50, 20_000), pa.int32(), mask=rng.random(20_000) < 0.1)
-        chunks.append(pa.DictionaryArray.from_arrays(places, items).cast(kind))
+        chunks.append(pa.DictionaryArray.from_arrays(places, items).cast(dtype))
     return pa.chunked_array(chunks)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("who", ["pylance", "we"])
-def test_dictionaries(tmp_path: Path, who: str, version: str) -> None:
-    if (who, version) == ("we", "2.0"):
+@pytest.mark.parametrize("writer", ["pylance", "we"])
+def test_dictionaries(tmp_path: Path, writer: str, version: str) -> None:
+    if (writer, version) == ("we", "2.0"):
         pytest.skip("not written")
     table = pa.table({"c": dictionaries()})
     path = tmp_path / "t.lance"
-    if who == "we":
+    if writer == "we":
         lance_spark.write_dataset(table, str(path), data_storage_version=version)
     else:
         lance.write_dataset(table, str(path), data_storage_version=version)

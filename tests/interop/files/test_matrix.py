@@ -29,7 +29,7 @@ from tests.support.interop.tables import (
 ALL = {**SCALARS, **VECTORS, **NESTED}
 
 #: What pylance itself refuses to write in 2.0: nulls of structs.
-STRUCTS = {name for name, kind in ALL.items() if "struct" in str(kind)}
+STRUCTS = {name for name, dtype in ALL.items() if "struct" in str(dtype)}
 
 VERSIONS = ("2.0", "2.1", "2.2")
 LARGE = max(SIZES)
@@ -63,11 +63,11 @@ def test_we_read_pylance(
 ) -> None:
     table = matrix_table(pattern, nulls, rows, version)
     pylance.write(table, tmp_path / "t.lance", version)
-    got = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
+    table_read = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
     # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is
     # there.
     expected = pylance.read(tmp_path / "t.lance") if version == "2.0" else table
-    assert_same(got, expected, f"{version} {pattern} {nulls} {rows}")
+    assert_same(table_read, expected, f"{version} {pattern} {nulls} {rows}")
 
 
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)

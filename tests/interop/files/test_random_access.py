@@ -56,7 +56,11 @@ class Counted:
         data = self.source._data
         version = self.reader.version
         return [
-            costs(meta, version, lambda at: data[at.offset : at.offset + at.length])
+            costs(
+                meta,
+                version,
+                lambda location: data[location.offset : location.offset + location.length],
+            )
             for meta in self.reader._columns.values()
         ]
 
@@ -88,24 +92,26 @@ def check(data: bytes, array: pa.Array, note: str) -> set[str]:
     _, _, size = file.take(every)
     known = sum(page.search for page in pages)
     most = sum(max(page.row for page in leaf) for leaf in leaves)
-    own = any(page.own for page in pages)
+    reads_values = any(page.own for page in pages)
     gap = sum(max(page.gap for page in leaf) for leaf in leaves)
-    assert first_size <= known + most + 2 * middle * own, f"{note}: {first_size} bytes at first"
-    plain = 2 * array.take(pa.array(every)).nbytes * own
+    assert first_size <= known + most + 2 * middle * reads_values, (
+        f"{note}: {first_size} bytes at first"
+    )
+    plain = 2 * array.take(pa.array(every)).nbytes * reads_values
     assert size <= known + len(every) * (most + gap) + plain, f"{note}: search structures"
     for row in [0, count - 1, *places]:
         expected = array.take(pa.array([row]))
-        found, took, size = file.take([row])
-        assert found.equals(expected), f"{note}: row {row}"
+        array_read, took, size = file.take([row])
+        assert array_read.equals(expected), f"{note}: row {row}"
         assert took <= rounds, f"{note}: {took} reads for row {row}"
-        limit = most + 2 * expected.nbytes * own
+        limit = most + 2 * expected.nbytes * reads_values
         assert size <= limit, f"{note}: {size} bytes for row {row}, not {limit}"
     rows = sorted({0, count - 1, *places})
     expected = array.take(pa.array(rows))
-    found, took, size = file.take(rows)
-    assert found.equals(expected), note
+    array_read, took, size = file.take(rows)
+    assert array_read.equals(expected), note
     assert took <= rounds, f"{note}: {took} reads for {len(rows)} rows"
-    limit = len(rows) * (most + gap) + 2 * expected.nbytes * own
+    limit = len(rows) * (most + gap) + 2 * expected.nbytes * reads_values
     assert size <= limit, f"{note}: {size} bytes for {len(rows)} rows, not {limit}"
     return {page.kind for page in pages}
 
@@ -129,25 +135,25 @@ KINDS = {
 
 @pytest.mark.parametrize("version", READ)
 def test_pylance_wrote(tmp_path: Path, version: str) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in COLUMNS:
         if version not in LATER.get(name, READ):
             continue
         array, field = column(name)
         data = by_pylance(tmp_path / name, array, field, version)
-        seen |= check(data, array, f"{name} {version}")
-    assert seen >= KINDS[version], KINDS[version] - seen
+        names |= check(data, array, f"{name} {version}")
+    assert names >= KINDS[version], KINDS[version] - names
 
 
 @pytest.mark.parametrize("version", WRITTEN)
 def test_we_wrote(version: str) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in COLUMNS:
         array, field = column(name)
         if version not in LATER.get(name, READ):
             with pytest.raises(UnsupportedTypeError):
                 by_us(array, field, version)
             continue
-        seen |= check(by_us(array, field, version), array, f"{name} {version}")
-    missing = KINDS[version] - seen - {"2.0 fsst"}
+        names |= check(by_us(array, field, version), array, f"{name} {version}")
+    missing = KINDS[version] - names - {"2.0 fsst"}
     assert not missing

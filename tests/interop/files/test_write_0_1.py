@@ -41,10 +41,10 @@ def data_file(path: Path) -> LegacyFileReader:
     return reader
 
 
-def has_fixed_bools(kind: pa.DataType) -> bool:
-    if pa.types.is_fixed_size_list(kind):
-        return pa.types.is_boolean(kind.value_type) or has_fixed_bools(kind.value_type)
-    return any(has_fixed_bools(kind.field(at).type) for at in range(kind.num_fields))
+def has_fixed_bools(dtype: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.types.is_boolean(dtype.value_type) or has_fixed_bools(dtype.value_type)
+    return any(has_fixed_bools(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
 def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
@@ -69,35 +69,45 @@ def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
 
 def check_statistics(ours: Path, theirs: Path) -> None:
     """Compare the statistics of two tables of one file each, and the schemas that these have."""
-    mine, other = data_file(ours), data_file(theirs)
-    assert [f.logical_type for f in mine.schema.walk()] == [
-        f.logical_type for f in other.schema.walk()
+    ours_reader, theirs_reader = data_file(ours), data_file(theirs)
+    assert [f.logical_type for f in ours_reader.schema.walk()] == [
+        f.logical_type for f in theirs_reader.schema.walk()
     ]
-    for node in other.schema.walk():
-        wanted, found = other.statistics(node.id), mine.statistics(node.id)
-        if found is None and wanted is not None:
+    for node in theirs_reader.schema.walk():
+        theirs_statistics, ours_statistics = (
+            theirs_reader.statistics(node.id),
+            ours_reader.statistics(node.id),
+        )
+        if ours_statistics is None and theirs_statistics is not None:
             # pylance leaves NaN out of its bounds, and loses rows by them.
-            top = next(f for f in other.schema.fields if node in f.walk())
-            (array,) = other.read([top], range(other.num_rows))
+            top = next(f for f in theirs_reader.schema.fields if node in f.walk())
+            (array,) = theirs_reader.read([top], range(theirs_reader.num_rows))
             assert "nan" in repr(array.to_pylist()), node.name
-        if wanted is None or found is None:
-            assert found is None, node.name
+        if theirs_statistics is None or ours_statistics is None:
+            assert ours_statistics is None, node.name
             continue
-        assert (wanted.bounds == found.bounds).all(), node.name
+        assert (theirs_statistics.bounds == ours_statistics.bounds).all(), node.name
         for name in ("null_count", "minimum", "maximum"):
-            expected, actual = getattr(wanted, name).to_pylist(), getattr(found, name).to_pylist()
+            expected, actual = (
+                getattr(theirs_statistics, name).to_pylist(),
+                getattr(ours_statistics, name).to_pylist(),
+            )
             if name == "maximum":
                 # Pages of nulls and one value: pylance takes their nulls for that value.
-                pages = zip(wanted.null_count.to_pylist(), wanted.minimum.to_pylist(), strict=True)
-                for at, (nulls, low) in enumerate(pages):
-                    if nulls and low is not None and low == expected[at]:
-                        assert actual[at] is None or actual[at] > expected[at], node.name
-                        expected[at] = actual[at]
+                pages = zip(
+                    theirs_statistics.null_count.to_pylist(),
+                    theirs_statistics.minimum.to_pylist(),
+                    strict=True,
+                )
+                for page, (nulls, low) in enumerate(pages):
+                    if nulls and low is not None and low == expected[page]:
+                        assert actual[page] is None or actual[page] > expected[page], node.name
+                        expected[page] = actual[page]
             # The bytes differ between -0.0 and 0.0, which compare as equal.
             assert expected == actual, (node.name, name)
             assert repr(expected) == repr(actual), (node.name, name)
-    mine.close()
-    other.close()
+    ours_reader.close()
+    theirs_reader.close()
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -216,8 +226,8 @@ def test_rows_must_have_all_columns(tmp_path: Path) -> None:
 
 def test_items_of_lists_may_be_null(tmp_path: Path) -> None:
     # pylance fails on lists whose items must not be null, in its own files too.
-    kind = pa.struct([("l", pa.list_(pa.field("item", pa.int64(), nullable=False)))])
-    table = pa.table({"x": pa.array([{"l": [1, 2]}, {"l": []}], kind)})
+    dtype = pa.struct([("l", pa.list_(pa.field("item", pa.int64(), nullable=False)))])
+    table = pa.table({"x": pa.array([{"l": [1, 2]}, {"l": []}], dtype)})
     lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
     assert lance.dataset(str(tmp_path / "t")).to_table()["x"].to_pylist() == table["x"].to_pylist()
 
@@ -252,8 +262,8 @@ def test_rows_of_many_bytes_make_short_batches(tmp_path: Path) -> None:
     reader.close()
     check(tmp_path / "t", lance.dataset(str(tmp_path / "t")).to_table())
     assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == table.to_pylist()
-    found = lance.dataset(str(tmp_path / "t")).to_table(filter="i > 290 or i = 7")
-    assert found["i"].to_pylist() == [7, *range(291, 300)]
+    filtered = lance.dataset(str(tmp_path / "t")).to_table(filter="i > 290 or i = 7")
+    assert filtered["i"].to_pylist() == [7, *range(291, 300)]
 
 
 def test_bytes_under_nulls_are_not_written(tmp_path: Path) -> None:
@@ -332,8 +342,8 @@ def test_filters_over_pages(tmp_path: Path) -> None:
     for text in FILTERS:
         expected = model.to_table(["id"], filter=text)
         for use_stats in (True, False):
-            found = theirs.to_table(["id"], filter=text, use_stats=use_stats)
-            assert found == expected, (text, use_stats)
+            filtered = theirs.to_table(["id"], filter=text, use_stats=use_stats)
+            assert filtered == expected, (text, use_stats)
         counts.append(expected.num_rows)
     assert sum(0 < count < 7_000 for count in counts) > 10
 
@@ -400,8 +410,8 @@ def random_filter(
     while value is None or repr(value) == "nan":
         value = table[name][int(rng.integers(table.num_rows))].as_py()
     if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.3:
-        kind = np.iinfo(table[name].type.to_pandas_dtype())
-        value = min(max(value + int(rng.integers(-1, 2)), kind.min), kind.max)
+        limits = np.iinfo(table[name].type.to_pandas_dtype())
+        value = min(max(value + int(rng.integers(-1, 2)), limits.min), limits.max)
     if isinstance(value, float) and rng.random() < 0.3:
         value = float(rng.choice([value + 0.5, 0.0, -0.0]))
     if isinstance(value, str) and rng.random() < 0.3:
@@ -415,10 +425,10 @@ def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
     if len(condition) == 2:
         return f"{name} is {'not ' if op == 'is_not_null' else ''}null"
     value = condition[2]
-    kinds = {"d": "date", "t": "timestamp"}
+    sql_types = {"d": "date", "t": "timestamp"}
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    if name in kinds:
-        text = f"{kinds[name]} '{value}'"
+    if name in sql_types:
+        text = f"{sql_types[name]} '{value}'"
     elif isinstance(value, str):
         text = f"'{value}'"
     elif name == "m":
@@ -447,13 +457,13 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
     )
     pylance = lance.dataset(ours)
     rng = np.random.default_rng(seed)
-    some = 0
+    num_partial = 0
     for _ in range(60):
         conditions = [random_filter(rng, table) for _ in range(int(rng.integers(1, 3)))]
-        found = dataset.to_table(["id"], filters=conditions)["id"].to_pylist()
+        numbers = dataset.to_table(["id"], filters=conditions)["id"].to_pylist()
         expected = model.to_table(["id"], filters=conditions)["id"].to_pylist()
-        assert found == expected, conditions
-        some += 0 < len(found) < model.count_rows()
+        assert numbers == expected, conditions
+        num_partial += 0 < len(numbers) < model.count_rows()
         if any(name in "fg" for name, *_ in conditions):
             # DataFusion sorts NaN, and tells signed zeros apart.
             continue
@@ -461,13 +471,15 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
         for use_stats in (True, False):
             rows = pylance.to_table(["id"], filter=text, use_stats=use_stats)["id"].to_pylist()
             assert rows == expected, (text, use_stats)
-    assert some > 20
+    assert num_partial > 20
 
 
 @pytest.mark.parametrize("value", ["b", "b" * 64, "\U0010ffff" * 16, b"b", b"\xff" * 64], ids=repr)
 def test_nulls_beside_one_value_are_found(tmp_path: Path, value: str | bytes) -> None:
     # Where both bounds of a page are one value, pylance takes the nulls of the page for it.
-    table = pa.table({"id": range(1_500), "s": [value if at % 3 else None for at in range(1_500)]})
+    table = pa.table(
+        {"id": range(1_500), "s": [value if number % 3 else None for number in range(1_500)]}
+    )
     lance_spark.write_dataset(table, str(tmp_path), data_storage_version="0.1")
     theirs, ours = lance.dataset(str(tmp_path)), lance_spark.open_dataset(str(tmp_path))
     zero = "''" if isinstance(value, str) else "X''"

@@ -38,16 +38,16 @@ def main() -> int:
         default="",
         help="families of columns that most predicates are about: hours,span",
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     session = _session()
-    end = time.monotonic() + 60 * given.minutes
+    end = time.monotonic() + 60 * arguments.minutes
     total = Report()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         tables = [make(session, version, path) for version in VERSIONS]
-        families = [one for one in given.families.split(",") if one]
-        harness = Harness(session, tables, path, jobs=given.jobs, families=families)
-        for seed in range(given.first, given.first + -(-given.predicates // BATCH)):
+        families = [family for family in arguments.families.split(",") if family]
+        harness = Harness(session, tables, path, jobs=arguments.jobs, families=families)
+        for seed in range(arguments.first, arguments.first + -(-arguments.predicates // BATCH)):
             if time.monotonic() > end:
                 break
             report = harness.random_batch(seed)

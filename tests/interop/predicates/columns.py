@@ -102,10 +102,10 @@ CLOCKS = [
     *(dt.datetime(2024, 11, 3, 1, 30), dt.datetime(2024, 10, 27, 0, 30)),
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
 ]
-INSTANTS = [one.replace(tzinfo=UTC) for one in CLOCKS]
-SECONDS = [one.replace(microsecond=0) for one in CLOCKS]
+INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
+SECONDS = [clock.replace(microsecond=0) for clock in CLOCKS]
 #: What 64 bits of nanoseconds reach.
-NANOS = [one for one in CLOCKS if 1700 < one.year < 2200]
+NANOS = [clock for clock in CLOCKS if 1700 < clock.year < 2200]
 
 HOURS = [
     *(dt.time(0), dt.time(0, 0, 1), dt.time(1, 2, 3), dt.time(9, 5, 3), dt.time(11, 59, 59)),
@@ -138,7 +138,7 @@ def decimals(precision: int, scale: int) -> list[Decimal]:
     unit = Decimal((0, (1,), -scale))
     near = [Decimal(text) for text in ("0", "1", "-1", "5", "100", "0.5", "0.1", "1.05", "0.3")]
     limit = Decimal((0, (1,), precision - scale))
-    fitting = [one for one in near if abs(one) < limit and _digits(one, scale)]
+    fitting = [number for number in near if abs(number) < limit and _digits(number, scale)]
     return [most, most.copy_negate(), unit, unit.copy_negate(), *fitting]
 
 
@@ -178,7 +178,7 @@ PLAIN: list[tuple[str, pa.DataType, list[Any], str]] = [
     ("day", pa.date32(), DAYS, "day"),
     ("day64", pa.date64(), DAYS, "day"),
     ("at", pa.timestamp("us", "UTC"), INSTANTS, "instant"),
-    ("at_ns", pa.timestamp("ns", "UTC"), [one.replace(tzinfo=UTC) for one in NANOS], "instant"),
+    ("at_ns", pa.timestamp("ns", "UTC"), [clock.replace(tzinfo=UTC) for clock in NANOS], "instant"),
     ("clock", pa.timestamp("us"), CLOCKS, "clock"),
     ("clock_s", pa.timestamp("s"), SECONDS, "clock"),
     ("time_us", pa.time64("us"), MICRO_HOURS, "hours"),

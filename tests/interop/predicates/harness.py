@@ -81,13 +81,13 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
     lenient: list[str] = field(default_factory=list)
 
-    def add(self, other: Report) -> None:
-        self.predicates += other.predicates
-        self.counts += other.counts
-        self.reasons += other.reasons
-        self.examples = {**other.examples, **self.examples}
-        self.failures += other.failures
-        self.lenient += other.lenient
+    def add(self, report: Report) -> None:
+        self.predicates += report.predicates
+        self.counts += report.counts
+        self.reasons += report.reasons
+        self.examples = {**report.examples, **self.examples}
+        self.failures += report.failures
+        self.lenient += report.lenient
 
     def noted(self) -> dict[str, Any]:
         """Return the counts as JSON has them, for `from_noted`."""
@@ -104,25 +104,25 @@ class Report:
     def from_noted(cls, noted: dict[str, Any]) -> Report:
         """Return a report of counts."""
         report = cls(noted["predicates"], lenient=noted["lenient"])
-        for way, kind, count in noted["counts"]:
-            report.counts[way, kind] = count
+        for way, answer, count in noted["counts"]:
+            report.counts[way, answer] = count
         for way, reason, count, example in noted["reasons"]:
             report.reasons[way, reason] = count
             report.examples[way, reason] = example
         return report
 
     def __str__(self) -> str:
-        kinds = sorted({kind for _, kind in self.counts})
+        answers = sorted({answer for _, answer in self.counts})
         names = list(dict.fromkeys(way for way, _ in sorted(self.counts)))
-        lines = [f"{self.predicates} predicates", " | ".join(["way", *kinds])]
+        lines = [f"{self.predicates} predicates", " | ".join(["way", *answers])]
         for way in names:
-            lines.append(" | ".join([way, *(str(self.counts[way, kind]) for kind in kinds)]))
+            lines.append(" | ".join([way, *(str(self.counts[way, answer]) for answer in answers)]))
         lines.append("refusals by reason:")
         for (way, reason), count in self.reasons.most_common(40):
             example = self.examples.get((way, reason), "")
             lines.append(f"{count:6} {way}: {reason}   e.g. {example[:120]}")
         lines.append(f"answered where Spark raises for a row: {len(self.lenient)}")
-        lines += [f"       {one}" for one in self.lenient[:5]]
+        lines += [f"       {example}" for example in self.lenient[:5]]
         lines.append(f"failures: {len(self.failures)}")
         return "\n".join(lines)
 
@@ -178,12 +178,12 @@ class Harness:
             folder = self._folder / f"seed{seed}"
             folder.mkdir(exist_ok=True)
             bench = Bench(self.spark, table, session, folder, random.Random(seed))
-            texts = [str(one) for one in predicates]
+            texts = [str(predicate) for predicate in predicates]
             expected = oracle.outcomes(self.spark, table.view, texts)
             bench.analyses = {
-                text: one.analysis
-                for text, one in zip(texts, expected, strict=True)
-                if one.analysis is not None
+                text: outcome.analysis
+                for text, outcome in zip(texts, expected, strict=True)
+                if outcome.analysis is not None
             }
             for tree, outcome in zip(predicates, expected, strict=True):
                 for way, call in self._ways(bench):
@@ -302,12 +302,12 @@ class Harness:
     ) -> tuple[Tree, tuple[frozenset[int], frozenset[int], str]]:
         tries = _TRIES
         while tries > 0:
-            for other in tree.smaller():
+            for smaller_tree in tree.smaller():
                 tries -= 1
-                (expected,) = oracle.outcomes(self.spark, bench.table.view, [str(other)])
-                still = self._try(bench, str(other), way, call, expected, None)
+                (expected,) = oracle.outcomes(self.spark, bench.table.view, [str(smaller_tree)])
+                still = self._try(bench, str(smaller_tree), way, call, expected, None)
                 if still is not None:
-                    tree, wrong = other, still
+                    tree, wrong = smaller_tree, still
                     break
                 if tries <= 0:
                     break
@@ -326,7 +326,7 @@ def reason_of(error: Exception) -> str:
 
 def _values(bench: Bench, text: str, rows: Sequence[int]) -> str:
     """Return the values of some rows, of the columns that a text names."""
-    names = [one.name for one in bench.dataset.schema if one.name.lower() in text.lower()]
+    names = [column.name for column in bench.dataset.schema if column.name.lower() in text.lower()]
     table = bench.dataset.to_table(["row", *names])
     chosen = (
         table.filter(pc.is_in(table["row"], value_set=pc.cast(list(rows), "int32")))

@@ -50,13 +50,17 @@ def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
     """Return what Spark makes of predicates on a view, by the settings of the session."""
     frame = spark.table(view)
     analyses = judge(spark).analyse(frame, texts)
-    known = [at for at, one in enumerate(analyses) if not one.refusal]
-    found = {
-        at: Outcome(refusal=one.refusal[:200]) for at, one in enumerate(analyses) if one.refusal
+    known = [number for number, analysis in enumerate(analyses) if not analysis.refusal]
+    by_number = {
+        number: Outcome(refusal=analysis.refusal[:200])
+        for number, analysis in enumerate(analyses)
+        if analysis.refusal
     }
     for start in range(0, len(known), _TOGETHER):
-        found.update(_run(spark, frame, analyses, known[start : start + _TOGETHER]))
-    return [replace(found[at], analysis=one) for at, one in enumerate(analyses)]
+        by_number.update(_run(spark, frame, analyses, known[start : start + _TOGETHER]))
+    return [
+        replace(by_number[number], analysis=analysis) for number, analysis in enumerate(analyses)
+    ]
 
 
 def _run(
@@ -66,7 +70,7 @@ def _run(
     tried one by one.
     """
     try:
-        columns = [analyses[at].column for at in known]
+        columns = [analyses[number].column for number in known]
         rows = judge(spark).select(frame, columns).toArrow()
     except (PySparkException, Py4JJavaError):
         if len(known) == 1:
@@ -80,10 +84,10 @@ def _run(
             **_run(spark, frame, analyses, known[half:]),
         }
     numbers = rows["row"].to_numpy()
-    found = {}
-    for place, at in enumerate(known):
+    by_number = {}
+    for place, number in enumerate(known):
         values = rows[f"p{place}"]
         kept = numbers[values.fill_null(False).to_numpy()]
         raised = numbers[values.is_null().to_numpy()]
-        found[at] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
-    return found
+        by_number[number] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
+    return by_number

@@ -71,19 +71,21 @@ def rows(version: str, seed: int = 21) -> pa.Table:
     if version in ("0.1", "2.0"):
         # They have no place for a struct that is null.
         empty = {"x": None, "Text": None, "f": None, "in ner": None}
-        deep = [one or empty for one in deep]
-        for one in deep:
-            one["in ner"] = one["in ner"] or dict.fromkeys(INNER.names)
+        deep = [value or empty for value in deep]
+        for value in deep:
+            value["in ner"] = value["in ner"] or dict.fromkeys(INNER.names)
     columns["deep"] = pa.array(deep, DEEP)
     return pa.table(columns)
 
 
 def _array(values: list[Any], dtype: pa.DataType) -> pa.Array:
     if pat.is_float16(dtype):
-        return pa.array([None if one is None else np.float16(one) for one in values], dtype)
+        return pa.array([None if value is None else np.float16(value) for value in values], dtype)
     if pat.is_duration(dtype):
         # Arrow takes no `timedelta` as long as the longest of its own.
-        micros = [None if one is None else one // dt.timedelta(microseconds=1) for one in values]
+        micros = [
+            None if value is None else value // dt.timedelta(microseconds=1) for value in values
+        ]
         return pa.array(micros, pa.int64()).cast(pa.duration("us")).cast(dtype)
     if pat.is_dictionary(dtype):
         return pa.array(values, dtype.value_type).dictionary_encode().cast(dtype)
@@ -150,9 +152,9 @@ def as_spark_reads(table: pa.Table) -> pa.Table:
 
 def _write_parquet(table: pa.Table, path: str) -> None:
     """Write rows with durations as their microseconds."""
-    for at, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pat.is_duration(field.type):
-            table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
+            table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
     pq.write_table(table, path)
 
 

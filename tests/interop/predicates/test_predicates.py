@@ -63,7 +63,7 @@ def check(record_property: Callable[[str, object], None]) -> Check:
 
     def run(report: Report) -> None:
         record_property("predicates", json.dumps(report.noted()))
-        failures = "\n".join(str(one) for one in report.failures[:10])
+        failures = "\n".join(str(failure) for failure in report.failures[:10])
         assert not report.failures, f"{len(report.failures)} differ\n{failures}"
 
     return run
@@ -77,15 +77,15 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_listed(harness: Harness, check: Check, subject: str) -> None:
     """By Spark's defaults, and some in another session; all in every session in a long run."""
-    at = list(SUBJECTS).index(subject)
+    position = list(SUBJECTS).index(subject)
     trees = [Tree(text) for text in SUBJECTS[subject]]
     report = Report()
     for seed, session in enumerate(SESSIONS):
-        table = harness.tables[(at + seed) % len(harness.tables)]
+        table = harness.tables[(position + seed) % len(harness.tables)]
         if LONG or seed == 0:
             report.add(harness.run(seed, trees, table, session))
-        elif seed == 1 + at % (len(SESSIONS) - 1):
-            report.add(harness.run(seed, trees[at % 3 :: 3], table, session))
+        elif seed == 1 + position % (len(SESSIONS) - 1):
+            report.add(harness.run(seed, trees[position % 3 :: 3], table, session))
     check(report)
 
 
