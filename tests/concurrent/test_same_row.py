@@ -73,5 +73,5 @@ def test_one_row_gets_every_update(tmp_path: Path, stable_row_ids: bool) -> None
     theirs.validate()
     changed = {"id": ROW, "value": ROW + WRITERS * UPDATES}
     expected = [{"id": 1, "value": 1}, changed, {"id": 3, "value": 3}]
-    for found in (theirs.to_table(), lance_spark.open_dataset(str(path)).to_table()):
-        assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
+    for table in (theirs.to_table(), lance_spark.open_dataset(str(path)).to_table()):
+        assert sorted(table.to_pylist(), key=lambda row: row["id"]) == expected

@@ -138,7 +138,7 @@ class Checker:
         return f"{self._files.uri}/{root}" if root else self._files.uri
 
     def _committed(self, root: str, version: int) -> None:
-        what = f"version {version} of {root or 'main'}"
+        label = f"version {version} of {root or 'main'}"
         try:
             dataset = open_dataset(self._uri(root), version)
             manifest = dataset._table.manifest
@@ -151,7 +151,7 @@ class Checker:
                 self.made_again.add((root, version))
             elif not (root.startswith("tree/own") and isinstance(error, MissingFileError)):
                 # A branch has no name yet, and gets none if its version is being removed.
-                self.say(f"{what} cannot be read as it is committed: {error!r}")
+                self.say(f"{label} cannot be read as it is committed: {error!r}")
             return
         if (root, version) in self.states:
             # In the place of one that was removed: whoever made it must not take it for a commit.
@@ -163,45 +163,49 @@ class Checker:
         self._newest[root] = version
         if self.cleans_up and not root:
             self._removable[root] = max(self._removable.get(root, 0), version - 1)
-        kind = transaction.operation.name
-        if kind == "clone":
+        operation = transaction.operation.name
+        if operation == "clone":
             source = self.states.get(("", version))
             if source is not None and state != source:
-                self.say(f"{what}, a clone: {_difference(source, state)}")
+                self.say(f"{label}, a clone: {_difference(source, state)}")
             return
         if version != newest + 1 or before is None:
-            self.say(f"{what} follows version {newest}")
+            self.say(f"{label} follows version {newest}")
             return
         name = transaction.properties.get(PROPERTY)
         if name is None:
-            if kind != "reserve_fragments" or state != before:
-                self.say(f"{what} was made by nobody: {kind}")
+            if operation != "reserve_fragments" or state != before:
+                self.say(f"{label} was made by nobody: {operation}")
             return
         call = self._calls[name]
         call.versions.append(version)
         if call.root != root:
-            self.say(f"{what} was made by {name}, which was about {call.root or 'main'}")
+            self.say(f"{label} was made by {name}, which was about {call.root or 'main'}")
         if len(call.versions) > 1:
             self.say(f"{name} ({call.operation.kind}) was made twice: {call.versions}")
         if call.outcome == "failed":
-            self.say(f"{what} was made by {name}, which had failed: {call.error}")
+            self.say(f"{label} was made by {name}, which had failed: {call.error}")
         assert call.operation.effect is not None
-        past = {number: one for (at, number), one in self.states.items() if at == root}
+        past = {
+            number: past_state
+            for (root_of_state, number), past_state in self.states.items()
+            if root_of_state == root
+        }
         expected = call.operation.effect(before, past)
         if state != expected and (root, call.operation.calls_back) not in self.made_again:
-            self.say(f"{what}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
-        self._check_row_ids(what, before, state)
+            self.say(f"{label}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
+        self._check_row_ids(label, before, state)
 
-    def _check_row_ids(self, what: str, before: State, state: State) -> None:
+    def _check_row_ids(self, label: str, before: State, state: State) -> None:
         """Rows keep their ids, and no other row has ever had one of them."""
         kept = before.row_ids.keys() & state.row_ids.keys()
-        moved = [one for one in kept if before.row_ids[one] != state.row_ids[one]]
+        moved = [row for row in kept if before.row_ids[row] != state.row_ids[row]]
         if moved:
-            self.say(f"{what} gives row {moved[0]} another row id")
-        for one, number in state.row_ids.items():
-            owner = self._row_ids.setdefault((what.rpartition(" ")[2], number), one)
-            if owner != one:
-                self.say(f"{what} gives row {one} the row id {number} of row {owner}")
+            self.say(f"{label} gives row {moved[0]} another row id")
+        for row, number in state.row_ids.items():
+            owner = self._row_ids.setdefault((label.rpartition(" ")[2], number), row)
+            if owner != row:
+                self.say(f"{label} gives row {row} the row id {number} of row {owner}")
 
     def _note(self, root: str, version: int, manifest: Manifest) -> None:
         files = needed(root, manifest)
@@ -240,13 +244,17 @@ class Checker:
         if operation.clone and call.outcome != "uncertain":
             self._check_clone(name, call, actor)
         if call.outcome != "uncertain" and not operation.name:
-            left = {path for path in actor.created if _OWNED.fullmatch(path)} & self._files.names()
-            left = {path for path in left - self._needed if not _kept_from_going(path, faults)}
+            remaining = {
+                path for path in actor.created if _OWNED.fullmatch(path)
+            } & self._files.names()
+            remaining = {
+                path for path in remaining - self._needed if not _kept_from_going(path, faults)
+            }
             if faults and operation.kind == "append_once":
                 # One of its tries may have been in doubt.
-                left.clear()
-            if left:
-                self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
+                remaining.clear()
+            if remaining:
+                self.say(f"{name}, {call.outcome}, left {sorted(remaining)} behind: {faults}")
         for path in actor.begun:
             if self._files.has_parts(path) and f" of abort {path}" not in " ".join(faults):
                 self.say(f"{name}, {call.outcome}, left parts of {path} behind: {faults}")
@@ -258,8 +266,8 @@ class Checker:
             return
         if isinstance(error, StorageError | CorruptError | TableNotFoundError):
             self.say(f"{name} failed, and nothing had befallen it: {call.error}")
-        again = any(root == call.root for root, _ in self.made_again)
-        if isinstance(error, VersionNotFoundError) and _MADE_ANEW in str(error) and not again:
+        recreated = any(root == call.root for root, _ in self.made_again)
+        if isinstance(error, VersionNotFoundError) and _MADE_ANEW in str(error) and not recreated:
             self.say(f"{name} found another version than there had been: {call.error}")
         if isinstance(error, CommitConflictError) and not self._others(call):
             self.say(f"{name} met a conflict with nobody: {call.error}")
@@ -269,18 +277,20 @@ class Checker:
         there.
         """
         root, faults = call.operation.clone, actor.faults
-        there = {one for one in self._files.names() if one.startswith(f"{root}/")}
-        made = any(_MANIFEST.fullmatch(one) for one in there)
-        if made != (call.outcome == "done"):
-            self.say(f"{name}, {call.outcome}: {sorted(there)}: {call.error}")
-        elif any(f"{root}/_versions" in one for one in faults):
+        existing_paths = {path for path in self._files.names() if path.startswith(f"{root}/")}
+        has_manifest = any(_MANIFEST.fullmatch(path) for path in existing_paths)
+        if has_manifest != (call.outcome == "done"):
+            self.say(f"{name}, {call.outcome}: {sorted(existing_paths)}: {call.error}")
+        elif any(f"{root}/_versions" in fault for fault in faults):
             # Nothing is deleted where nobody knows whether there is a table.
             return
-        left = {
-            one for one in there.intersection(actor.created) if not _kept_from_going(one, faults)
+        remaining = {
+            path
+            for path in existing_paths.intersection(actor.created)
+            if not _kept_from_going(path, faults)
         }
-        if left and not made:
-            self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
+        if remaining and not has_manifest:
+            self.say(f"{name}, {call.outcome}, left {sorted(remaining)} behind: {faults}")
 
     def _others(self, call: Call) -> bool:
         return self._newest.get(call.root, 0) > call.version
@@ -297,11 +307,13 @@ class Checker:
                 # Neither the new version nor the old one may be there any more.
                 known.add(None)
 
-    def opened(self, seen: dict[str, int], root: str, version: int) -> None:
+    def opened(self, newest_seen: dict[str, int], root: str, version: int) -> None:
         """Judge which version a reader found to be the newest."""
-        if version < seen.get(root, 0):
-            self.say(f"the newest version of {root or 'main'} went back to {version} from {seen}")
-        seen[root] = version
+        if version < newest_seen.get(root, 0):
+            self.say(
+                f"the newest version of {root or 'main'} went back to {version} from {newest_seen}"
+            )
+        newest_seen[root] = version
 
     def saw(self, root: str, version: int, state: State) -> None:
         """Judge what a reader read."""
@@ -341,7 +353,7 @@ class Checker:
                 continue
             try:
                 dataset = open_dataset(self._uri(root))
-                found = read(dataset)
+                newest_state = read(dataset)
             except (LanceError, TwiceError) as error:
                 self.say(f"the newest version of {root or 'main'} cannot be read: {error!r}")
                 continue
@@ -349,10 +361,10 @@ class Checker:
                 self.say(
                     f"the newest version of {root or 'main'} is {dataset.version}, not {version}"
                 )
-            elif found != self.states[root, version]:
+            elif newest_state != self.states[root, version]:
                 self.say(
                     f"version {version} has changed: "
-                    f"{_difference(self.states[root, version], found)}"
+                    f"{_difference(self.states[root, version], newest_state)}"
                 )
         self._check_names()
         for name in self._names:
@@ -360,34 +372,36 @@ class Checker:
 
     def _check_kept(self, name: str) -> None:
         """Judge the version that a name stands for, if somebody was told so."""
-        version, *others = self._names.get(name, {None})
-        if version is None or others:
+        version, *other_versions = self._names.get(name, {None})
+        if version is None or other_versions:
             return
-        root, at = (f"tree/{name}", None) if name.startswith("own") else ("", version)
+        root, version_to_open = (f"tree/{name}", None) if name.startswith("own") else ("", version)
         try:
-            found = read(open_dataset(self._uri(root), at))
+            kept_state = read(open_dataset(self._uri(root), version_to_open))
         except (LanceError, TwiceError) as error:
             self.say(f"version {version} of {name} cannot be read: {error!r}")
             return
-        if found != self.states["", version]:
-            difference = _difference(self.states["", version], found)
+        if kept_state != self.states["", version]:
+            difference = _difference(self.states["", version], kept_state)
             self.say(f"version {version} of {name} has changed: {difference}")
 
     def roots(self) -> list[str]:
         """The branches that there are from the beginning, the main one last."""
-        found = (one for one in self._newest if not one.startswith(("tree/own", "clones/")))
-        return sorted(found, reverse=True)
+        roots = (root for root in self._newest if not root.startswith(("tree/own", "clones/")))
+        return sorted(roots, reverse=True)
 
     def _check_names(self) -> None:
         if not self.states:
             return
         dataset = open_dataset(self._files.uri)
-        tags = {name: one["version"] for name, one in dataset.tags.list().items()}
-        branches = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
-        found = {**tags, **branches}
+        tags = {name: tag["version"] for name, tag in dataset.tags.list().items()}
+        branches = {
+            name: branch["parent_version"] for name, branch in dataset.branches.list().items()
+        }
+        existing = {**tags, **branches}
         for name, possible in self._names.items():
-            if found.get(name) not in possible:
-                self.say(f"{name} stands for {found.get(name)}, not for one of {possible}")
+            if existing.get(name) not in possible:
+                self.say(f"{name} stands for {existing.get(name)}, not for one of {possible}")
 
     def unneeded(self) -> set[str]:
         """The files of the table that no version that is there needs; of branches that writers
@@ -402,41 +416,43 @@ class Checker:
                 dataset = open_dataset(self._uri(root), _MAX_U64 - int(match[2]))
                 used |= needed(root, dataset._table.manifest)
         return {
-            one
-            for one in names
-            if not one.startswith(("tree/own", "clones/"))
-            and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
+            name
+            for name in names
+            if not name.startswith(("tree/own", "clones/"))
+            and (_OWNED.fullmatch(name) or name.endswith(".tmp"))
         } - used
 
 
 def _kept_from_going(path: str, faults: list[str]) -> bool:
     """Whether a store kept somebody from deleting a file: it did not do so, or brought it back."""
-    about = " ".join(one for one in faults if path in one)
-    return any(what in about for what in _LEAVES)
+    faults_of_path = " ".join(fault for fault in faults if path in fault)
+    return any(effect in faults_of_path for effect in _LEAVES)
 
 
 def needed(root: str, manifest: Manifest) -> set[str]:
     """The files that a version refers to."""
-    at = f"{root}/" if root else ""
-    found = {f"{at}{TRANSACTIONS}/{manifest.transaction_file}"}
+    prefix = f"{root}/" if root else ""
+    paths = {f"{prefix}{TRANSACTIONS}/{manifest.transaction_file}"}
     for fragment in manifest.fragments:
         for file in fragment.files:
-            found.add(f"{at if file.base_id is None else ''}data/{file.path}")
+            paths.add(f"{prefix if file.base_id is None else ''}data/{file.path}")
         deletions = fragment.deletion_file
         if deletions is not None:
-            base = at if deletions.base_id is None else ""
-            found.add(base + deletion_path(deletions, fragment.id))
-    return found
+            base = prefix if deletions.base_id is None else ""
+            paths.add(base + deletion_path(deletions, fragment.id))
+    return paths
 
 
-def _difference(expected: State, found: State) -> str:
-    if expected.columns != found.columns:
-        return f"columns {dict(found.columns)}, not {dict(expected.columns)}"
-    if expected.config != found.config:
-        return f"configuration {found.config}, not {expected.config}"
-    missing = sorted(expected.rows.keys() - found.rows.keys())
-    more = sorted(found.rows.keys() - expected.rows.keys())
-    if missing or more:
-        return f"rows missing {missing}, rows too many {more}"
-    other = [one for one in expected.rows if expected.rows[one] != found.rows[one]][:3]
-    return "; ".join(f"{found.rows[one]}, not {expected.rows[one]}" for one in other)
+def _difference(expected: State, actual: State) -> str:
+    if expected.columns != actual.columns:
+        return f"columns {dict(actual.columns)}, not {dict(expected.columns)}"
+    if expected.config != actual.config:
+        return f"configuration {actual.config}, not {expected.config}"
+    missing = sorted(expected.rows.keys() - actual.rows.keys())
+    surplus = sorted(actual.rows.keys() - expected.rows.keys())
+    if missing or surplus:
+        return f"rows missing {missing}, rows too many {surplus}"
+    different = [
+        number for number in expected.rows if expected.rows[number] != actual.rows[number]
+    ][:3]
+    return "; ".join(f"{actual.rows[number]}, not {expected.rows[number]}" for number in different)

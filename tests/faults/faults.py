@@ -125,63 +125,63 @@ class Faults:
         if schedule.running is None:
             return effect()
         schedule.step()
-        kind = self._kind(call)
-        if kind is None:
+        fault = self._kind(call)
+        if fault is None:
             return effect()
         is_name = "_refs" in path
-        if is_name and (kind == "late effect" or (kind == "duplicate" and call != "create")):
+        if is_name and (fault == "late effect" or (fault == "duplicate" and call != "create")):
             # What replaces a file, or makes it anew after it was deleted, come too late, is nothing
             # that a client could tell.
-            kind = "lost answer"
-        self.tried[kind, call] += 1
+            fault = "lost answer"
+        self.tried[fault, call] += 1
         actor = schedule.running
-        if kind == "delay":
+        if fault == "delay":
             schedule.sleep(self._random.uniform(0, _LONGEST_DELAY))
             return effect()
-        actor.faults.append(f"{kind} of {call} {path}")
-        return self._fail(kind, effect, late=not is_name)
+        actor.faults.append(f"{fault} of {call} {path}")
+        return self._fail(fault, effect, late=not is_name)
 
     def _kind(self, call: str) -> str | None:
         actor = self._schedule.running
         assert actor is not None
-        left = self._outages.get(actor.name, 0)
-        if left:
-            self._outages[actor.name] = left - 1
+        remaining = self._outages.get(actor.name, 0)
+        if remaining:
+            self._outages[actor.name] = remaining - 1
             return "outage"
         rate = _RATE_OF_TARGETS if call in self._targets else self.rate
         if self._random.randrange(1000) >= rate:
             return None
-        kind = self._random.choice(_OF_READS if call in READS else _OF_WRITES)
+        fault = self._random.choice(_OF_READS if call in READS else _OF_WRITES)
         if call == "get" and self._random.random() < 0.3:
-            kind = "truncated read"
-        if kind == "refused" and self._random.random() < 0.7:
-            kind = "error"
-        if kind == "outage":
+            fault = "truncated read"
+        if fault == "refused" and self._random.random() < 0.7:
+            fault = "error"
+        if fault == "outage":
             # Some are over before a request was repeated as often as it is.
             self._outages[actor.name] = self._random.choice([1, 2, 4, _OUTAGE, 3 * _OUTAGE])
-        elif kind != "delay" and self._random.random() < _SECOND:
+        elif fault != "delay" and self._random.random() < _SECOND:
             # What fails once often fails again: the look at what became of it, too.
             self._outages[actor.name] = self._random.randint(1, 2)
-        return kind
+        return fault
 
-    def _fail(self, kind: str, effect: Callable[[], T], *, late: bool) -> T:
-        if kind == "truncated read":
+    def _fail(self, fault: str, effect: Callable[[], T], *, late: bool) -> T:
+        if fault == "truncated read":
             data: Any = effect()
             cut: T = data[: self._random.randrange(len(data))] if len(data) else data
             return cut
-        if kind == "refused":
+        if fault == "refused":
             raise PermissionError(errno.EACCES, "injected: access denied")
-        if kind == "lost answer" or (kind == "time-out" and self._random.random() < 0.5):
+        if fault == "lost answer" or (fault == "time-out" and self._random.random() < 0.5):
             effect()
-        if kind == "late effect":
+        if fault == "late effect":
             self._later(effect)
-        if kind == "duplicate":
+        if fault == "duplicate":
             answer = effect()
             if late and self._random.random() < 0.5:
                 self._later(effect)
                 return answer
             return effect()
-        if kind in ("time-out", "late effect"):
+        if fault in ("time-out", "late effect"):
             self._schedule.sleep(self._random.uniform(1, _LONGEST_DELAY))
             raise TimeoutError(errno.ETIMEDOUT, "injected: timed out")
         raise self._random.choice(_LOCAL if self._local else _REMOTE)()

@@ -47,23 +47,25 @@ class Calls:
         self._named: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
-        own = self._stat if name == "stat" else getattr(os, name)
+        original = self._stat if name == "stat" else getattr(os, name)
         if name in _LOOKS:
-            return self.wrapped(_LOOKS[name], own)
+            return self.wrapped(_LOOKS[name], original)
         if name in _CHANGES:
-            return self.wrapped(name, own)
-        return own
+            return self.wrapped(name, original)
+        return original
 
-    def wrapped(self, call: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self, call: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a call that may fail."""
 
         def made(*arguments: Any, **named: Any) -> Any:
-            path = next((one for one in reversed(arguments) if isinstance(one, str)), "")
+            path = next(
+                (argument for argument in reversed(arguments) if isinstance(argument, str)), ""
+            )
             actor = self._schedule.running
             created = [] if actor is None else actor.created
 
             def effect() -> Any:
-                answer = own(*arguments, **named)
+                answer = original(*arguments, **named)
                 if call in ("link", "replace", "rename") and answer is not False:
                     self._named[path] = self._schedule.now
                     created.append(self._relative(path))
@@ -97,12 +99,14 @@ class Calls:
         """Tell the time of the schedule at which a file got its name: that of the system is
         another one each time.
         """
-        found = os.stat(path)
+        status = os.stat(path)
         named = self._named.get(path)
         return (
-            found
+            status
             if named is None
-            else os.stat_result(tuple(found), {"st_mtime": named, "st_ctime_ns": found.st_ctime_ns})
+            else os.stat_result(
+                tuple(status), {"st_mtime": named, "st_ctime_ns": status.st_ctime_ns}
+            )
         )
 
     def _relative(self, path: str) -> str:
@@ -171,7 +175,7 @@ class LocalTable:
 
     def names(self) -> set[str]:
         root = Path(self.uri)
-        return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+        return {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
 
     def has_parts(self, path: str) -> bool:
         return False

@@ -38,10 +38,10 @@ def blind_retry() -> list[Any]:
     read = commit.read_transaction
 
     def anonymous(*arguments: Any) -> Any:
-        found = read(*arguments)
-        if found is not None:
-            object.__setattr__(found, "uuid", "another")
-        return found
+        transaction = read(*arguments)
+        if transaction is not None:
+            object.__setattr__(transaction, "uuid", "another")
+        return transaction
 
     return [mock.patch.object(commit, "read_transaction", anonymous)]
 
@@ -74,7 +74,7 @@ def lost_updates() -> list[Any]:
     def conflict(self: Any, committed: Any) -> Conflict:
         return Conflict.COMPATIBLE
 
-    return [mock.patch.object(kind, "conflict", conflict) for kind in (Delete, Update)]
+    return [mock.patch.object(operation, "conflict", conflict) for operation in (Delete, Update)]
 
 
 def untidy_failure() -> list[Any]:
@@ -90,7 +90,7 @@ def parts_left() -> list[Any]:
 def short_upload() -> list[Any]:
     """An upload that does without the parts that could not be sent."""
 
-    def wait_for(self: Any, left: int) -> None:
+    def wait_for(self: Any, limit: int) -> None:
         for future in list(self._pending):
             if future.exception() is None:
                 self._parts.append(future.result())
@@ -118,15 +118,15 @@ def unsorted_parts() -> list[Any]:
 def late_names() -> list[Any]:
     """Tags and branches that do not look whether their version is being removed."""
     return [
-        mock.patch.object(one, "check_stays", return_value=None)
-        for one in (removal_guard, tag_store)
+        mock.patch.object(module, "check_stays", return_value=None)
+        for module in (removal_guard, tag_store)
     ]
 
 
 def sure_names() -> list[Any]:
     """Tags and branches that take every error for one that says that nothing was done."""
     places = (ref_json, removal_guard, branches)
-    return [mock.patch.object(one, "UncertainCommitError", StorageError) for one in places]
+    return [mock.patch.object(module, "UncertainCommitError", StorageError) for module in places]
 
 
 def late_restores() -> list[Any]:
@@ -138,16 +138,19 @@ def forgetful_clone() -> list[Any]:
     """A deep clone that copies no deletion files."""
 
     def some(copies: Any, started: Any) -> None:
-        copy_files([one for one in copies if not one.path.startswith("_deletions/")], started)
+        copy_files(
+            [file_copy for file_copy in copies if not file_copy.path.startswith("_deletions/")],
+            started,
+        )
 
     copy_files = clones.copy_files
-    again = mock.patch.object(clones, "_copy_again", return_value=None)
-    return [mock.patch.object(clones, "copy_files", some), again]
+    copy_again = mock.patch.object(clones, "_copy_again", return_value=None)
+    return [mock.patch.object(clones, "copy_files", some), copy_again]
 
 
 MUTATIONS: dict[str, Callable[[], list[Any]]] = {
-    one.__name__: one
-    for one in (
+    mutation.__name__: mutation
+    for mutation in (
         overwriting_put,
         blind_retry,
         sure_failure,

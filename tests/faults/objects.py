@@ -70,26 +70,26 @@ class Objects:
         least.
         """
         return [
-            one
-            for one, parts in self._uploads.items()
-            if one.startswith(prefix) and len(parts) >= least
+            upload
+            for upload, parts in self._uploads.items()
+            if upload.startswith(prefix) and len(parts) >= least
         ]
 
     def copy(self) -> Objects:
-        other = Objects()
-        other.now = dict(self.now)
-        return other
+        twin = Objects()
+        twin.now = dict(self.now)
+        return twin
 
-    def put(self, path: str, data: bytes, at: float, *, create: bool = False) -> None:
+    def put(self, path: str, data: bytes, modified: float, *, create: bool = False) -> None:
         if create and path in self.now:
             raise FileExistsError(path)
-        self.now[path] = Object(data, at)
+        self.now[path] = Object(data, modified)
 
     def get(self, path: str) -> Object:
-        found = self.now.get(path)
-        if found is None:
+        stored = self.now.get(path)
+        if stored is None:
             raise FileNotFoundError(path)
-        return found
+        return stored
 
     def delete(self, path: str) -> None:
         self.now.pop(path, None)

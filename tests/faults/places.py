@@ -43,20 +43,20 @@ class Table(Protocol):
 
 
 @contextmanager
-def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
+def place(seed: int, store_kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
     """Make the place of a schedule.
 
     Parameters
     ----------
     seed : int
-    kind : str
+    store_kind : str
         One of `KINDS`.
     schedule : Schedule
     rate : int, optional
         Faults of a thousand calls.
     """
-    faults = Faults(seed, schedule, local=kind == "local", rate=rate)
-    if kind == "local":
+    faults = Faults(seed, schedule, local=store_kind == "local", rate=rate)
+    if store_kind == "local":
         from tests.faults.local_calls import LocalTable, patched
 
         with patched(schedule, faults) as calls:
@@ -64,7 +64,7 @@ def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterato
         return
     Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
     with registered():
-        table = _Bucket(kind, faults)
+        table = _Bucket(store_kind, faults)
         # A process probes a store once, under a lock that knows nothing of schedules.
         ObjectStore.from_uri(table.uri).check_put_if_absent()
         yield table
@@ -90,9 +90,9 @@ class _Bucket:
         put = Place.objects.put
         schedule = Place.schedule
 
-        def watched(path: str, data: bytes, at: float, *, create: bool = False) -> None:
+        def watched(path: str, data: bytes, modified: float, *, create: bool = False) -> None:
             known = Place.objects.now.get(path)
-            put(path, data, at, create=create)
+            put(path, data, modified, create=create)
             with schedule.aside():
                 watcher(path.removeprefix(ROOT), known is None or known.data == data)
 
@@ -109,10 +109,10 @@ class _Bucket:
 
     def compare(self, checker: Checker) -> None:
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-            for path, found in Place.objects.now.items():
+            for path, stored in Place.objects.now.items():
                 target = Path(folder, path.removeprefix(ROOT))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(found.data)
+                target.write_bytes(stored.data)
             compare_with_pylance(Path(folder), checker)
 
 
@@ -131,7 +131,9 @@ def compare_with_pylance(path: Path, checker: Checker) -> None:
     theirs = lance.dataset(str(path))
     theirs.validate()
     table = theirs.to_table()
-    found = {row["id"]: row for row in table.to_pylist()}
+    their_rows = {row["id"]: row for row in table.to_pylist()}
     known = checker.states["", theirs.version]
-    if found != known.rows or len(found) != table.num_rows:
-        checker.say(f"pylance reads version {theirs.version} otherwise: {found}, not {known.rows}")
+    if their_rows != known.rows or len(their_rows) != table.num_rows:
+        checker.say(
+            f"pylance reads version {theirs.version} otherwise: {their_rows}, not {known.rows}"
+        )

@@ -141,12 +141,17 @@ class Run:
     """
 
     def __init__(
-        self, seed: int, kind: str | None = None, rate: int | None = None, *, meeting: bool = False
+        self,
+        seed: int,
+        store_kind: str | None = None,
+        rate: int | None = None,
+        *,
+        meeting: bool = False,
     ) -> None:
         self._random = Random(f"run {seed}")
         self.seed = seed
         by_seed = self._random.choice(KINDS)
-        self.kind = kind or by_seed
+        self.kind = store_kind or by_seed
         self.removes = self._random.random() < 0.4 or meeting
         self.stable = self._random.random() < 0.3
         self.auto = self.removes and self._random.random() < 0.3 and not meeting
@@ -247,10 +252,10 @@ class Run:
             dataset.cleanup_old_versions(retain_versions=2, error_if_tagged_old_versions=False)
             if read(open_dataset(dataset.uri)) != before:
                 checker.say(f"cleanup changed the newest version of {root or 'main'}")
-        left = checker.unneeded()
+        unneeded = checker.unneeded()
         # Where no table came to be, there is nothing to clean up by.
-        if left and checker.states:
-            checker.say(f"cleanup left {sorted(left)} behind")
+        if unneeded and checker.states:
+            checker.say(f"cleanup left {sorted(unneeded)} behind")
 
 
 class _Actor:
@@ -310,8 +315,8 @@ class _Writer(_Actor):
                 self._checker.unread(root, 0, error, actor.faults)
                 return
             self._known[root] = dataset
-        (kind,) = self._random.choices(list(self._weights), self._weights.values())
-        if root and kind in ("tag", "branch", "shallow_clone", "deep_clone"):
+        (operation_name,) = self._random.choices(list(self._weights), self._weights.values())
+        if root and operation_name in ("tag", "branch", "shallow_clone", "deep_clone"):
             return
         self._count += 1
         name = f"{self._name}, operation {self._count}"
@@ -319,7 +324,7 @@ class _Writer(_Actor):
         if planned is None:
             # The checker has said why.
             return
-        operation = self._maker.make(kind, name, planned, dataset.version)
+        operation = self._maker.make(operation_name, name, planned, dataset.version)
         if operation is None or (root, operation.calls_back) in self._checker.made_again:
             # Who calls back a version that was made again, which nobody was told to be there, gets
             # what it holds.
@@ -361,13 +366,13 @@ class _Reader(_Actor):
         actor = self._actor
         actor.begin()
         root, version = self._root(), 0
-        how = self._random.choice(["newest", "newest", "number", "pinned"])
+        choice = self._random.choice(["newest", "newest", "number", "pinned"])
         dataset: Dataset | None = None
         with contextlib.suppress(_ReadFailedError):
-            if how == "pinned" and self._pinned:
+            if choice == "pinned" and self._pinned:
                 root, dataset = self._random.choice(self._pinned)
                 version = dataset.version
-            elif how == "number" and root in self._seen:
+            elif choice == "number" and root in self._seen:
                 version = self._random.randint(1, self._seen[root])
                 if root:
                     version = max(version, 3)
@@ -377,8 +382,8 @@ class _Reader(_Actor):
                 version = dataset.version
                 self._checker.opened(self._seen, root, version)
                 self._pinned.append((root, dataset))
-            found = dataset
-            state = self._try(lambda: read(found), root, version)
+            opened = dataset
+            state = self._try(lambda: read(opened), root, version)
             self._checker.saw(root, version, state)
 
     def _try(self, call: Any, root: str, version: int) -> Any:

@@ -128,7 +128,7 @@ class Schedule:
         self.running = None
         for thread in self._threads:
             thread.join()
-        for _, _, effect in sorted(self._later, key=lambda one: one[:2]):
+        for _, _, effect in sorted(self._later, key=lambda entry: entry[:2]):
             effect()
         self._later.clear()
 
@@ -148,8 +148,8 @@ class Schedule:
 
     def errors(self) -> list[BaseException]:
         """Return what actors ended with, other than their own end."""
-        found = [actor.error for actor in self._actors if actor.error is not None]
-        return [error for error in found if not isinstance(error, StoppedError)]
+        errors = [actor.error for actor in self._actors if actor.error is not None]
+        return [error for error in errors if not isinstance(error, StoppedError)]
 
     def step(self) -> None:
         """Let the seed say who goes on; a call to the store begins."""
@@ -213,20 +213,20 @@ class Schedule:
             raise StoppedError
 
     def _next(self) -> Actor | None:
-        alive = [one for one in self._actors if not one.done]
+        alive = [actor for actor in self._actors if not actor.done]
         if not alive:
             return None
-        ready = [one for one in alive if one.can_go_on(self.now)]
+        ready = [actor for actor in alive if actor.can_go_on(self.now)]
         if not ready:
-            sleeping = [one for one in alive if one.until is None]
+            sleeping = [actor for actor in alive if actor.until is None]
             if not sleeping and not self._stopped:
                 self._stopped = self.hangs = True
-            first = min(sleeping or alive, key=lambda one: one.wakes)
+            first = min(sleeping or alive, key=lambda actor: actor.wakes)
             self.now = max(self.now, first.wakes)
             ready = [first]
-        due = [one for one in self._later if one[0] <= self.now]
+        due = [entry for entry in self._later if entry[0] <= self.now]
         if due:
-            self._later = [one for one in self._later if one[0] > self.now]
+            self._later = [entry for entry in self._later if entry[0] > self.now]
             for _, _, effect in due:
                 effect()
         return self._random.choice(ready)

@@ -41,7 +41,7 @@ class FaultyFileSystem(AbstractFileSystem):
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [cls._strip_protocol(part) for part in path]
         return path.split("://", 1)[-1].rstrip("/")
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
@@ -65,15 +65,17 @@ class FaultyFileSystem(AbstractFileSystem):
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         name = self._strip_protocol(path)
-        found = Place.faults.call("list", name, lambda: _listed(name))
-        return found if detail else [entry["name"] for entry in found]
+        entries = Place.faults.call("list", name, lambda: _listed(name))
+        return entries if detail else [entry["name"] for entry in entries]
 
     def find(self, path: str, detail: bool = False, **_: Any) -> Any:
         name = self._strip_protocol(path)
-        found = Place.faults.call(
-            "list", name, lambda: {one: _file(one) for one in Place.objects.below(name)}
+        entries = Place.faults.call(
+            "list",
+            name,
+            lambda: {name_below: _file(name_below) for name_below in Place.objects.below(name)},
         )
-        return found if detail else list(found)
+        return entries if detail else list(entries)
 
     def rm_file(self, path: str, **_: Any) -> None:
         name = self._strip_protocol(path)
@@ -93,8 +95,8 @@ class FaultyFileSystem(AbstractFileSystem):
         return self.modified(path)
 
     def modified(self, path: str) -> datetime.datetime:
-        found = Place.objects.get(self._strip_protocol(path))
-        return datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
+        stored = Place.objects.get(self._strip_protocol(path))
+        return datetime.datetime.fromtimestamp(stored.modified, datetime.UTC)
 
 
 class FaultyS3(FaultyFileSystem):
@@ -114,8 +116,8 @@ class FaultyS3(FaultyFileSystem):
         return bucket, key, None
 
     def call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
-        asked: dict[str, Any] = arguments
-        answered: dict[str, Any] = getattr(self, f"_{method}")(**asked)
+        checked_arguments: dict[str, Any] = arguments
+        answered: dict[str, Any] = getattr(self, f"_{method}")(**checked_arguments)
         return answered
 
     async def _call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
@@ -146,32 +148,32 @@ class FaultyS3(FaultyFileSystem):
     ) -> dict[str, Any]:
         def listed() -> dict[str, Any]:
             after = ContinuationToken or StartAfter
-            found: dict[str, dict[str, Any] | None] = {}
+            entries: dict[str, dict[str, Any] | None] = {}
             for path in sorted(Place.objects.now):
                 key = path.removeprefix(f"{Bucket}/")
                 if not key.startswith(Prefix):
                     continue
                 inner = key[len(Prefix) :].find(Delimiter) if Delimiter else -1
                 name = key[: len(Prefix) + inner + 1] if inner >= 0 else key
-                if name > after and name not in found:
+                if name > after and name not in entries:
                     entry = _file(path)
                     facts = {"Size": entry["size"], "LastModified": entry["LastModified"]}
-                    found[name] = {"Key": key, **facts} if inner < 0 else None
-            some = list(found)[:MaxKeys]
+                    entries[name] = {"Key": key, **facts} if inner < 0 else None
+            names = list(entries)[:MaxKeys]
             answer: dict[str, Any] = {
-                "Contents": [one for name in some if (one := found[name])],
-                "CommonPrefixes": [{"Prefix": name} for name in some if not found[name]],
+                "Contents": [content for name in names if (content := entries[name])],
+                "CommonPrefixes": [{"Prefix": name} for name in names if not entries[name]],
             }
-            if len(found) > len(some):
-                answer |= {"IsTruncated": True, "NextContinuationToken": some[-1]}
+            if len(entries) > len(names):
+                answer |= {"IsTruncated": True, "NextContinuationToken": names[-1]}
             return answer
 
         return Place.faults.call("list", Prefix, listed)
 
     def _head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
-        found = Place.faults.call("head", path, lambda: Place.objects.get(path))
-        entry = _facts(found)
+        stored = Place.faults.call("head", path, lambda: Place.objects.get(path))
+        entry = _facts(stored)
         return {"ContentLength": entry["size"], "LastModified": entry["LastModified"]}
 
     def _create_multipart_upload(self, Bucket: str, Key: str, **_: Any) -> dict[str, Any]:
@@ -195,7 +197,7 @@ class FaultyS3(FaultyFileSystem):
         self, Bucket: str, Key: str, UploadId: str, MultipartUpload: Any, **_: Any
     ) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
-        listed = [(one["PartNumber"], one["ETag"]) for one in MultipartUpload["Parts"]]
+        listed = [(part["PartNumber"], part["ETag"]) for part in MultipartUpload["Parts"]]
         put_of = _putter(path)
 
         def put() -> dict[str, Any]:
@@ -216,10 +218,12 @@ class FaultyS3(FaultyFileSystem):
 
     def _list_multipart_uploads(self, Bucket: str, Prefix: str) -> dict[str, Any]:
         def listed() -> dict[str, Any]:
-            found = Place.objects.uploads(f"{Bucket}/{Prefix}")
-            keys = [one.removeprefix(f"{Bucket}/").rpartition("#")[0] for one in found]
-            uploads = zip(keys, found, strict=True)
-            return {"Uploads": [{"Key": key, "UploadId": one} for key, one in uploads]}
+            uploads_found = Place.objects.uploads(f"{Bucket}/{Prefix}")
+            keys = [
+                upload.removeprefix(f"{Bucket}/").rpartition("#")[0] for upload in uploads_found
+            ]
+            uploads = zip(keys, uploads_found, strict=True)
+            return {"Uploads": [{"Key": key, "UploadId": upload} for key, upload in uploads]}
 
         return Place.faults.call("uploads", f"{Bucket}/{Prefix}", listed)
 
@@ -279,9 +283,9 @@ def _file(path: str) -> dict[str, Any]:
     return {"name": path, "type": "file", **_facts(Place.objects.now[path])}
 
 
-def _facts(found: Object) -> dict[str, Any]:
-    modified = datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
-    return {"size": len(found.data), "LastModified": modified}
+def _facts(stored: Object) -> dict[str, Any]:
+    modified = datetime.datetime.fromtimestamp(stored.modified, datetime.UTC)
+    return {"size": len(stored.data), "LastModified": modified}
 
 
 def _info(path: str) -> dict[str, Any]:
@@ -311,10 +315,10 @@ def _listed(folder: str) -> list[dict[str, Any]]:
 @contextmanager
 def registered() -> Iterator[None]:
     """Have the schemes s3 and gs mean these file systems."""
-    for kind in (FaultyS3, FaultyFileSystem):
-        fsspec.register_implementation(kind.protocol, kind, clobber=True)
+    for file_system in (FaultyS3, FaultyFileSystem):
+        fsspec.register_implementation(file_system.protocol, file_system, clobber=True)
     try:
         yield
     finally:
-        for kind in (FaultyS3, FaultyFileSystem):
-            _registry.pop(kind.protocol, None)
+        for file_system in (FaultyS3, FaultyFileSystem):
+            _registry.pop(file_system.protocol, None)

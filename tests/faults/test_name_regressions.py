@@ -36,18 +36,20 @@ TAG, BRANCH = "_refs/tags/", "_refs/branches/"
 
 @pytest.fixture
 def scripted() -> Iterator[Script]:
-    found = Script()
+    calls = Script()
     Place.objects, Place.schedule = Objects(), Schedule(0)
-    Place.faults = found  # type: ignore[assignment]
+    Place.faults = calls  # type: ignore[assignment]
     with registered():
-        yield found
+        yield calls
 
 
 def named(dataset: lance_spark.Dataset) -> dict[str, Any]:
     """The names that a table has, and the versions they stand for."""
-    tags = {name: one["version"] for name, one in dataset.tags.list().items()}
-    made = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
-    return tags | made
+    tags = {name: tag["version"] for name, tag in dataset.tags.list().items()}
+    branch_versions = {
+        name: branch["parent_version"] for name, branch in dataset.branches.list().items()
+    }
+    return tags | branch_versions
 
 
 CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
@@ -68,7 +70,7 @@ CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, change: str) -> None:
     """It was told as a failure, and came into effect later."""
-    call, folder, made = CHANGES[change]
+    call, folder, change_of_name = CHANGES[change]
     dataset = lance_spark.write_dataset(ROWS, URI)
     dataset.tags.create("t")
     dataset.create_branch("x")
@@ -82,11 +84,11 @@ def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, cha
     before = named(dataset), dataset.tags.list(), dataset.branches.list()
     scripted.todo = [(call, folder, refused)]
     with pytest.raises(StorageError, match="permission denied") as caught:
-        made(dataset)
+        change_of_name(dataset)
     assert not isinstance(caught.value, UncertainCommitError)
     scripted.todo = [(call, folder, comes_late)]
     with pytest.raises(UncertainCommitError, match="no answer in time"):
-        made(dataset)
+        change_of_name(dataset)
     assert (named(dataset), dataset.tags.list(), dataset.branches.list()) == before
     late[0]()
     assert (named(dataset), dataset.tags.list(), dataset.branches.list()) != before
@@ -137,10 +139,10 @@ def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Scr
         scripted.todo = [("list", "tree/x/_versions", fails)]
 
     scripted.todo = [("create", BRANCH, seen)]
-    made = dataset.create_branch("x")
+    branch = dataset.create_branch("x")
     scripted.todo.clear()
-    assert (made.branch, made.version, made.to_table()) == ("x", 1, ROWS)
-    assert lance_spark.open_dataset(made.uri).to_table() == ROWS
+    assert (branch.branch, branch.version, branch.to_table()) == ("x", 1, ROWS)
+    assert lance_spark.open_dataset(branch.uri).to_table() == ROWS
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -173,17 +175,17 @@ class Held:
         self.done: list[str] = []
 
     def at(self, owner: Any, function: str, then: Callable[[], object], call: int = 1) -> None:
-        own = getattr(owner, function)
-        left = call
+        original = getattr(owner, function)
+        calls_left = call
 
         def held(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if not left:
-                setattr(owner, function, own)
+            nonlocal calls_left
+            calls_left -= 1
+            if not calls_left:
+                setattr(owner, function, original)
                 then()
                 self.done.append(function)
-            return own(*arguments, **named)
+            return original(*arguments, **named)
 
         self._monkeypatch.setattr(owner, function, held)
 
@@ -205,17 +207,17 @@ def versions_of(path: Path, count: int) -> list[lance_spark.Dataset]:
     return [lance_spark.write_dataset(ROWS, str(path), mode) for mode in modes]
 
 
-@pytest.mark.parametrize("how", ["made", "moved", "described"])
+@pytest.mark.parametrize("case", ["made", "moved", "described"])
 def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
-    tmp_path: Path, held: Held, how: str
+    tmp_path: Path, held: Held, case: str
 ) -> None:
     first, second = versions_of(tmp_path, 2)
     mark_removed(first)
 
     def meanwhile() -> None:
-        if how == "moved":
+        if case == "moved":
             second.tags.update("t")
-        elif how == "made":
+        elif case == "made":
             second.tags.delete("t")
             second.tags.create("t")
         else:
@@ -226,21 +228,21 @@ def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
         first.tags.create("t")
     # Other metadata do not keep it on the version that goes.
     assert held.done
-    assert named(second) == ({} if how == "described" else {"t": 2})
+    assert named(second) == ({} if case == "described" else {"t": 2})
 
 
-@pytest.mark.parametrize("how", ["made", "described"])
+@pytest.mark.parametrize("case", ["made", "described"])
 def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
-    tmp_path: Path, held: Held, how: str
+    tmp_path: Path, held: Held, case: str
 ) -> None:
     first, second = versions_of(tmp_path, 2)
     mark_removed(first)
 
     def meanwhile() -> None:
-        if how == "made":
+        if case == "made":
             second.branches.delete("x")
-            made = second.create_branch("x")
-            lance_spark.write_dataset(ROWS, made.uri, "append")
+            branch = second.create_branch("x")
+            lance_spark.write_dataset(ROWS, branch.uri, "append")
         else:
             second.branches.replace_metadata("x", {"a": "b"})
 
@@ -248,8 +250,8 @@ def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         first.create_branch("x")
     assert held.done
-    assert named(second) == ({} if how == "described" else {"x": 2})
-    if how == "made":
+    assert named(second) == ({} if case == "described" else {"x": 2})
+    if case == "made":
         assert lance_spark.open_dataset(str(tmp_path), branch="x").count_rows() == 8
 
 
@@ -264,16 +266,16 @@ def test_a_tag_is_not_put_on_a_version_that_goes(tmp_path: Path, held: Held) -> 
     assert named(second) == {"t": 2}
 
 
-@pytest.mark.parametrize("how", ["moved", "made"])
+@pytest.mark.parametrize("case", ["moved", "made"])
 def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
-    tmp_path: Path, held: Held, how: str
+    tmp_path: Path, held: Held, case: str
 ) -> None:
     first, _, third = versions_of(tmp_path, 3)
     third.tags.create("t", 2)
 
     def meanwhile() -> None:
         mark_removed(first)
-        if how == "made":
+        if case == "made":
             third.tags.delete("t")
             third.tags.create("t", 3)
         else:
@@ -286,46 +288,46 @@ def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
     assert named(third) == {"t": 3}
 
 
-@pytest.mark.parametrize("how", ["goes", "gone", "stays"])
+@pytest.mark.parametrize("case", ["goes", "gone", "stays"])
 def test_a_tag_whose_old_version_goes_while_it_is_moved(
-    tmp_path: Path, held: Held, how: str
+    tmp_path: Path, held: Held, case: str
 ) -> None:
     first, second, third = versions_of(tmp_path, 3)
     third.tags.create("t", 2)
 
     def meanwhile() -> None:
         mark_removed(first)
-        if how == "goes":
+        if case == "goes":
             mark_removed(second)
-        elif how == "gone":
+        elif case == "gone":
             assert third.cleanup_old_versions(
                 timedelta(0), error_if_tagged_old_versions=False
             ).versions == (2,)
 
     held.at(tag_store, "check_named", meanwhile)
-    expected = VersionNotFoundError if how == "stays" else UncertainCommitError
+    expected = VersionNotFoundError if case == "stays" else UncertainCommitError
     text = {
         "goes": "version 1 is being removed .*: version 2 is being removed",
         "gone": "version 1 is being removed .*: version 2, .* was removed meanwhile",
         "stays": "version 1 is being removed",
-    }[how]
+    }[case]
     with pytest.raises(expected, match=text):
         third.tags.update("t", 1)
     assert held.done
-    assert named(third) == ({} if how == "gone" else {"t": 2})
+    assert named(third) == ({} if case == "gone" else {"t": 2})
 
 
-@pytest.mark.parametrize("how", ["made", "moved"])
-def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, how: str) -> None:
+@pytest.mark.parametrize("case", ["made", "moved"])
+def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, case: str) -> None:
     """The deletion has taken its last look at tags; no file is gone yet."""
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.tags.create("moved")
     branch = dataset.create_branch("x")
-    change = branch.tags.create if how == "made" else branch.tags.update
+    change = branch.tags.create if case == "made" else branch.tags.update
 
     def tagged() -> None:
         with pytest.raises(VersionNotFoundError, match="branch 'x' not found"):
-            change(how)
+            change(case)
 
     held.at(branches, "delete_files", tagged)
     dataset.branches.delete("x")
@@ -333,10 +335,10 @@ def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, 
     assert named(dataset) == {"moved": 1}
 
 
-@pytest.mark.parametrize("how", ["made", "moved"])
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("case", ["made", "moved"])
+@pytest.mark.parametrize("recreated", [False, True])
 def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
-    tmp_path: Path, held: Held, how: str, again: bool
+    tmp_path: Path, held: Held, case: str, recreated: bool
 ) -> None:
     """The tag has its version; then comes the deletion, which sees no tag, and maybe another
     branch of that name.
@@ -344,30 +346,30 @@ def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.tags.create("moved")
     branch = dataset.create_branch("x")
-    change = branch.tags.create if how == "made" else branch.tags.update
+    change = branch.tags.create if case == "made" else branch.tags.update
 
     def deleted() -> None:
         dataset.branches.delete("x")
-        if again:
+        if recreated:
             dataset.create_branch("x")
 
-    held.at(ref_json, "create" if how == "made" else "replace", deleted)
+    held.at(ref_json, "create" if case == "made" else "replace", deleted)
     with pytest.raises(VersionNotFoundError, match="'x' was deleted by another client"):
-        change(how)
+        change(case)
     assert held.done
-    assert named(dataset) == {"moved": 1} | ({"x": 1} if again else {})
+    assert named(dataset) == {"moved": 1} | ({"x": 1} if recreated else {})
 
 
-@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("has_files", [False, True])
 def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, left: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, has_files: bool
 ) -> None:
     """The file of the branch comes after the deletion's look whether there is one, and before
     its files go.
     """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     main = ObjectStore.from_uri(tmp_path)
-    if left:
+    if has_files:
         dataset.create_branch("x")
         (tmp_path / "_refs/branches/x.json").unlink()
     put = ref_json.create
@@ -388,22 +390,22 @@ def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
     assert dataset.create_branch("x").to_table() == ROWS
 
 
-@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("has_files", [False, True])
 def test_a_branch_that_begins_with_what_is_being_deleted(
-    tmp_path: Path, held: Held, left: bool
+    tmp_path: Path, held: Held, has_files: bool
 ) -> None:
     """It has its name, and was acknowledged, before the deletion goes on."""
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.create_branch("x")
-    if left:
+    if has_files:
         (tmp_path / "_refs/branches/x.json").unlink()
     held.at(branches, "_table_paths", lambda: dataset.create_branch("x"))
     dataset.branches.delete("x")
     assert held.done
     assert named(dataset) == {"x": 1}
-    found = lance_spark.open_dataset(str(tmp_path), branch="x")
-    assert found.to_table() == ROWS
-    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
+    branch = lance_spark.open_dataset(str(tmp_path), branch="x")
+    assert branch.to_table() == ROWS
+    assert lance_spark.write_dataset(ROWS, branch.uri, "append").version == 2
     dataset.branches.delete("x")
     assert not list((tmp_path / "tree").iterdir())
 
@@ -477,12 +479,12 @@ def test_a_branch_that_begins_with_a_version_that_gives_way(
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     second = lance_spark.write_dataset(ROWS, str(tmp_path), "append")
     look = clones._has_another
-    seen = []
+    looks = []
 
     def of_a(target: ObjectStore, version: int) -> bool:
         def of_c(*arguments: Any) -> bool:
             patched.setattr(clones, "_has_another", look)
-            seen.append(look(target, version))
+            looks.append(look(target, version))
             return look(*arguments)
 
         monkeypatch.setattr(clones, "_has_another", look)
@@ -494,13 +496,13 @@ def test_a_branch_that_begins_with_a_version_that_gives_way(
             patched.setattr(clones, "_has_another", of_c)
             with pytest.raises(InvalidInputError, match="already has versions"):
                 second.create_branch("x")
-        return seen == [True]
+        return looks == [True]
 
     monkeypatch.setattr(clones, "_has_another", of_a)
     with pytest.raises(InvalidInputError, match="branch 'x' already exists"):
         first.create_branch("x")
-    assert seen == [True]
+    assert looks == [True]
     assert named(first) == {"x": 1}
-    found = lance_spark.open_dataset(str(tmp_path), branch="x")
-    assert found.to_table() == ROWS
-    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
+    branch = lance_spark.open_dataset(str(tmp_path), branch="x")
+    assert branch.to_table() == ROWS
+    assert lance_spark.write_dataset(ROWS, branch.uri, "append").version == 2

@@ -65,13 +65,13 @@ class _Future(Future[Any]):
 
 def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
-        found = work()
+        result = work()
     except StoppedError:
         raise
     except BaseException as error:
         future.set_exception(error)
     else:
-        future.set_result(found)
+        future.set_result(result)
 
 
 class Pool(Executor):
@@ -129,7 +129,7 @@ _own_wait = concurrent.futures.wait
 def _wait(futures: Any, timeout: float | None = None, return_when: str = "ALL_COMPLETED") -> Any:
     known = list(futures)
     enough = all if return_when == concurrent.futures.ALL_COMPLETED else any
-    Turns.schedule.wait_for(lambda: not known or enough(one.done() for one in known))
+    Turns.schedule.wait_for(lambda: not known or enough(future.done() for future in known))
     return _own_wait(known, timeout, return_when)
 
 
@@ -186,10 +186,10 @@ def _nanoseconds() -> int:
 
 def _read_ahead() -> list[Any]:
     """Patches for the thread that reads ahead."""
-    own = prefetch.read_ahead
+    original = prefetch.read_ahead
 
     def read(pieces: Any, worth_ns: int = prefetch.WORTH_NS) -> Any:
-        return own(pieces, worth_ns) if Turns.taken() else pieces
+        return original(pieces, worth_ns) if Turns.taken() else pieces
 
     def start(maker: Any) -> None:
         maker.ended = False
@@ -247,15 +247,17 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         mock.patch.object(concurrent.futures, "wait", _wait),
         *_read_ahead(),
     ]
-    modules = [one for name, one in list(sys.modules.items()) if name.startswith("lance_spark")]
+    modules = [
+        module for name, module in list(sys.modules.items()) if name.startswith("lance_spark")
+    ]
     stand_ins: list[tuple[str, object, object]] = [
         ("ThreadPoolExecutor", concurrent.futures.ThreadPoolExecutor, Pool),
         ("asyncio", asyncio, _Asyncio),
         ("wait", concurrent.futures.wait, _wait),
     ]
-    for name, own, other in stand_ins:
-        found = [one for one in modules if vars(one).get(name) is own]
-        patches += [mock.patch.object(one, name, other) for one in found]
+    for name, original, replacement in stand_ins:
+        users = [module for module in modules if vars(module).get(name) is original]
+        patches += [mock.patch.object(module, name, replacement) for module in users]
     random.seed(seed)
     with ExitStack() as stack:
         for patch in patches:

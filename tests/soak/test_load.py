@@ -27,12 +27,12 @@ def test_load_on_a_local_disk(tmp_path: Path) -> None:
 
 
 def test_the_load_detects_half_a_batch() -> None:
-    whole = rows(7, 3)
-    assert batches_of(whole) == ({7: 3}, [])
+    batch = rows(7, 3)
+    assert batches_of(batch) == ({7: 3}, [])
     for pieces in (
-        [whole.slice(1)],
-        [whole, whole.slice(0, 1)],
-        [whole.slice(1), rows(7, 4).slice(0, 1)],
+        [batch.slice(1)],
+        [batch, batch.slice(0, 1)],
+        [batch.slice(1), rows(7, 4).slice(0, 1)],
     ):
         (wrong,) = batches_of(pa.concat_tables(pieces))[1]
         assert wrong.startswith("half a batch")
