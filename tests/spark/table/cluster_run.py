@@ -190,12 +190,12 @@ def names(run: Run) -> dict[str, Any]:
     table = run.table
     version = table.dataset().version
     history = table.history().collect()
-    assert [one.version for one in history] == list(range(version, 0, -1))
+    assert [row.version for row in history] == list(range(version, 0, -1))
     detail = table.detail().collect()[0]
     assert (detail.version, detail.tags) == (version, ["sorted"])
     branch = table.createBranch("work")
     branch.delete("id % 2 = 1")
-    assert [one.name for one in table.branches().collect()] == ["work"]
+    assert [row.name for row in table.branches().collect()] == ["work"]
     assert branch.toDF(["id"]).count() == run.plain.where("id % 2 = 0").count()
     assert table.toDF(["id"]).count() == run.plain.count()
     table.deleteBranch("work")
@@ -212,7 +212,7 @@ def names(run: Run) -> dict[str, Any]:
 
 def statements(run: Run) -> None:
     """A table by name is created and changed by SQL."""
-    whole = run.plain
+    all_rows = run.plain
     lance_spark.enable(run.spark, "lake", root=str(run.folder / "lake"))
     table = "lake/t.lance"
 
@@ -220,16 +220,18 @@ def statements(run: Run) -> None:
         run.spark.sql(statement)
         run.expect(statement.split(maxsplit=1)[0].lower() + " by name", plain, table=table)
 
-    whole.createOrReplaceTempView("whole")
-    step("CREATE TABLE lake.t AS SELECT * FROM whole WHERE id % 3 > 0", whole.where("id % 3 > 0"))
-    rest = whole.where("id % 3 = 0")
-    step("INSERT INTO lake.t SELECT * FROM whole WHERE id % 3 = 0", run.plain.unionByName(rest))
+    all_rows.createOrReplaceTempView("whole")
+    step(
+        "CREATE TABLE lake.t AS SELECT * FROM whole WHERE id % 3 > 0", all_rows.where("id % 3 > 0")
+    )
+    added = all_rows.where("id % 3 = 0")
+    step("INSERT INTO lake.t SELECT * FROM whole WHERE id % 3 = 0", run.plain.unionByName(added))
     changed = run.set("g = 5", {"text": "concat(text, '?')"})
     step("UPDATE lake.t SET text = concat(text, '?') WHERE g = 5", changed)
     gone = "id % 101 = 7"
-    whole.where(gone).select("id").createOrReplaceTempView("gone")
+    all_rows.where(gone).select("id").createOrReplaceTempView("gone")
     step("DELETE FROM lake.t WHERE id IN (SELECT id FROM gone)", run.without(gone))
-    source = whole.where("id % 101 BETWEEN 6 AND 8").withColumn("g", F.lit(-1).cast("bigint"))
+    source = all_rows.where("id % 101 BETWEEN 6 AND 8").withColumn("g", F.lit(-1).cast("bigint"))
     source.createOrReplaceTempView("source")
     kept = run.plain.join(source, "id", "left_anti").select(run.plain.columns)
     step(
@@ -237,7 +239,7 @@ def statements(run: Run) -> None:
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
         kept.unionByName(source),
     )
-    run.plain = whole
+    run.plain = all_rows
 
 
 def page_of_sql(run: Run) -> None:
@@ -263,11 +265,11 @@ def streams(run: Run) -> None:
     timed = new.withColumn("ts", F.timestamp_micros("id"))
     timed.write.format("lance").mode("append").save(run.path)
     run.expect("append for the stream", run.plain.unionByName(new))
-    whole = run.plain
+    all_rows = run.plain
     go_on()
-    run.expect("streams", whole.select("id", "text", "g"), table="copy.lance")
+    run.expect("streams", all_rows.select("id", "text", "g"), table="copy.lance")
     LanceTable.forPath(run.spark, target).vacuum(retain_versions=1, delete_unverified=True)
-    run.plain = whole
+    run.plain = all_rows
 
 
 def history(run: Run) -> None:
@@ -304,14 +306,14 @@ def failed(run: Run) -> dict[str, Any]:
     path = run.folder / "failed.lance"
     marker = run.folder / "failed.marker"
     error = StorageError("the disk is full")
-    told = ""
+    message = ""
     with hooked(lambda task: hooks.Failing(task, error, ATTEMPTS, str(marker))):
         try:
             compact_small(run.spark, path)
         except Exception as raised:
-            told = f"{type(raised).__name__}: {raised}"[:300]
+            message = f"{type(raised).__name__}: {raised}"[:300]
     return {
-        "error": told,
+        "error": message,
         "failed": len(list(run.folder.glob(f"failed.marker.failed.*.{ATTEMPTS}"))),
     }
 
@@ -385,22 +387,22 @@ def main(folder: Path, *names: str) -> None:
     """Run all parts, or some, and note how long they took."""
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    told: dict[str, Any] = {"seconds": {}}
+    results: dict[str, Any] = {"seconds": {}}
 
-    def timed(name: str, part: Callable[..., Any], *given: Any) -> None:
+    def timed(name: str, part: Callable[..., Any], *arguments: Any) -> None:
         begun = time.monotonic()
-        told[name] = part(*given)
-        told["seconds"][name] = round(time.monotonic() - begun, 1)
-        print(name, told["seconds"][name], flush=True)
+        results[name] = part(*arguments)
+        results["seconds"][name] = round(time.monotonic() - begun, 1)
+        print(name, results["seconds"][name], flush=True)
 
     run = Run(spark, folder)
     for part in PARTS:
         if not names or part.__name__ in names:
             timed(part.__name__, part, run)
-    told["steps"] = run.steps
+    results["steps"] = run.steps
     if not names or "speculated" in names:
         timed("speculated", lambda: speculated(two_hosts(spark), folder))
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

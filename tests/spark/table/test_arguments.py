@@ -90,7 +90,7 @@ def test_calls(spark: Any, tmp_path: Path) -> None:
         (number, word): complaint(uri, lambda call=call: call(table, source), word)
         for number, (call, word) in enumerate(CALLS)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
     assert files_below(tmp_path) == before
 
 
@@ -133,12 +133,12 @@ WRITES = {
 )
 def test_options(parse: Callable[[dict[str, str]], object], options: dict[str, list[str]]) -> None:
     wrong = {
-        (name, value): complaint("/data/t", lambda given=given: parse(given), name)
+        (name, value): complaint("/data/t", lambda options=options: parse(options), name)
         for name, values in options.items()
         for value in values
-        for given in ({"path": "/data/t", name: value},)
+        for options in ({"path": "/data/t", name: value},)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ Large = Callable[[str], tuple[Path, pa.Table]]
 
 def files(path: Path) -> dict[str, int]:
     """The data files, with their times of change."""
-    return {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+    return {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def test_expressions(spark: Any, path: Path) -> None:
     assert dataset.schema.field("same").type == pa.list_(pa.float32(), 4)
     assert dataset.schema.field("small").type == pa.list_(pa.float32(), 2)
     assert all(dataset.schema.field(name).nullable for name in ("twice", "one"))
-    found = rows(path, "g", "twice", "upper", "one", "vector", "same", "small")
-    assert len(found) == dataset.count_rows() == 721
-    for row in found:
+    new_rows = rows(path, "g", "twice", "upper", "one", "vector", "same", "small")
+    assert len(new_rows) == dataset.count_rows() == 721
+    for row in new_rows:
         number = row["id"]
         assert (row["twice"], row["upper"], row["one"]) == (2 * number, f"T{number}", 1)
         assert row["same"] == row["vector"]
         assert row["small"] == [float(number), float(row["g"])]
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 5
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 5
     properties = dataset.read_transaction(3).transaction_properties
     assert properties == {"__lance_commit_message": "more"}
 
@@ -102,7 +102,9 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
     hidden = path / "hidden"
     hidden.mkdir()
     # What `n` is in stays; all others go for the while.
-    keep = {Path(one.metadata.files[1].path).name for one in checked(path).get_fragments()}
+    keep = {
+        Path(fragment.metadata.files[1].path).name for fragment in checked(path).get_fragments()
+    }
     for name in first - keep:
         (path / "data" / name).rename(hidden / name)
     try:
@@ -121,20 +123,22 @@ def test_expressions_that_need_other_rows(
     steps: list[str] = []
     run = Job.run_frame
 
-    def noted(self: Any, frame: Any, work: Any, step: str, **more: Any) -> Any:
+    def noted(self: Any, frame: Any, work: Any, step: str, **options: Any) -> Any:
         steps.append(step)
-        return run(self, frame, work, step, **more)
+        return run(self, frame, work, step, **options)
 
     monkeypatch.setattr(Job, "run_frame", noted)
     window = Window.partitionBy("g").orderBy(F.desc("id"))
     LanceTable.forPath(spark, str(path)).addColumns(
         {"rank": F.row_number().over(window), "best": "max(id) over (partition by g)"}
     )
-    found = rows(path, "g", "rank", "best")
+    ranked_rows = rows(path, "g", "rank", "best")
     for group in range(8):
-        own = sorted((row for row in found if row["g"] == group), key=lambda row: -row["id"])
-        assert [row["rank"] for row in own] == list(range(1, 1 + len(own)))
-        assert {row["best"] for row in own} == {own[0]["id"]}
+        group_rows = sorted(
+            (row for row in ranked_rows if row["g"] == group), key=lambda row: -row["id"]
+        )
+        assert [row["rank"] for row in group_rows] == list(range(1, 1 + len(group_rows)))
+        assert {row["best"] for row in group_rows} == {group_rows[0]["id"]}
     assert len(files(path)) == 10
     assert steps == ["write columns"]
     # A shuffle that nothing tells of beforehand: nothing of the first try is left.
@@ -153,13 +157,13 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
     )
     source = source.withColumnRenamed("ID", "id")
     before = files(path)
-    for wrong, missing, said in (
+    for wrong, missing, message in (
         (source, "error", "is not in the DataFrame"),
         (source.union(source.where("id = 22")), "null", "twice"),
         (source.drop("id"), "null", "the DataFrame has no column 'id'"),
         (source.withColumnRenamed("ten", "text"), "null", "'text' exists already"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.addColumnsFrom(wrong, "id", missing=missing)
         assert files(path) == before
     assert table.addColumnsFrom(source, "id").version == 3
@@ -167,8 +171,8 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
         even = row["id"] % 2 == 0
         assert (row["ten"], row["mark"]) == ((row["id"] * 10, "x") if even else (None, None))
     # The table itself is the source, its row ids are the key.
-    own = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
-    table.addColumnsFrom(own, ["_rowid"], missing="error")
+    lengths = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
+    table.addColumnsFrom(lengths, ["_rowid"], missing="error")
     assert all(row["length"] == len(row["text"]) for row in rows(path, "text", "length"))
 
 
@@ -186,17 +190,17 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
     for row in changed:
         row |= {"g": row["id"], "text": None}
     assert rows(path, "g", "text", "vector") == expected
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 2
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 2
     versions = checked(path).to_table(columns=["id", "_row_last_updated_at_version"]).to_pylist()
-    newer = {one["id"] for one in versions if one["_row_last_updated_at_version"] == 3}
+    newer = {row["id"] for row in versions if row["_row_last_updated_at_version"] == 3}
     assert newer == {row["id"] for row in changed}
     with pytest.raises(InvalidInputError, match="twice"):
         table.updateColumnsFrom(source.union(source), "id")
     with pytest.raises(SchemaMismatchError, match="no column 'other'"):
         table.updateColumnsFrom(source.withColumnRenamed("text", "other"), "id")
-    assert files(path) == now
+    assert files(path) == files_after
 
 
 def test_concurrent_commits_are_computed_too(
@@ -211,16 +215,16 @@ def test_concurrent_commits_are_computed_too(
         if len(written) == 1:
             dataset = open_dataset(str(path))
             dataset = dataset.update({"g": 100}, [("id", "==", 3)], mode="columns")
-            more = dataset.to_table(filters=[("id", "==", 801)])
-            lance.write_dataset(more, str(path), mode="append")
+            appended = dataset.to_table(filters=[("id", "==", 801)])
+            lance.write_dataset(appended, str(path), mode="append")
             lance.dataset(str(path)).delete("id = 205")
         return original(self, table, *args, **options)
 
     monkeypatch.setattr(columns_module.Computation, "finish", finish)
     LanceTable.forPath(spark, str(path)).addColumns({"more": "g + 1"})
-    found = rows(path, "g", "more")
-    assert [row["more"] for row in found] == [row["g"] + 1 for row in found]
-    ids = [row["id"] for row in found]
+    new_rows = rows(path, "g", "more")
+    assert [row["more"] for row in new_rows] == [row["g"] + 1 for row in new_rows]
+    ids = [row["id"] for row in new_rows]
     assert (3 in ids, 205 in ids, ids.count(801)) == (True, False, 2)
     # Five files, then one of the update and one of the append, then two instead of one.
     assert written[0] == 10
@@ -232,7 +236,7 @@ def test_failures_leave_the_table_unchanged(
 ) -> None:
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
-    for columns, said in (
+    for columns, message in (
         ({"text": "1"}, "'text' exists already"),
         ({"TEXT": "1"}, "'text' exists already"),
         ({"a.b": "1"}, "is not a valid name of a column"),
@@ -242,7 +246,7 @@ def test_failures_leave_the_table_unchanged(
         ({}, "nothing to add"),
         ({"n": 7}, "F.lit"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.addColumns(columns)
     with pytest.raises(InvalidInputError, match="null"):
         table.addColumns({"n": "nullif(id, 999)"}, nullable=False)
@@ -275,14 +279,14 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     assert dataset.schema.field("g").type == pa.int32()
     assert dataset.schema.field("word").type == pa.large_string()
     assert not dataset.schema.field("id").nullable
-    found = dataset.to_table(columns=["id", "g", "word"]).sort_by("id").to_pylist()
-    assert [(row["id"], row["g"], row["word"]) for row in found] == [
+    table_rows = dataset.to_table(columns=["id", "g", "word"]).sort_by("id").to_pylist()
+    assert [(row["id"], row["g"], row["word"]) for row in table_rows] == [
         (row["id"], row["g"], row["text"]) for row in expected
     ]
     assert table.dropColumns("vector", "g").version == lance.dataset(str(path)).version
     assert checked(path).schema.names == ["word", "id"]
     assert table.toDF().columns == ["word", "id"]
-    for change, said in (
+    for change, message in (
         (lambda: table.dropColumns("nothing"), "nothing"),
         (lambda: table.reorderColumns("id", "id"), "once"),
         (lambda: table.reorderColumns("nothing"), "nothing"),
@@ -290,7 +294,7 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
         (lambda: table.alterColumn("word", dataType="int"), "word"),
         (lambda: table.alterColumn("word"), "changes nothing"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             change()
 
 
@@ -319,16 +323,16 @@ def test_two_million_rows(spark: Any, large: Large) -> None:
     LanceTable.forPath(spark, str(path)).addColumns(
         {"sum": "id + coalesce(g, 0)", "word": "concat(text, '!')"}
     )
-    found = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")
+    table_rows = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")
     kept = expected.filter(
         pc.not_equal(
             pc.subtract(expected["id"], pc.multiply(pc.divide(expected["id"], 1000), 1000)), 5
         )
     )
-    assert found["id"].equals(kept["id"])
+    assert table_rows["id"].equals(kept["id"])
     g = kept["g"].cast(pa.int64()).fill_null(0)
-    assert found["sum"].equals(pc.add(kept["id"], g))
-    assert found["word"].equals(pc.binary_join_element_wise(kept["text"], "!", ""))
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 50
+    assert table_rows["sum"].equals(pc.add(kept["id"], g))
+    assert table_rows["word"].equals(pc.binary_join_element_wise(kept["text"], "!", ""))
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 50

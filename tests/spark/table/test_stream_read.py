@@ -61,7 +61,7 @@ def newest(uri: str) -> int:
 def read(plan: StreamPlan, start: Position, end: Position) -> list[tuple[int, int]]:
     """What a batch reads: versions and numbers of rows."""
     return [
-        (part.manifest.version, sum(one.num_rows for one in part.fragments))
+        (part.manifest.version, sum(fragment.num_rows for fragment in part.fragments))
         if part.changes is None
         else (part.manifest.version, part.changes.num_rows)
         for part in plan.parts(start, end)
@@ -80,18 +80,18 @@ def test_positions_are_texts_that_spark_compares() -> None:
     place = Position(7, 2, True)
     assert list(place.to_json().items()) == [("version", 7), ("index", 2), ("snapshot", True)]
     assert Position.parse(place.to_json()) == place
-    told = Position(7, 2, True, "1 x.txn")
-    assert told.to_json() == {**place.to_json(), "seen": "1 x.txn"}
-    assert Position.parse(told.to_json()).seen == "1 x.txn"
-    assert (told.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
-    whole = {"version": 1, "index": 0, "snapshot": False}
+    place_of_transaction = Position(7, 2, True, "1 x.txn")
+    assert place_of_transaction.to_json() == {**place.to_json(), "seen": "1 x.txn"}
+    assert Position.parse(place_of_transaction.to_json()).seen == "1 x.txn"
+    assert (place_of_transaction.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
+    valid = {"version": 1, "index": 0, "snapshot": False}
     for wrong in (
         None,
         {},
         {"version": 1},
-        {**whole, "version": "1"},
-        {**whole, "seen": 1},
-        {**whole, "other": ""},
+        {**valid, "version": "1"},
+        {**valid, "seen": 1},
+        {**valid, "other": ""},
     ):
         with pytest.raises(InvalidInputError, match="new checkpointLocation"):
             Position.parse(wrong)
@@ -112,18 +112,18 @@ def test_batches_of_any_limit_read_everything_once(
     plan = plan_of(uri, change_feed=feed)
     places = walk(plan, BEGINNING, last + 1, limit)
     assert places[-1] == Position(last + 2)
-    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
-    assert sum(rows for _, rows in found) == 65
+    parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
+    assert sum(rows for _, rows in parts) == 65
     if limit == Limit():
         assert places[1:] == [Position(last + 2)]
     # Batches are the same when they are planned anew.
-    again = plan_of(uri, change_feed=feed)
-    assert found == [one for pair in pairwise(places) for one in read(again, *pair)]
+    second_plan = plan_of(uri, change_feed=feed)
+    assert parts == [part for pair in pairwise(places) for part in read(second_plan, *pair)]
     # From the first version on: what each one brought, not where compaction put it.
     places = walk(plan_of(uri, change_feed=feed), Position(1), last + 1, limit)
-    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
+    parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
     deleted = 1 if feed else 0
-    assert sum(rows for _, rows in found) == 66 + deleted
+    assert sum(rows for _, rows in parts) == 66 + deleted
     if limit.fragments and not feed:
         sizes = [sum(rows for _, rows in read(plan, *pair)) for pair in pairwise(places)]
         assert sizes == [30, 30, 6]
@@ -162,26 +162,26 @@ def test_a_stream_that_lags_far_behind(
     if feed:
         lance.write_dataset(rows_of(0, 2), uri, mode="overwrite")
     append(uri, 90, 93)
-    given = {"path": uri, "startingVersion": "1", "readChangeFeed": str(feed)}
-    options = ReadOptions.parse(given)
+    settings = {"path": uri, "startingVersion": "1", "readChangeFeed": str(feed)}
+    options = ReadOptions.parse(settings)
     schema = StructType([StructField("id", LongType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     last = newest(uri)
     limit = reader.getDefaultReadLimit() if stream_reader.HAS_LIMITS else None
     places = [reader.initialOffset()]
-    found: list[int] = []
+    numbers: list[int] = []
     while (end := reader.latestOffset(places[-1], limit)) != places[-1]:
         # A copy plans the batch of its own.
-        for one in pickle.loads(pickle.dumps(reader)).partitions(places[-1], end):
-            for batch in reader.read(one):
-                found += batch.column(0).to_pylist()
+        for partition in pickle.loads(pickle.dumps(reader)).partitions(places[-1], end):
+            for batch in reader.read(partition):
+                numbers += batch.column(0).to_pylist()
         places.append(end)
-    assert [one["version"] for one in places] == [1, *range(11, last + 1, 10), last + 1]
+    assert [place["version"] for place in places] == [1, *range(11, last + 1, 10), last + 1]
     wanted = [*range(52), 90, 91, 92]
     if feed:
         gone = [0, 3, 6, 9]
-        wanted += [*gone, *(one for one in range(52) if one not in gone), 0, 1]
-    assert sorted(found) == sorted(wanted)
+        wanted += [*gone, *(number for number in range(52) if number not in gone), 0, 1]
+    assert sorted(numbers) == sorted(wanted)
 
 
 def test_versions_that_changed_rows(tmp_path: Path) -> None:
@@ -263,21 +263,21 @@ def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
     make(uri)
     options = ReadOptions.parse({"path": uri})
     columns = StructType([StructField("id", LongType())])
-    asked = LanceStreamReader(options, FeedOptions.parse(options), columns)
-    end = asked.latestOffset()
+    reader = LanceStreamReader(options, FeedOptions.parse(options), columns)
+    end = reader.latestOffset()
     assert Position.parse(end) == Position(2)
-    assert asked.latestOffset() == end
+    assert reader.latestOffset() == end
     assert LanceStreamReader(options, FeedOptions.parse(options), columns).latestOffset() == end
     append(uri, 40, 41)
-    later = asked.latestOffset()
-    assert sum(len(one.tasks) for one in asked.partitions(end, later)) == 1
+    later = reader.latestOffset()
+    assert sum(len(part.tasks) for part in reader.partitions(end, later)) == 1
     for versions in (3, 2, 1):
         remade(uri, versions)
-        again = LanceStreamReader(options, FeedOptions.parse(options), columns)
-        assert again.latestOffset() != later
-        for known in (asked, again):
+        new_reader = LanceStreamReader(options, FeedOptions.parse(options), columns)
+        assert new_reader.latestOffset() != later
+        for known in (reader, new_reader):
             with pytest.raises(VersionNotFoundError, match="the table was recreated"):
-                known.partitions(later, again.latestOffset())
+                known.partitions(later, new_reader.latestOffset())
 
 
 def test_options_of_streams() -> None:
@@ -307,10 +307,10 @@ def stream(spark: Any, tmp_path: Path) -> Stream:
     """Run a query until nothing is left, and return the rows that its sink got in this run."""
 
     def run(uri: str, checkpoint: str = "c", **options: object) -> list[tuple[Any, ...]]:
-        got: list[tuple[Any, ...]] = []
+        collected: list[tuple[Any, ...]] = []
 
         def take(frame: Any, batch: int) -> None:
-            got.extend((batch, *row) for row in frame.collect())
+            collected.extend((batch, *row) for row in frame.collect())
 
         frame = spark.readStream.format("lance").options(**options).load(uri)
         writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
@@ -319,7 +319,7 @@ def stream(spark: Any, tmp_path: Path) -> Stream:
             assert query.awaitTermination(300)
         finally:
             query.stop()
-        return got
+        return collected
 
     return run
 
@@ -335,7 +335,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
     make(uri)
     lance.dataset(uri).delete("id = 3")
     first = stream(uri, **FEW)
-    assert ids(first) == [one for one in range(40) if one != 3]
+    assert ids(first) == [number for number in range(40) if number != 3]
     assert sorted({row[0] for row in first}) == ([0, 1] if FEW else [0])
     assert stream(uri, **FEW) == []
     append(uri, 40, 75)

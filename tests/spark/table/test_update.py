@@ -74,10 +74,10 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def contents(path: Path, *more: str) -> pa.Table:
+def contents(path: Path, *columns: str) -> pa.Table:
     checked(path)
     dataset = open_dataset(str(path))
-    names = [*dataset.schema.names, *more]
+    names = [*dataset.schema.names, *columns]
     return dataset.to_table(names, blob_handling="all_binary").sort_by("id")
 
 
@@ -126,9 +126,9 @@ def test_all_types_and_lineage(spark: Any, path: Path) -> None:
 
     # Blobs as writes take them; a column of another, and one of no column.
     result = table.update(F.col("id") == 5, {"blob": F.lit(b"abc"), "text": "concat(text, kind)"})
-    again = contents(path)
-    assert again["blob"].to_pylist()[5] == b"abc"
-    assert again["text"].to_pylist()[5] == "text 5kind 2"
+    updated = contents(path)
+    assert updated["blob"].to_pylist()[5] == b"abc"
+    assert updated["text"].to_pylist()[5] == "text 5kind 2"
     assert result.num_updated_rows == 1
     assert table.update("id = -1", {"n": "1"}).num_updated_rows == 0
 
@@ -180,10 +180,10 @@ def test_large_table(
         1, "g", pc.if_else(hit, pc.add(rows["g"], 1000).cast(pa.int32()), rows["g"])
     )
     wanted = wanted.set_column(2, "text", texts)
-    found = dataset.to_table().sort_by("id")
+    table_rows = dataset.to_table().sort_by("id")
     assert result.num_updated_rows == pc.sum(hit).as_py() == 19_802
     for name in rows.schema.names:
-        assert found[name].combine_chunks().equals(wanted[name].combine_chunks()), name
+        assert table_rows[name].combine_chunks().equals(wanted[name].combine_chunks()), name
     # Few rows of each of 50 fragments make one new.
     assert len(dataset.get_fragments()) == 51
     result = table.update("id < 3", {"text": "'again'"}, mode="rows")
@@ -224,9 +224,9 @@ def test_a_recreated_table_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     second = snapshot_of(open_table(path))
     assert (second.version, second.open().schema.names) == (first.version, ["b"])
     assert first.open().schema.names == ["a"]
-    for one in ("x", "y"):
-        write_dataset(pa.table({one: [1]}), str(tmp_path / one))
-        snapshot_of(open_table(str(tmp_path / one))).open()
+    for name in ("x", "y"):
+        write_dataset(pa.table({name: [1]}), str(tmp_path / name))
+        snapshot_of(open_table(str(tmp_path / name))).open()
     with pytest.raises(VersionNotFoundError, match="recreated"):
         first.open()
     with pytest.raises(SchemaMismatchError, match="'a'"):

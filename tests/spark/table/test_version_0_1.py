@@ -88,17 +88,17 @@ CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes(spark: Any, tmp_path: Path, change: Callable[[LanceTable, Any], None]) -> None:
-    found = []
+    results = []
     for version in ("0.1", "2.2"):
         path = tmp_path / version
         change(make(spark, path, version), spark)
         dataset = lance.dataset(str(path))
         dataset.validate()
         assert dataset.data_storage_version == version
-        found.append(dataset.to_table().sort_by("id").to_pylist())
+        results.append(dataset.to_table().sort_by("id").to_pylist())
         rows = spark.read.format("lance").load(str(path)).where("d > 40 or name = 'name 7'")
-        found.append(sorted(row.id for row in rows.select("id").collect()))
-    assert found[:2] == found[2:]
+        results.append(sorted(row.id for row in rows.select("id").collect()))
+    assert results[:2] == results[2:]
 
 
 def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ KEY = {"lance-schema:unenforced-primary-key": "true"}
 
 
 def test_upsert(spark: Any, tmp_path: Path) -> None:
-    found = []
+    results = []
     for version in ("0.1", "2.2"):
         path = str(tmp_path / version)
         schema = pa.schema(
@@ -196,8 +196,8 @@ def test_upsert(spark: Any, tmp_path: Path) -> None:
         dataset = lance.dataset(path)
         dataset.validate()
         assert dataset.data_storage_version == version
-        found.append(dataset.to_table().sort_by("id").to_pylist())
-    assert found[0] == found[1]
+        results.append(dataset.to_table().sort_by("id").to_pylist())
+    assert results[0] == results[1]
 
 
 def test_overwrites(spark: Any, tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_a_first_column_alone_is_not_replaced(tmp_path: Path) -> None:
     ours = lance_spark.write_dataset(rows, str(tmp_path), data_storage_version="0.1")
     (fragment,) = ours.fragments
     lance_spark.write_dataset(rows.select(["a"]), str(tmp_path / "x"), data_storage_version="0.1")
-    (other,) = lance_spark.open_dataset(str(tmp_path / "x")).fragments[0].files
-    shutil.copy(tmp_path / "x" / "data" / other.path, tmp_path / "data" / other.path)
-    change = DataReplacement(((fragment.id, other),))
+    (file,) = lance_spark.open_dataset(str(tmp_path / "x")).fragments[0].files
+    shutil.copy(tmp_path / "x" / "data" / file.path, tmp_path / "data" / file.path)
+    change = DataReplacement(((fragment.id, file),))
     with pytest.raises(UnsupportedFeatureError, match="first column") as caught:
         lance_spark.Dataset.commit(ours, change, ours.version)
     assert str(tmp_path) in str(caught.value)

@@ -44,9 +44,9 @@ def hold(name: str) -> None:
 
     def held(self: Any, scheme: Any) -> Any:
         folder = folder_of(self._store)
-        kind = self._transaction.operation.name
+        operation = self._transaction.operation.name
         wanted, go = folder / f"{name}.hold", folder / f"{name}.go"
-        if wanted.exists() and not go.exists() and wanted.read_text() in ("", kind):
+        if wanted.exists() and not go.exists() and wanted.read_text() in ("", operation):
             said(folder / f"{name}.ready", str(self._newest.version))
             deadline = time.monotonic() + PATIENCE
             while not go.exists():
@@ -55,9 +55,9 @@ def hold(name: str) -> None:
                 time.sleep(0.005)
         return attempt(self, scheme)
 
-    def noted(self: Any, *given: Any) -> Any:
+    def noted(self: Any, *arguments: Any) -> Any:
         try:
-            return run(self, *given)
+            return run(self, *arguments)
         except CommitConflictError as error:
             line = [self._transaction.operation.name, error.retryable, str(error)]
             with (folder_of(self._store) / f"{name}.conflicts").open("a") as file:
@@ -164,8 +164,8 @@ class Jobs:
             values={"id": "s.id", "g": "s.g", "v": "s.v"}
         ).execute()
 
-    def optimize(self, where: str | None) -> None:
-        self.table.optimize(where, **self.more)
+    def optimize(self, condition: str | None) -> None:
+        self.table.optimize(condition, **self.more)
 
     def add_columns(self, column: str) -> None:
         self.table.addColumns({column: "v + 1"}, **self.more)
@@ -213,9 +213,9 @@ def main(name: str) -> None:
     spark = session()
     print("ready", flush=True)
     for line in sys.stdin:
-        told = json.loads(line)
-        folder = Path(told["race"])
-        jobs = Jobs(spark, folder, name, told.get("more", {}))
-        found = answer(getattr(jobs, told["job"]), told["arguments"])
-        said(folder / f"{name}.answer", json.dumps(found))
+        request = json.loads(line)
+        folder = Path(request["race"])
+        jobs = Jobs(spark, folder, name, request.get("more", {}))
+        result = answer(getattr(jobs, request["job"]), request["arguments"])
+        said(folder / f"{name}.answer", json.dumps(result))
     spark.stop()

@@ -45,10 +45,10 @@ def main(table: str, folder: str, rows: str) -> None:
     spark.sparkContext.setLogLevel("OFF")
     commit = commits.commit_rows
 
-    def held(*given: Any, **more: Any) -> Any:
+    def held(*arguments: Any, **options: Any) -> Any:
         (Path(folder) / "ready").touch()
         wait_for(Path(folder) / "go")
-        return commit(*given, **more)
+        return commit(*arguments, **options)
 
     row_update.commit_rows = held  # type: ignore[attr-defined]
     source = spark.createDataFrame(json.loads(rows), "id bigint, v string")
