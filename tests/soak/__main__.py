@@ -86,7 +86,7 @@ def loads() -> tuple[_Rows, bool]:
             writers=max(writers // 2, 1),
             readers=max(readers // 2, 1),
             options=aws.ours,
-            where="S3 (moto)",
+            place="S3 (moto)",
             age=60,
         )
     rows = [*_figures_text(local), *_figures_text(remote)]

@@ -51,8 +51,8 @@ def write_field(array: pa.Array, field: pa.Field, version: str) -> list[WrittenP
         path = str(Path(folder) / "f.lance")
         with LanceFileWriter(path, schema, version=version) as writer:
             writer.write_batch(pa.record_batch([array], schema=schema))
-        back = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
-        assert back.cast(array.type).equals(array)
+        written = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
+        assert written.cast(array.type).equals(array)
         return pages_of(Path(path).read_bytes())
 
 
@@ -71,8 +71,8 @@ def read_by_both(folder: Path, table: pa.Table, version: tuple[int, int], rows: 
 
 def pages_of(file: bytes, column: int = 0) -> list[WrittenPage]:
     table = struct.unpack_from("<QQQIIHH4s", file, len(file) - 40)[1]
-    at, size = struct.unpack_from("<QQ", file, table + 16 * column)
-    message = file2_pb2.ColumnMetadata.FromString(file[at : at + size])
+    position, size = struct.unpack_from("<QQ", file, table + 16 * column)
+    message = file2_pb2.ColumnMetadata.FromString(file[position : position + size])
     data = np.frombuffer(file, np.uint8)
     pages = []
     for page in message.pages:
@@ -93,13 +93,13 @@ def chunks_of(page: WrittenPage) -> Chunks:
     num_buffers = int(layout.num_buffers)
     places: list[list[tuple[int, int]]] = [[] for _ in range(num_buffers)]
     counts = []
-    at = 0
-    left = int(layout.num_items)
+    position = 0
+    items_left = int(layout.num_items)
     for entry in table.tolist():
-        count = 1 << (entry & 15) if len(counts) < len(table) - 1 else left
-        left -= count
+        count = 1 << (entry & 15) if len(counts) < len(table) - 1 else items_left
+        items_left -= count
         counts.append(count)
-        head = at + 2
+        head = position + 2
         levels = []
         for present in (layout.HasField("rep_compression"), layout.HasField("def_compression")):
             if present:
@@ -116,9 +116,9 @@ def chunks_of(page: WrittenPage) -> Chunks:
         for index, size in enumerate(sizes):
             places[index].append((place, size))
             place = -(-(place + size) // 8) * 8
-        at += ((entry >> 4) + 1) * 8
-        assert place == at
-    assert left == 0
+        position += ((entry >> 4) + 1) * 8
+        assert place == position
+    assert items_left == 0
     buffers = tuple(
         ChunkBuffer(
             data,
@@ -137,17 +137,17 @@ def values_of(page: WrittenPage) -> VariableWidthBlock:
     width = layout.bits_per_offset // 8
     data = page.buffers[0].tobytes()
     values = []
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + width], "little")
-        values.append(data[at + width : at + width + size])
-        at += width + size
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + width], "little")
+        values.append(data[position + width : position + width + size])
+        position += width + size
     return block_of(values)
 
 
-def block_of(values: list[bytes], kind: type = np.int32) -> VariableWidthBlock:
+def block_of(values: list[bytes], offset_dtype: type = np.int32) -> VariableWidthBlock:
     """Return byte strings as a block."""
-    offsets = np.zeros(len(values) + 1, kind)
+    offsets = np.zeros(len(values) + 1, offset_dtype)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     return VariableWidthBlock(offsets, np.frombuffer(b"".join(values), np.uint8))
 
@@ -169,7 +169,7 @@ def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
 
 def as_bytes(array: pa.Array) -> list[bytes]:
     """Return the values of a string or binary array as bytes, b"" for nulls."""
-    kind = (
+    dtype = (
         pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
     )
-    return [value or b"" for value in array.cast(kind).to_pylist()]
+    return [value or b"" for value in array.cast(dtype).to_pylist()]

@@ -71,16 +71,18 @@ def levels_of(page: WrittenPage) -> tuple[list[ChunkBuffer], np.ndarray]:
     present = layout.HasField("rep_compression") + layout.HasField("def_compression")
     result: list[list[tuple[int, int]]] = [[] for _ in range(present)]
     counts = []
-    at = 0
+    position = 0
     for entry in table.tolist():
-        header = data[at : at + 2 + 2 * present].copy().view("<u2").tolist()
+        header = data[position : position + 2 + 2 * present].copy().view("<u2").tolist()
         counts.append(header[0])
-        place = at + 2 + 2 * present + layout.num_buffers * (4 if layout.has_large_chunk else 2)
-        for kind, size in enumerate(header[1:]):
+        place = (
+            position + 2 + 2 * present + layout.num_buffers * (4 if layout.has_large_chunk else 2)
+        )
+        for level_buffer, size in enumerate(header[1:]):
             place = -(-place // 8) * 8
-            result[kind].append((place, size))
+            result[level_buffer].append((place, size))
             place += size
-        at += ((entry >> 4) + 1) * 8
+        position += ((entry >> 4) + 1) * 8
     buffers = [
         ChunkBuffer(data, np.array([a for a, _ in pairs]), np.array([n for _, n in pairs]))
         for pairs in result

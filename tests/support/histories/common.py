@@ -53,9 +53,9 @@ class Common:
     def keys(self, number: int) -> list[int]:
         return [next(self._keys) for _ in range(number)]
 
-    def column(self, random: Random, kinds: tuple[pa.DataType, ...] = TYPES) -> Column:
+    def column(self, random: Random, types: tuple[pa.DataType, ...] = TYPES) -> Column:
         number = next(self._numbers)
-        return Column(number, f"c{number}", random.choice(kinds))
+        return Column(number, f"c{number}", random.choice(types))
 
     def fresh_name(self) -> str:
         return f"n{next(self._numbers)}"
@@ -75,8 +75,8 @@ Maker = Callable[[Common, State, Random], Change | None]
 
 
 def first_columns(common: Common, random: Random) -> tuple[Column, ...]:
-    kinds = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
-    columns = (common.column(random, (kind,)) for kind in kinds)
+    types = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
+    columns = (common.column(random, (dtype,)) for dtype in types)
     return tuple(replace(column, nullable=random.random() < 0.85) for column in columns)
 
 

@@ -46,8 +46,8 @@ INDEXES: dict[str, tuple[pa.DataType, ...]] = {
 }
 
 
-def _with(given: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
-    merged = {**given, **values}
+def _with(existing: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**existing, **values}
     return {key: value for key, value in merged.items() if value is not None}
 
 
@@ -68,13 +68,13 @@ def config(common: Common, state: State, random: Random) -> Change:
             f"delete config {key}",
             lambda dataset: dataset.delete_config_keys([key]),
             lambda dataset: dataset.delete_config_keys([key]),
-            lambda _, now: replace(now, config=_with(now.config, {key: None})),
+            lambda _, current: replace(current, config=_with(current.config, {key: None})),
         )
     return Change(
         f"set config {values}",
         lambda dataset: dataset.update_config(values),
         lambda dataset: dataset.update_config(values),
-        lambda _, now: replace(now, config=_with(now.config, values)),
+        lambda _, current: replace(current, config=_with(current.config, values)),
     )
 
 
@@ -85,7 +85,9 @@ def metadata(common: Common, state: State, random: Random) -> Change:
         f"set metadata {values}{' in place of all' if instead else ''}",
         lambda dataset: dataset.update_metadata(values, replace=instead),
         lambda dataset: dataset.update_metadata(values, replace=instead),
-        lambda _, now: replace(now, metadata=_with({} if instead else now.metadata, values)),
+        lambda _, current: replace(
+            current, metadata=_with({} if instead else current.metadata, values)
+        ),
     )
 
 
@@ -98,13 +100,13 @@ def schema_metadata(common: Common, state: State, random: Random) -> Change:
             f"set schema metadata {values}",
             lambda dataset: dataset.update_schema_metadata(values),
             lambda dataset: dataset.update_schema_metadata(values),
-            lambda _, now: now,
+            lambda _, current: current,
         )
     return Change(
         f"set metadata {values} of {name}",
         lambda dataset: dataset.update_field_metadata({name: values}),
         lambda dataset: dataset.update_field_metadata({name: values}),
-        lambda _, now: now,
+        lambda _, current: current,
     )
 
 
@@ -127,7 +129,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         physical = fragment.physical_rows
         values = Random(seed)
         new = [common.value(column, values) for _ in range(physical)]
-        result.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
+        result.update({row_key: new[offset] for row_key, offset in zip(keys, offsets, strict=True)})
         table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
         file = write_file(common, dataset, table, column.name, f"replaced-{seed}.lance")
         return fragment.fragment_id, file
@@ -150,11 +152,13 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         )
         type(dataset).commit(dataset, DataReplacement(((number, new),)), dataset.version)
 
-    def effect(_: State, now: State) -> State:
-        return now.with_rows(
+    def effect(_: State, current: State) -> State:
+        return current.with_rows(
             {
-                one: row.with_values({column.number: result[one]}) if one in result else row
-                for one, row in now.rows.items()
+                row_key: row.with_values({column.number: result[row_key]})
+                if row_key in result
+                else row
+                for row_key, row in current.rows.items()
             }
         )
 
@@ -173,22 +177,24 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
     ]
     paths = [(column.name, column.type) for column in state.columns]
     candidates = [
-        (path, kind)
+        (path, index_type)
         for path, data_type in (*paths, *children, (KEY.name, KEY.type), (KEY.name, KEY.type))
-        for kind, types in INDEXES.items()
+        for index_type, types in INDEXES.items()
         if data_type in types
     ]
     if not candidates or not state.rows:
         return None
-    path, kind = random.choice(candidates)
+    path, index_type = random.choice(candidates)
 
     def theirs(dataset: lance.LanceDataset) -> None:
-        if kind == "IVF_FLAT":
-            dataset.create_index(path, kind, num_partitions=1, replace=True)
+        if index_type == "IVF_FLAT":
+            dataset.create_index(path, index_type, num_partitions=1, replace=True)
         else:
-            dataset.create_scalar_index(path, kind)
+            dataset.create_scalar_index(path, index_type)
 
-    return Change(f"index {kind} on {path}", None, theirs, lambda _, now: now, commits=False)
+    return Change(
+        f"index {index_type} on {path}", None, theirs, lambda _, current: current, commits=False
+    )
 
 
 def optimize_indices(common: Common, state: State, random: Random) -> Change:
@@ -209,7 +215,7 @@ def optimize_indices(common: Common, state: State, random: Random) -> Change:
         f"optimize indices {options}",
         None,
         theirs,
-        lambda _, now: now,
+        lambda _, current: current,
         commits=False,
     )
 
@@ -232,11 +238,11 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
             if key in keys:
                 break
         offsets = {
-            one: address & 0xFFFFFFFF
-            for one, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
-            if one in values
+            row_key: address & 0xFFFFFFFF
+            for row_key, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
+            if row_key in values
         }
-        ordered = sorted(offsets, key=lambda one: offsets[one])
+        ordered = sorted(offsets, key=lambda row_key: offsets[row_key])
         result.update({item: values[item] for item in ordered})
         field = pa.field(column.name, column.type)
         array = pa.array([values[item] for item in ordered], column.type)
@@ -247,11 +253,13 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
         operation = Operations.DataOverlay([group])
         lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
-    def effect(_: State, now: State) -> State:
-        return now.with_rows(
+    def effect(_: State, current: State) -> State:
+        return current.with_rows(
             {
-                one: row.with_values({column.number: result[one]}) if one in result else row
-                for one, row in now.rows.items()
+                row_key: row.with_values({column.number: result[row_key]})
+                if row_key in result
+                else row
+                for row_key, row in current.rows.items()
             }
         )
 
@@ -285,4 +293,4 @@ def drop_index(common: Common, state: State, random: Random) -> Change:
         if names:
             dataset.drop_index(names[int(chosen * len(names))])
 
-    return Change("drop an index", drop, drop, lambda _, now: now, commits=False)
+    return Change("drop an index", drop, drop, lambda _, current: current, commits=False)

@@ -154,8 +154,8 @@ class State:
     def column(self, number: int) -> Column | None:
         return next((column for column in self.columns if column.number == number), None)
 
-    def of_type(self, *kinds: pa.DataType) -> list[Column]:
-        return [column for column in self.columns if column.type in kinds]
+    def of_type(self, *types: pa.DataType) -> list[Column]:
+        return [column for column in self.columns if column.type in types]
 
     def with_rows(self, rows: Rows) -> State:
         return replace(self, rows=rows)

@@ -129,7 +129,7 @@ class History:
                 "spill row ids",
                 None,
                 lambda dataset: dataset.update_config(values),
-                lambda _, now: replace(now, config=values),
+                lambda _, current: replace(current, config=values),
             )
             state = branch.states[branch.newest]
             self.make(change, False, branch, branch.newest, state, state)
@@ -143,15 +143,21 @@ class History:
     def change(self, step: Step, random: Random, branch: Branch, maker: Maker) -> None:
         versions = sorted(branch.states)
         version = versions[-1 - min(step.age, len(versions) - 1)]
-        planned, now = branch.states[version], branch.states[versions[-1]]
+        planned, current = branch.states[version], branch.states[versions[-1]]
         change = maker(self.common, planned, random)
         if change is None:
             return
         ours = (step.ours or change.theirs is None) and change.ours is not None
-        self.make(change, ours, branch, version, planned, now)
+        self.make(change, ours, branch, version, planned, current)
 
     def make(
-        self, change: Change, ours: bool, branch: Branch, version: int, planned: State, now: State
+        self,
+        change: Change,
+        ours: bool,
+        branch: Branch,
+        version: int,
+        planned: State,
+        current: State,
     ) -> None:
         stale = version != branch.newest
         if not ours and any(
@@ -159,7 +165,7 @@ class History:
         ):
             self.counts["pylance passes over versions that were cleaned up meanwhile"] += 1
             return
-        if not ours and change.name.startswith("append") and _was_cast(planned, now):
+        if not ours and change.name.startswith("append") and _was_cast(planned, current):
             self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
             return
         self.log.append(
@@ -178,14 +184,14 @@ class History:
             refused = change.refusal and change.refusal in text
             # Rows that lack a struct cannot be written anew: stale appends leave them.
             refused = refused or any(words in text for words in _NO_NULL_STRUCTS)
-            if not refused and not (stale and _says_conflict(error, planned, now)):
+            if not refused and not (stale and _says_conflict(error, planned, current)):
                 raise
             self.log.append(f"   {type(error).__name__}: {error}")
             self.counts["refused" if refused else "conflicts"] += 1
-            self.accept(branch, [now], replace(change, name="nothing", commits=False))
+            self.accept(branch, [current], replace(change, name="nothing", commits=False))
             return
         self.counts[change.name.split()[0]] += 1
-        self.accept(branch, list(_outcomes(change, planned, now, stale)), change)
+        self.accept(branch, list(_outcomes(change, planned, current, stale)), change)
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
         """Find out which of the outcomes the newest version is, and that it is one."""
@@ -214,15 +220,23 @@ class History:
 
     def forget_removed(self, branch: Branch, newest: int = 1) -> None:
         """Versions were removed, but not those that have to stay."""
-        left = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
-        name = next(n for n, one in {**self.branches, **self.clones}.items() if one is branch)
+        existing = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
+        name = next(
+            n
+            for n, other_branch in {**self.branches, **self.clones}.items()
+            if other_branch is branch
+        )
         kept = set(sorted(branch.states)[-newest:])
-        kept |= {version for one, version in self.tags.values() if one == name}
-        assert left <= branch.states.keys()
-        assert left >= kept & branch.states.keys(), f"versions {left} are left, not {kept}"
-        branch.states = {version: branch.states[version] for version in sorted(left)}
+        kept |= {
+            version for name_of_branch, version in self.tags.values() if name_of_branch == name
+        }
+        assert existing <= branch.states.keys()
+        assert existing >= kept & branch.states.keys(), f"versions {existing} are left, not {kept}"
+        branch.states = {version: branch.states[version] for version in sorted(existing)}
         branch.manifests = {
-            version: one for version, one in branch.manifests.items() if version in left
+            version: manifest
+            for version, manifest in branch.manifests.items()
+            if version in existing
         }
 
     def check_new_manifests(self, branch: Branch, change: Change) -> None:
@@ -247,8 +261,8 @@ class History:
             lambda _planned, _now: old,
             gives_back_fragments=True,
         )
-        now = branch.states[branch.newest]
-        self.make(change, step.ours, branch, version, now, now)
+        current = branch.states[branch.newest]
+        self.make(change, step.ours, branch, version, current, current)
 
     def tag(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         if name in self.clones:
@@ -277,10 +291,10 @@ class History:
 
     def branch(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         leaves = [branch for branch in self.branches if branch != "main" and self.can_go(branch)]
-        who = "us" if step.ours else "pylance"
+        client = "us" if step.ours else "pylance"
         if leaves and random.random() < 0.4:
             gone = random.choice(leaves)
-            self.log.append(f"delete branch {gone} by {who}")
+            self.log.append(f"delete branch {gone} by {client}")
             self.main(step.ours).branches.delete(gone)
             del self.branches[gone]
             return
@@ -289,13 +303,13 @@ class History:
         version = random.choice(sorted(branch.states))
         new = f"b{next(self.names)}"
         new = f"{name}/{new}" if name != "main" and random.random() < 0.5 else new
-        self.log.append(f"branch {new} of {name} {version} by {who}")
+        self.log.append(f"branch {new} of {name} {version} by {client}")
         reference = (name if name != "main" else None, version)
-        made = self.main(step.ours).create_branch(new, reference)
+        created = self.main(step.ours).create_branch(new, reference)
         state = branch.states[version]
         result = Branch(str(self.path / "tree" / new))
         self.branches[new] = result
-        assert made.version == version
+        assert created.version == version
         result.states[version] = state
         self.check_new_manifests(result, Change("branch", None, None, lambda _, n: n))
 
@@ -333,7 +347,7 @@ class History:
                 f"append {len(rows)} rows that were written before",
                 finish,
                 finish,
-                lambda _, now: now.with_rows({**now.rows, **rows}),
+                lambda _, current: current.with_rows({**current.rows, **rows}),
             )
             self.pending = (name, branch.newest, state, change, step.ours)
             self.log.append(f"write {len(rows)} rows to {name} {branch.newest}, not committed")
@@ -343,8 +357,8 @@ class History:
         result = self.branches.get(name) or self.clones.get(name)
         if result is None or version not in result.states:
             return
-        now = result.states[result.newest]
-        self.make(change, ours, result, version, planned, now)
+        current = result.states[result.newest]
+        self.make(change, ours, result, version, planned, current)
 
     def clone(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         """A table of its own, with the files of this one or with copies of them."""
@@ -362,10 +376,10 @@ class History:
             self.tags[new] = (name, version)
         path = str(self.path.with_name(f"{self.path.name}-{new}"))
         main = self.main(step.ours)
-        made = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
+        created = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
         result = Branch(path)
         self.clones[new] = result
-        result.states[made.version] = branch.states[version]
+        result.states[created.version] = branch.states[version]
         self.check_new_manifests(result, Change("clone", None, None, lambda _, n: n))
 
     def main(self, ours: bool) -> Any:
@@ -379,7 +393,7 @@ class History:
             theirs = sorted(version["version"] for version in self.theirs(branch).versions())
             assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
             for version, state in branch.states.items():
-                change = Change(f"version {version}", None, None, lambda _, now: now)
+                change = Change(f"version {version}", None, None, lambda _, current: current)
                 check_content(
                     self.ours(branch, version),
                     self.theirs(branch, version),
@@ -390,7 +404,9 @@ class History:
                 )
         ours_main, theirs_main = self.main(ours=True), self.main(ours=False)
         for listed in (ours_main.tags.list(), theirs_main.tags.list()):
-            result = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
+            result = {
+                tag: (entry["branch"] or "main", entry["version"]) for tag, entry in listed.items()
+            }
             assert result == self.tags
         assert ours_main.branches.list().keys() == self.branches.keys() - {"main"}
         assert theirs_main.branches.list().keys() == self.branches.keys() - {"main"}
@@ -412,37 +428,37 @@ def _their_append(dataset: lance.LanceDataset, data: pa.Table) -> Callable[[Any]
     return lambda stale: lance.LanceDataset.commit(stale, operation, read_version=version)
 
 
-def _outcomes(change: Change, planned: State, now: State, stale: bool) -> Iterator[State]:
+def _outcomes(change: Change, planned: State, current: State, stale: bool) -> Iterator[State]:
     """What the change may leave: it was planned again, or is committed as it was planned."""
-    for base in (now, planned) if stale else (now,):
-        if base is planned and not _untouched(change, planned, now):
+    for base in (current, planned) if stale else (current,):
+        if base is planned and not _untouched(change, planned, current):
             continue
         try:
-            yield change.effect(base, now)
+            yield change.effect(base, current)
         except (KeyError, AttributeError):
             continue
 
 
-def _untouched(change: Change, planned: State, now: State) -> bool:
+def _untouched(change: Change, planned: State, current: State) -> bool:
     numbers = {column.number for column in planned.columns} & {
-        column.number for column in now.columns
+        column.number for column in current.columns
     }
     for key in change.looks_at:
-        old, new = planned.rows[key], now.rows.get(key)
+        old, new = planned.rows[key], current.rows.get(key)
         if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
             return False
     return True
 
 
-def _was_cast(planned: State, now: State) -> bool:
+def _was_cast(planned: State, current: State) -> bool:
     types = {column.number: column.type for column in planned.columns}
-    return any(types.get(column.number, column.type) != column.type for column in now.columns)
+    return any(types.get(column.number, column.type) != column.type for column in current.columns)
 
 
-def _says_conflict(error: Exception, planned: State, now: State) -> bool:
+def _says_conflict(error: Exception, planned: State, current: State) -> bool:
     if isinstance(error, CommitConflictError):
         return True
-    other_columns = planned.columns != now.columns
+    other_columns = planned.columns != current.columns
     if isinstance(error, LanceError):
         return other_columns and isinstance(error, InvalidInputError | SchemaMismatchError)
     text = str(error).lower()
@@ -472,8 +488,8 @@ def run_plan(plan: Plan, folder: Path) -> Counter[str]:
         raise
     finally:
         del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
-        for one in folder.glob(f"{path.name}*"):
-            shutil.rmtree(one, ignore_errors=True)
+        for table_path in folder.glob(f"{path.name}*"):
+            shutil.rmtree(table_path, ignore_errors=True)
     return history.counts
 
 

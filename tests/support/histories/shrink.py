@@ -26,9 +26,9 @@ def failure(plan: Plan, folder: Path) -> BaseException | None:
     return None
 
 
-def same_kind(one: BaseException, other: BaseException | None) -> bool:
+def same_kind(first: BaseException, second: BaseException | None) -> bool:
     """Whether two histories fail alike: in the same line of the checks or of the clients."""
-    return other is not None and _place(one) == _place(other)
+    return second is not None and _place(first) == _place(second)
 
 
 def _place(error: BaseException) -> tuple[str, str, int]:

@@ -79,10 +79,10 @@ def costs(column: ColumnMeta, version: tuple[int, int], chunk_table: Callable) -
 
 
 def _cost(layout: pb21.PageLayout, page: PageMeta, chunk_table: Callable) -> Cost:
-    kind = layout.WhichOneof("layout")
-    if kind == "blob_layout":
+    layout_name = layout.WhichOneof("layout")
+    if layout_name == "blob_layout":
         return _cost(layout.blob_layout.inner_layout, page, chunk_table)
-    if kind == "mini_block_layout":
+    if layout_name == "mini_block_layout":
         message = layout.mini_block_layout
         lists = message.repetition_index_depth > 0
         words = chunk_table(page.buffers[0])
@@ -92,7 +92,7 @@ def _cost(layout: pb21.PageLayout, page: PageMeta, chunk_table: Callable) -> Cos
         elif lists:
             name = "mini lists"
         return _mini(name, words, message.has_large_chunk, lists, page)
-    if kind == "full_zip_layout":
+    if layout_name == "full_zip_layout":
         return _zip(len(page.buffers) > 1)
     return _constant(layout.constant_layout, page)
 
@@ -156,20 +156,20 @@ def _cost_2_0(page: PageMeta) -> Cost:
     if "dictionary" in text:
         search = sum(buffer.length for buffer in page.buffers[1:])
         return Cost("2.0 dictionary", 2, 1, search, 64, NEAR_2_0)
-    kind = encoding.WhichOneof("array_encoding")
-    return Cost(f"2.0 {kind}", rounds, rounds, 0, 64, rounds * NEAR_2_0)
+    encoding_name = encoding.WhichOneof("array_encoding")
+    return Cost(f"2.0 {encoding_name}", rounds, rounds, 0, 64, rounds * NEAR_2_0)
 
 
 def _rounds_2_0(encoding: pb20.ArrayEncoding) -> int:
-    kind = encoding.WhichOneof("array_encoding")
-    if kind == "nullable":
+    encoding_name = encoding.WhichOneof("array_encoding")
+    if encoding_name == "nullable":
         inner = encoding.nullable
         if inner.HasField("no_nulls"):
             return _rounds_2_0(inner.no_nulls.values)
         return _rounds_2_0(inner.some_nulls.values) if inner.HasField("some_nulls") else 0
-    if kind == "fsst":
+    if encoding_name == "fsst":
         return _rounds_2_0(encoding.fsst.binary)
-    return {"binary": 2, "struct": 0}.get(kind, 1)
+    return {"binary": 2, "struct": 0}.get(encoding_name, 1)
 
 
 # Columns whose pages have some MiB, or would if they did not compress.

@@ -84,8 +84,8 @@ _HANDLER = _Handler(
         None,
         _types["malloc"](lambda _, size: _libc.malloc(_take(size))),
         _types["calloc"](lambda _, n, size: _libc.calloc(n, _take(n * size) // max(n, 1))),
-        _types["realloc"](lambda _, at, size: _libc.realloc(at, _take(size))),
-        _types["free"](lambda _, at, size: _libc.free(at)),
+        _types["realloc"](lambda _, address, size: _libc.realloc(address, _take(size))),
+        _types["free"](lambda _, address, size: _libc.free(address)),
     ),
 )
 
@@ -97,9 +97,11 @@ def _capsule() -> object:
 
 
 def _set_handler(handler: object) -> object:
-    of = ctypes.pythonapi.PyCapsule_GetPointer
-    of.restype, of.argtypes = _POINTER, [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.cast(of(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER))
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = _POINTER, [ctypes.py_object, ctypes.c_char_p]
+    table = ctypes.cast(
+        pointer_of(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER)
+    )
     call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
     return call(handler)
 

@@ -86,15 +86,15 @@ def shared_home() -> Path:
     """Return the home of Spark that processes share which keep no logs; make it once for a checkout."""
     if not HOME.exists():
         HOME.parent.mkdir(exist_ok=True)
-        made = make_home(Path(tempfile.mkdtemp(dir=HOME.parent)) / "home")
+        new_home = make_home(Path(tempfile.mkdtemp(dir=HOME.parent)) / "home")
         try:
-            made.rename(HOME)
+            new_home.rename(HOME)
         except OSError:
             # Another process was faster.
-            shutil.rmtree(made)
+            shutil.rmtree(new_home)
         else:
             archive_classes()
-        made.parent.rmdir()
+        new_home.parent.rmdir()
     return HOME
 
 
@@ -116,11 +116,16 @@ def archive_classes() -> None:
         archive.rename(CLASSES)
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**more_variables: str) -> dict[str, str]:
     """Return the variables of a process that uses this checkout and this interpreter, and more."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **more}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        **more_variables,
+    }
     variables.setdefault("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
-    if "SPARK_HOME" not in more:
+    if "SPARK_HOME" not in more_variables:
         variables["SPARK_HOME"] = str(shared_home())
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         variables.pop(name, None)

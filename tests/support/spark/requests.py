@@ -48,8 +48,8 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     source = LanceDataSource(CaseInsensitiveDict({"path": path, **options}))
     wanted = columns
     if not isinstance(columns, StructType):
-        whole = source.schema()
-        wanted = StructType([whole[name] for name in columns])
+        full_schema = source.schema()
+        wanted = StructType([full_schema[name] for name in columns])
     assert isinstance(wanted, StructType)
     text = request if isinstance(request, str) else json.dumps(request)
     schema = StructType(
@@ -80,10 +80,12 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     return answer
 
 
-def aggregates(*asked: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:
+def aggregates(*calls: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:
     """Return the schema and the request of some aggregates."""
-    schema = StructType([StructField(f"agg{at}", kind) for at, (_, _, kind) in enumerate(asked)])
-    listed = [{"op": op} if path is None else {"op": op, "col": path} for op, path, _ in asked]
+    schema = StructType(
+        [StructField(f"agg{index}", dtype) for index, (_, _, dtype) in enumerate(calls)]
+    )
+    listed = [{"op": op} if path is None else {"op": op, "col": path} for op, path, _ in calls]
     return schema, {"aggregates": listed}
 
 
@@ -91,11 +93,11 @@ def col(*path: str) -> dict[str, Any]:
     return {"col": list(path)}
 
 
-def op(name: str, *args: Any, **more: Any) -> dict[str, Any]:
-    return {"op": name, "args": list(args), **more}
+def op(name: str, *args: Any, **options: Any) -> dict[str, Any]:
+    return {"op": name, "args": list(args), **options}
 
 
-def lit(value: Any, kind: str) -> dict[str, Any]:
+def lit(value: Any, type_name: str) -> dict[str, Any]:
     """Return a literal as Java writes it."""
     text = value
     if isinstance(value, bool):
@@ -112,7 +114,7 @@ def lit(value: Any, kind: str) -> dict[str, Any]:
         text = str((value - EPOCH).days)
     elif value is not None:
         text = str(value)
-    return {"lit": text, "type": kind}
+    return {"lit": text, "type": type_name}
 
 
 def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> bool | None:
@@ -129,7 +131,7 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
         inner = truth(args[0], row, values)
         return None if inner is None else not inner
     found_values = [_value(argument, row, values) for argument in args]
-    left, *others = found_values
+    left, *operands = found_values
     if name == "is_null":
         return left is None
     if name == "is_not_null":
@@ -137,10 +139,10 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
     if name == "in":
         if left is None:
             return None
-        if any(item is not None and _order(left, item) == 0 for item in others):
+        if any(item is not None and _order(left, item) == 0 for item in operands):
             return True
-        return None if None in others else False
-    right = others[0]
+        return None if None in operands else False
+    right = operands[0]
     if name == "<=>":
         return left is right if None in (left, right) else _order(left, right) == 0
     if left is None or right is None:
@@ -175,14 +177,14 @@ def _order(left: Any, right: Any) -> int:
 
 
 def _like(pattern: str, escape: str, text: str) -> bool:
-    result, at = "", 0
-    while at < len(pattern):
-        if pattern[at] == escape:
-            at += 1
-            result += re.escape(pattern[at])
+    result, index = "", 0
+    while index < len(pattern):
+        if pattern[index] == escape:
+            index += 1
+            result += re.escape(pattern[index])
         else:
-            result += {"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at]))
-        at += 1
+            result += {"%": ".*", "_": "."}.get(pattern[index], re.escape(pattern[index]))
+        index += 1
     return re.fullmatch(result, text, re.DOTALL) is not None
 
 

@@ -79,17 +79,17 @@ class Aws:
     def create_table(
         self, name: str, keys: str = "base_uri version", types: tuple[str, str] = ("S", "N")
     ) -> None:
-        kinds = ("HASH", "RANGE")
+        key_types = ("HASH", "RANGE")
         names = keys.split()
         self.dynamodb.create_table(
             TableName=name,
             KeySchema=[
-                {"AttributeName": key, "KeyType": kind}
-                for key, kind in zip(names, kinds, strict=False)
+                {"AttributeName": key, "KeyType": key_type}
+                for key, key_type in zip(names, key_types, strict=False)
             ],
             AttributeDefinitions=[
-                {"AttributeName": key, "AttributeType": of}
-                for key, of in zip(names, types, strict=False)
+                {"AttributeName": key, "AttributeType": attribute_type}
+                for key, attribute_type in zip(names, types, strict=False)
             ],
             BillingMode="PAY_PER_REQUEST",
         )

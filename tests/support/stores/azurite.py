@@ -64,15 +64,15 @@ def _program() -> list[str]:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "lance_spark_tests" / _PACKAGE
     script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    whole = folder / "installed"
+    installed_marker = folder / "installed"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             # Processes of one run of the tests wait for each other.
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not whole.exists():
+            if not installed_marker.exists():
                 _install(npm, folder)
-                whole.touch()
+                installed_marker.touch()
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stdout", None) or b""
         pytest.skip(f"npm could not install {_PACKAGE}: {error}; {output[-300:]!r}")

@@ -37,16 +37,18 @@ class StandIn:
         path = info.path.removeprefix(str(self._root))
         return arrow.FileInfo(path, type=info.type, size=info.size, mtime=info.mtime)
 
-    def get_file_info(self, asked: Any) -> Any:
-        if isinstance(asked, arrow.FileSelector):
-            selector = arrow.FileSelector(self._path(asked.base_dir), recursive=asked.recursive)
+    def get_file_info(self, requested: Any) -> Any:
+        if isinstance(requested, arrow.FileSelector):
+            selector = arrow.FileSelector(
+                self._path(requested.base_dir), recursive=requested.recursive
+            )
             return [self._told(info) for info in self._local.get_file_info(selector)]
-        if isinstance(asked, list):
+        if isinstance(requested, list):
             return [
                 self._told(info)
-                for info in self._local.get_file_info([self._path(item) for item in asked])
+                for info in self._local.get_file_info([self._path(item) for item in requested])
             ]
-        return self._told(self._local.get_file_info(self._path(asked)))
+        return self._told(self._local.get_file_info(self._path(requested)))
 
     def create_dir(self, path: str, *, recursive: bool = True) -> None:
         self._local.create_dir(self._path(path), recursive=recursive)

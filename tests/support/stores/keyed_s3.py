@@ -85,8 +85,11 @@ def main(key: str) -> None:
     def checked(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if f"Credential={key}/" not in environ.get("HTTP_AUTHORIZATION", ""):
             body = b"<Error><Code>InvalidAccessKeyId</Code><Message>another key</Message></Error>"
-            kind = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-            start_response("403 Forbidden", kind)
+            response_headers = [
+                ("Content-Type", "application/xml"),
+                ("Content-Length", str(len(body))),
+            ]
+            start_response("403 Forbidden", response_headers)
             return [body]
         result: Iterable[bytes] = application(environ, start_response)
         return result

@@ -22,7 +22,7 @@ WEEK = 7 * 24 * 3600
 def rows(start: int, count: int = 6) -> pa.Table:
     """Rows with blobs inline, packed and in files of their own."""
     ids = list(range(start, start + count))
-    blobs = [bytes([at % 256]) * (10, 1_000, 6_000)[at % 3] for at in ids]
+    blobs = [bytes([row % 256]) * (10, 1_000, 6_000)[row % 3] for row in ids]
     return pa.table(
         [pa.array(ids, pa.int64()), blob_array(blobs)],
         schema=pa.schema([pa.field("i", pa.int64()), blob_field("b", **LIMITS)]),
@@ -119,10 +119,10 @@ def check(path: Path, branches: tuple[str, ...] = ()) -> None:
             ours = lance_spark.open_dataset(str(root), version=version)
             table = ours.to_table(blob_handling="all_binary")
             assert table["i"].to_pylist() == theirs
-            for at, blob in zip(theirs, table["b"].to_pylist(), strict=True):
-                assert blob == bytes([at % 256]) * (10, 1_000, 6_000)[at % 3]
-            for at in theirs[::5]:
-                assert dataset.to_table(columns=["i"], filter=f"i = {at}").num_rows == 1
+            for row, blob in zip(theirs, table["b"].to_pylist(), strict=True):
+                assert blob == bytes([row % 256]) * (10, 1_000, 6_000)[row % 3]
+            for row in theirs[::5]:
+                assert dataset.to_table(columns=["i"], filter=f"i = {row}").num_rows == 1
 
 
 def copy_of(template: Path, path: Path) -> None:

@@ -64,8 +64,8 @@ def build(path: Path, *, stable: bool, version: str = "2.2") -> str:
         enable_stable_row_ids=stable,
         data_storage_version=version,
     )
-    for column, kind in SCALAR.items():
-        dataset.create_scalar_index(column, kind, name=f"{column}_idx")
+    for column, index_type in SCALAR.items():
+        dataset.create_scalar_index(column, index_type, name=f"{column}_idx")
     dataset.create_index("vec", "IVF_PQ", name="vec_idx", num_partitions=2, num_sub_vectors=4)
     dataset.create_index("vec2", "IVF_FLAT", name="vec2_idx", num_partitions=2)
     return uri
