@@ -65,15 +65,15 @@ def markers(item: pytest.Item) -> set[str]:
     module = item.getparent(pytest.Module)
     names = set(vars(module.obj)) if module else set()
     fixtures = set(getattr(item, "fixturenames", ()))
-    found = set()
+    marker_names = set()
     if folder in SPARK or fixtures & SPARK:
-        found.add("spark")
+        marker_names.add("spark")
     if (fixtures | names) & STORES:
-        found.add("stores")
+        marker_names.add("stores")
     slow = folder in SLOW_FOLDERS or SLOW_MODULES in item.path.stem or names & PROCESSES
-    if found or slow:
-        found.add("slow")
-    return found
+    if marker_names or slow:
+        marker_names.add("slow")
+    return marker_names
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -91,7 +91,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         from tests.interop.predicates.harness import Report
 
         total = Report()
-        for one in noted:
-            total.add(Report.from_noted(one))
+        for predicates in noted:
+            total.add(Report.from_noted(predicates))
         terminalreporter.section("predicates")
         terminalreporter.write_line(str(total))
