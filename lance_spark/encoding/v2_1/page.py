@@ -189,15 +189,15 @@ def fetch_rows(base: int, stride: int, rows: Rows, length: int) -> ReadPlan[Fetc
     return (yield from fetch(base, rows * stride, rows * stride + length))
 
 
-def levels_at(levels: Levels, where: EntryIndex) -> Levels:
+def levels_at(levels: Levels, entries: EntryIndex) -> Levels:
     """Return the levels of some entries, in that order."""
     repetition, definition = levels.repetition, levels.definition
-    count = where.stop - where.start if isinstance(where, slice) else len(where)
+    count = entries.stop - entries.start if isinstance(entries, slice) else len(entries)
     return Levels(
         levels.layers,
         count,
-        None if repetition is None else repetition[where],
-        None if definition is None else definition[where],
+        None if repetition is None else repetition[entries],
+        None if definition is None else definition[entries],
     )
 
 

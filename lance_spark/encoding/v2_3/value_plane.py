@@ -234,11 +234,11 @@ class IndexedValues:
 
     def _load(self) -> ReadPlan[Sequence]:
         data = None
-        where = buffer_at(self._meta, 0)
+        location = buffer_at(self._meta, 0)
         if has_payload(self._encoding):
-            (data,) = yield [where]
-        elif where.length:
-            raise CorruptFileError(f"{where.length} bytes of indices that are not stored")
+            (data,) = yield [location]
+        elif location.length:
+            raise CorruptFileError(f"{location.length} bytes of indices that are not stored")
         return decode_sequence(self._encoding, data, self._slots, bits=32)
 
 
