@@ -351,18 +351,18 @@ class _Attempts:
             self._committed.append(committed)
             self._needs_rebase = self._needs_rebase or conflict is Conflict.REBASE
             return
-        other = "transaction not recorded" if committed is None else committed.name
+        committed_name = "transaction not recorded" if committed is None else committed.name
         retryable = conflict is Conflict.RETRYABLE
         if retryable:
             problem = "was overtaken by"
             advice = "plan it again on the newest version"
-            other = other or "unknown operation"
+            committed_name = committed_name or "unknown operation"
         else:
             problem = "is incompatible with"
             advice = "check what the other change did"
         raise CommitConflictError(
             f"{self._store.display}: this {operation.name} {problem} version {manifest.version} "
-            f"({other}), committed after version {self._transaction.read_version}, "
+            f"({committed_name}), committed after version {self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
         )
