@@ -205,12 +205,12 @@ def _timed(
 def _unpickle(
     packed_fragments: tuple[list[str], list[int], list[bytes]],
     columns: tuple[list[Any], ...],
-    rest: tuple[Any, ...],
+    other_fields: tuple[Any, ...],
 ) -> ScanTask:
     fragments = unpacked(*packed_fragments)
     slices: tuple[FragmentSlice, ...] = ()
     if columns:
         numbers, *bounds = columns
         slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *bounds))
-    uri, schema, *options = rest
+    uri, schema, *options = other_fields
     return ScanTask(uri, schema, slices, *options)

@@ -210,13 +210,13 @@ class SelectiveReader:
             indices = pa.array(row_indices)
             window = {key: array.take(indices) for key, array in window.items()}
         if result is not None and shared:
-            where = result.indices_of(rows, row_indices)
+            selected = result.indices_of(rows, row_indices)
             for position, number in shared.items():
                 column = result.batch.column(number)
                 window[-1 - position] = (
-                    column.slice(where.start, where.stop - where.start)
-                    if isinstance(where, slice)
-                    else column.take(pa.array(where))
+                    column.slice(selected.start, selected.stop - selected.start)
+                    if isinstance(selected, slice)
+                    else column.take(pa.array(selected))
                 )
         yield from self._columns.batches(
             window, len(rows) if row_indices is None else len(row_indices)
