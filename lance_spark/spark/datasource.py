@@ -209,9 +209,11 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
             "of the cluster, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
     kept = {name: options[name] for name in ("path", *READ_NAMES) if name in options}
-    first, *others = schema.fields
+    first, *other_fields = schema.fields
     metadata = {**first.metadata, _KEY: json.dumps(kept)}
-    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+    return StructType(
+        [StructField(first.name, first.dataType, first.nullable, metadata), *other_fields]
+    )
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
@@ -224,8 +226,8 @@ def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[st
     """
     import json
 
-    given: dict[str, Any] = dict(options)
+    read_options: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return given
+        return read_options
     kept = field.metadata.get(_KEY)
-    return {**json.loads(kept), **given} if kept else given
+    return {**json.loads(kept), **read_options} if kept else read_options

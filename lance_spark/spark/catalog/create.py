@@ -187,8 +187,8 @@ def _has_version(entry: TableEntry) -> bool:
 
 
 def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: NewTable) -> None:
-    given, stored = properties.split(arguments["properties"])
-    options = WriteOptions.parse({**options_of(entry), **given})
+    write_options, stored = properties.split(arguments["properties"])
+    options = WriteOptions.parse({**options_of(entry), **write_options})
     schema = StructType.fromJson(json.loads(arguments["schema"]))
     arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     new_table = NewTable(new_table.must_create, stored)

@@ -93,14 +93,14 @@ def push(
         Types that Spark takes the columns for.
     """
     predicates: list[Predicate] = []
-    others: list[Any] = []
+    refused: list[Any] = []
     for pushed in filters:
         predicate = to_predicate(pushed, schema, known)
         if predicate is None:
-            others.append(pushed)
+            refused.append(pushed)
         else:
             predicates.append(predicate)
-    return predicates, others
+    return predicates, refused
 
 
 def to_predicate(pushed: Any, schema: spark.StructType, known: Schema) -> Predicate | None:

@@ -208,13 +208,13 @@ class Plan:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
         scanned = list(self.pushed)
-        others: list[dict[str, Any]] = []
+        unscanned: list[dict[str, Any]] = []
         for tree in self.request.filters:
             try:
                 scanned.append(to_predicate(tree, self.known))
             except InvalidInputError:
-                others.append(tree)
-        return tuple(scanned), self._residual(others) if others else None
+                unscanned.append(tree)
+        return tuple(scanned), self._residual(unscanned) if unscanned else None
 
     def _residual(self, trees: Sequence[dict[str, Any]]) -> ResidualFilter:
         from lance_spark.scan.predicates.tree import conjunction
@@ -279,7 +279,7 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
     # Rows that are certain to be live: in all fragments so far, and in those before the current.
     certain = before = 0
     # Rows that are taken of the current fragment.
-    taken = 0
+    num_taken = 0
     fragment_id: int | None = None
     for task in tasks:
         missing = limit - certain
@@ -290,11 +290,11 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             if certain >= limit:
                 break
             if piece.fragment.id != fragment_id:
-                fragment_id, before, taken = piece.fragment.id, certain, 0
+                fragment_id, before, num_taken = piece.fragment.id, certain, 0
             deleted = piece.fragment.physical_rows - piece.fragment.num_rows
-            rows = min(piece.num_rows, limit - before + deleted - taken)
-            taken += rows
-            certain = before + max(0, taken - deleted)
+            rows = min(piece.num_rows, limit - before + deleted - num_taken)
+            num_taken += rows
+            certain = before + max(0, num_taken - deleted)
             slices.append(piece._replace(stop=piece.start + rows))
         partitions.append(LancePartition(replace(task, slices=tuple(slices)), missing))
     return partitions

@@ -182,7 +182,7 @@ def tasks_of(
     SchemaMismatchError
     """
     visible = FeedColumns.of(
-        manifest, _selected(options, manifest, whole=True), options.blob_handling
+        manifest, _selected(options, manifest, all_columns=True), options.blob_handling
     ).to_arrow()
     names: list[str] = []
     for field in schema:
@@ -276,7 +276,9 @@ def _manifest(table: OpenTable, version: int) -> Manifest:
     return table.manifest if version == table.version else read_version(table.store, version)
 
 
-def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
+def _selected(
+    options: ReadOptions, manifest: Manifest, *, all_columns: bool = False
+) -> list[str] | None:
     """Return the columns and row columns of the options; None for all columns.
 
     Raises
@@ -288,7 +290,7 @@ def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) 
 
     columns = [field.name for field in manifest.schema.fields]
     row_columns = [name for name in META_FIELDS if name != ROW_OFFSET.name and name not in columns]
-    if whole:
+    if all_columns:
         return columns + row_columns
     selected = columns
     if options.columns is not None:
