@@ -156,8 +156,8 @@ class Credentials:
     def _renew(self) -> None:
         now = _now()
         expired = now >= self._expires_at
-        when = datetime.fromtimestamp(min(self._expires_at, 2**45) / 1000, UTC)
-        text = f"the credentials of the store expired at {when:%Y-%m-%d %H:%M:%S} UTC"
+        expiry = datetime.fromtimestamp(min(self._expires_at, 2**45) / 1000, UTC)
+        text = f"the credentials of the store expired at {expiry:%Y-%m-%d %H:%M:%S} UTC"
         if self._source is None:
             if expired:
                 raise StorageError(
