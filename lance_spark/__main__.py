@@ -210,12 +210,12 @@ def write_conf(options: argparse.Namespace) -> str:
     """Write the jar and the settings of Spark, and return instructions."""
     from lance_spark.spark.jvm import configuration
 
-    given = _key_values(options.option)
+    settings = _key_values(options.option)
     if options.root is not None:
         local = "://" not in options.root
-        given["root"] = os.path.abspath(options.root) if local else options.root
+        settings["root"] = os.path.abspath(options.root) if local else options.root
     return configuration.write_conf(
-        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **given
+        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **settings
     )
 
 
