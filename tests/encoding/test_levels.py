@@ -196,7 +196,7 @@ def test_levels_must_begin_with_a_list_and_fit_the_type() -> None:
     layers = (Layer.ALL_VALID_ITEM, Layer.ALL_VALID_LIST)
     with pytest.raises(CorruptFileError, match="begin with the start of a list"):
         unravel(Levels(layers, 2, np.array([0, 1], np.uint16), None), steps)
-    with pytest.raises(CorruptFileError, match="not those of the column's type"):
+    with pytest.raises(CorruptFileError, match="do not fit the type of the column"):
         unravel(Levels(layers, 2, np.array([1, 1], np.uint16), None), (Step(), Step()))
 
 

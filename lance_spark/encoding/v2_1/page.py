@@ -65,7 +65,7 @@ class SlottedRows(Protocol):
     def values(self) -> pa.Array: ...
 
     def slots(self, steps: Sequence[Step]) -> list[LayerSlots]:
-        """Return the slots of every layer, leaf first; `steps` are those of the leaf."""
+        """Return the slots of every layer, leaf first; `steps` are the steps of the leaf."""
         ...
 
 
@@ -100,9 +100,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
     """Return the layers of a page; raise CorruptFileError if they do not match the column type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
-        raise CorruptFileError(
-            f"layers {names} are not those of a column of type {leaf.field.type}"
-        )
+        raise CorruptFileError(f"layers {names} do not fit a column of type {leaf.field.type}")
     return layers
 
 
