@@ -1,8 +1,9 @@
 """The commit protocol: the atomic creation of the next version of a table.
 
-1. List the versions. Read the transaction of each version after the one that the change was planned
-   on, or was last checked against. The operation decides whether it can follow that transaction
-   (`operations/`). If it needs a rebase, it counts as planned on the newest version afterwards.
+1. List the versions. Read the transaction of each version after the version that the change was
+   planned on, or was last checked against. The operation decides whether it can follow that
+   transaction (`operations/`). If it needs a rebase, it counts as planned on the newest version
+   afterwards.
 2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
 3. Create the manifest, unless the version exists. This is the commit.
 4. If another client created the version first, wait for a random time and start again.

@@ -365,7 +365,7 @@ class WriteJob:
             committed after it.
         AlreadyCommittedError
             The write of `write_token` has been committed, and the table has its rows. `abort` the
-            fragments, unless they are the committed ones.
+            fragments, unless they are the committed fragments.
         TableExistsError
             Another client created the table that the write was to create.
         UncertainCommitError

@@ -312,7 +312,7 @@ def _shown(names: list[str]) -> str:
 
 
 def _paths_of(main: ObjectStore, name: str, other_branches: Mapping[str, Branch]) -> list[str]:
-    """Return the files of a branch, without those of branches with folders inside its own."""
+    """Return the files of a branch, without the files of branches inside its folder."""
     root = branch_root(name)
     inner = tuple(
         f"{branch_root(inner_name)}/"

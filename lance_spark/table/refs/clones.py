@@ -325,7 +325,7 @@ def _uncertain(target: ObjectStore, failure: LanceError | None) -> UncertainComm
 
 def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
     """Return the ids of the base paths that blobs may refer to."""
-    # All of them: finding out which ones are used would mean to read the data.
+    # All base paths: to find out which of them are used, the data would have to be read.
     if not any(has_blobs(field) for field in manifest.schema.fields):
         return frozenset()
     return frozenset(
