@@ -174,7 +174,7 @@ class LanceDataSource(DataSource):
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Return whether the options are those of a table of the catalog."""
+    """Return whether the options belong to a table of the catalog."""
     return "provider" in options
 
 
@@ -185,7 +185,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     ------
     InvalidOptionError
         The options have settings of the store, which may be secrets and do not belong in a schema;
-        or they are those of a change feed.
+        or they are options of a change feed.
     """
     import json
 
@@ -217,7 +217,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: the given ones, and others that the catalog's schema holds.
+    """Return the options of a read: the given options, and options that the catalog's schema holds.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@
 | a property of a table of Spark's catalog | ignored: Spark repeats only options as `option.NAME` |
 | any other name | refused, with the nearest known name |
 
-The names are those of other Lance connectors (`names`). Spark compares them without regard to case.
+Other Lance connectors use the same names (`names`). Spark compares them without regard to case.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _has_setting_for_doubled_quotes() -> bool:
 
 
 def _session_of_task(planned: SqlSettings) -> SqlSettings:
-    """Return the settings of the session that runs this task. Unset ones are as planned."""
+    """Return the settings of the session that runs this task. Unset settings are as planned."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -16,7 +16,7 @@ last filters with the loaded DataFrame, and answer other queries over it from th
 (`request`) plans each scan by itself.
 
 A filter is taken if the table has its column, of the type that Spark takes it for, and its value is
-one that is compared as Spark compares it. All others are returned.
+a value that is compared as Spark compares it. All others are returned.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class ResidualFilter:
     Attributes
     ----------
     schema : StructType
-        Columns that the task converts for it: those of the result, and those of the filter.
+        Columns that the task converts for it: columns of the result, and columns of the filter.
     """
 
     schema: StructType
@@ -152,7 +152,7 @@ class Plan:
     columns : list of str
         Their paths.
     pushed : tuple of Predicate
-        Filters besides those of the request.
+        Filters besides the filters of the request.
     """
 
     dataset: Dataset
@@ -189,7 +189,7 @@ class Plan:
     ) -> tuple[list[LancePartition], int, int | None]:
         from lance_spark.spark.read.aggregates import known_values
 
-        # Values that are known without reading are those of all rows.
+        # Values that are known without reading are values of all rows.
         if not scanned and residual is None and self.options.fragment_ids is None:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
@@ -276,7 +276,7 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
     so the deleted rows of a fragment are taken to be in the slices so far.
     """
     partitions: list[LancePartition] = []
-    # Rows that are certain to be live: in all fragments so far, and in those before the current.
+    # Rows that are certain to be live: in all fragments so far, and in all before the current.
     certain = before = 0
     # Rows that are taken of the current fragment.
     num_taken = 0

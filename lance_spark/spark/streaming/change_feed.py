@@ -4,7 +4,7 @@
         .option("startingVersion", 5).load(path)
 
 Each version is reported separately, so a row that three versions changed appears three times. The
-columns are those of the last version, and `_change_type`, `_commit_version` and
+columns are the columns of the last version, and `_change_type`, `_commit_version` and
 `_commit_timestamp`. A removed version is an error: a feed is never incomplete. The optimizer rule
 does not change feeds.
 """
@@ -80,7 +80,7 @@ class ChangeFeedReader(DataSourceReader):
         Raises
         ------
         VersionNotFoundError
-            A requested version, or the one before it, does not exist (any more).
+            A requested version, or the version before it, does not exist (any more).
         SchemaMismatchError
             A column is missing, or has another type in one of the versions.
         """

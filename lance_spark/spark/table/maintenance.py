@@ -58,7 +58,7 @@ class MaintenanceMethods(TableBase):
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         **options: Any,
     ) -> DataFrame:
-        """Rewrite small fragments to large ones, without their deleted rows.
+        """Rewrite small fragments to large fragments, without their deleted rows.
 
         Other clients can append and delete rows at the same time: their deletions are kept.
 

@@ -105,7 +105,7 @@ def record(dtype: spark.DataType) -> dict[str, str]:
 
 
 def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
-    """Return the type that the metadata of a field records, or the one that it is stored as.
+    """Return the type that the metadata of a field records, or the type that it is stored as.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
 
 
 class _Columns:
-    """The columns of a DataFrame, which are fitted to those of the table once it is read.
+    """The columns of a DataFrame, which are fitted to the columns of the table once it is read.
 
     Parameters
     ----------

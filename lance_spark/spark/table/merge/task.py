@@ -258,7 +258,7 @@ def merge(
 def _shown_columns(
     dataset: Dataset, condition: str | Column, key: Sequence[tuple[Field, ...]]
 ) -> tuple[str, ...]:
-    """Return columns that identify a row in errors: the primary key, or those of the condition."""
+    """Return columns that identify a row in errors, of the primary key or of the condition."""
     schema = dataset._table.schema
     names = [path[0].name for path in key] or named_columns(dataset, condition)
     simple = {field.name for field in schema.fields if not field.children and not field.is_blob}
