@@ -134,7 +134,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", metavar="A,B.C", help="report only these columns or nested fields"
     )
-    # The defaults are those of `facts_of`, which is not imported for other commands.
+    # The defaults equal the defaults of `facts_of`, which is not imported for other commands.
     parser.add_argument(
         "--files",
         type=int,

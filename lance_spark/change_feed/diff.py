@@ -182,8 +182,8 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
     Raises
     ------
     VersionNotFoundError
-        One of the versions, or the one before the first, does not exist or was removed by cleanup.
-        The message names the first version whose changes can be read.
+        One of the versions, or the version before the first, does not exist or was removed by
+        cleanup. The message names the first version whose changes can be read.
     CorruptTableError, CorruptFileError, StorageError
     """
     if first > last:
@@ -227,7 +227,7 @@ def _read_manifest(table: OpenTable, version: int) -> Manifest:
         raise VersionNotFoundError(
             f"{table.store.display}: version {version}, which is needed to find the changed rows, "
             f"not found; the table has {describe(manifests)}; the first version whose changes can "
-            f"be read, with those of all later versions, is {usable}"
+            f"be read, with the changes of all later versions, is {usable}"
         ) from None
 
 

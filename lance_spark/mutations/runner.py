@@ -126,7 +126,7 @@ class LocalRunner(Runner):
 
 
 def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = None) -> Runner:
-    """Return the given runner, or one that runs tasks in this process."""
+    """Return the given runner, or a runner that runs tasks in this process."""
     return runner or LocalRunner(table.store.is_local, threads)
 
 

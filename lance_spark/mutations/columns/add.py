@@ -186,7 +186,7 @@ def _merged(
     next_id: int,
     path: tuple[str, ...],
 ) -> tuple[tuple[Field, ...], int]:
-    """Return the existing fields with the new ones added, and the next free field id."""
+    """Return the existing fields with the new fields added, and the next free field id."""
     by_name = {field.name: position for position, field in enumerate(existing)}
     fields = list(existing)
     for field in added_fields:

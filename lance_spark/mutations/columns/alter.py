@@ -176,7 +176,7 @@ def alter_columns(
         paths = [alteration.path for alteration in parsed if alteration.data_type is not None]
         _check_casts(current, paths)
         schema, written = _with_types(current, altered, parsed)
-        # Rows that another client writes with the old columns have no values in the new ones.
+        # Rows that another client writes with the old columns have no values in the new columns.
         cast = {current.schema.field(path).id for path in paths}
         required = any(field.id in cast and not field.nullable for field in altered.walk())
         old = current.schema.select(paths)

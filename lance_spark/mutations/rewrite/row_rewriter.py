@@ -2,7 +2,7 @@
 
 The commit deletes them from their old fragments. Values that are not given are read from the old
 fragment. In tables with stable row ids, rows keep their ids and the versions that created them; the
-commit records its version as the one that last updated them. Specification:
+commit records its version as their last update. Specification:
 table/row_id_lineage.md.
 """
 

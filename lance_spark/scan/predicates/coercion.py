@@ -353,7 +353,8 @@ def _compare_as(
 def _in_parts(
     column: Column, literals: Sequence[Typed], common: pa.DataType, settings: SqlSettings
 ) -> list[Predicate]:
-    """Return an `In` for literals that one value equals, and ranges for literals with more.
+    """Return an `In` for literals that one value equals, and ranges for literals that more values
+    equal.
 
     Several values of a column can be equal to a literal after the cast to the common type.
     """

@@ -128,7 +128,7 @@ def to_fsspec(
     options : mapping
         Options of the user. Only texts are translated.
     environment : mapping, optional
-        Environment variables; by default those of the process.
+        Environment variables; by default the variables of the process.
 
     Raises
     ------
@@ -271,7 +271,7 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
         endpoint = f"https://{arguments.get('account_name', '')}.blob.fabric.microsoft.com"
     _check_http(arguments, endpoint)
     secret = arguments.get("account_key") or arguments.get("sas_token")
-    # adlfs prefers the one of the environment, which may belong to another account.
+    # adlfs prefers the connection string of the environment, which may be of another account.
     uses_connection_string = "connection_string" not in arguments and bool(
         os.environ.get(_CONNECTION_STRING)
     )
