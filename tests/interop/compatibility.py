@@ -323,9 +323,9 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "",
         "Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, the expected "
         "values are",
-        "those that pylance reads. We refuse to write what version 0.1 would change, so that "
-        "pylance reads",
-        "what we write there, too. Files of version 2.3 are read, and not written.",
+        "the values that pylance reads. We refuse to write what version 0.1 would change, so that "
+        "pylance",
+        "reads what we write there, too. Files of version 2.3 are read, and not written.",
         "",
         "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), "
         "10,000",

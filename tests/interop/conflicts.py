@@ -180,7 +180,7 @@ def by_kind() -> list[str]:
         "",
         "The matrix of `lance_spark/table/operations/base.py`, by the kinds of the "
         "operations. A row",
-        "is the operation to be committed, a column the one that was committed before it, by its "
+        "is the operation to be committed, a column the operation that was committed before it, by "
         "number.",
         "Where an operation looks closer, at fragments, fields or keys, its answer can differ from "
         "the",
