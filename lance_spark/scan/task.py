@@ -188,7 +188,7 @@ def keeping_dictionaries(task: ScanTask) -> ScanTask:
 def _timed(
     pieces: Generator[pa.RecordBatch, None, None], metrics: ScanMetrics
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the pieces, and count the time that they take, in whichever thread."""
+    """Yield the pieces, and count the time that they take, in any thread."""
     try:
         while True:
             begun = perf_counter_ns()

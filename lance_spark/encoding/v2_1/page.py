@@ -108,7 +108,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 def errors_at(location: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
-    Decoders check descriptions before they use them. If numpy or Arrow refuses a page all the same,
+    Decoders check descriptions before they use them. If numpy or Arrow refuses a page nevertheless,
     it is corrupt too.
     """
     try:

@@ -43,7 +43,7 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of a new table that is like another one.
+    """Return the properties of a new table that is like another table.
 
     If the source is a Lance table, the new table stores its columns in the same way: vectors stay
     vectors. Other properties are not copied, as in Spark.

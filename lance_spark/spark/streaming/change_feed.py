@@ -80,7 +80,7 @@ class ChangeFeedReader(DataSourceReader):
         Raises
         ------
         VersionNotFoundError
-            A requested version, or the version before it, does not exist (any more).
+            A requested version, or the version before it, does not exist, or no longer.
         SchemaMismatchError
             A column is missing, or has another type in one of the versions.
         """

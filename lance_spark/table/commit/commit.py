@@ -245,7 +245,7 @@ class _Attempts:
         self._delete(written)
 
     def _delete(self, paths: list[str]) -> None:
-        # An error here must not make a successful commit fail. Cleanup removes what is left.
+        # An error here must not make a successful commit fail. Cleanup removes the remaining files.
         with suppress(LanceError):
             self._store.delete(paths)
 
