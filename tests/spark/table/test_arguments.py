@@ -16,7 +16,7 @@ from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import new_table
 
 Table = LanceTable
-#: Call, and what its error must say.
+#: A call, and a word that its error must contain.
 CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.alias(""), "alias"),
     (lambda t, s: t.alias(3), "name"),
@@ -75,7 +75,7 @@ def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
         right = uri in message and word in message and "secret" not in message
         return None if right else f"says {message!r}"
     except Exception as error:
-        # Spark's own errors name what they are about.
+        # Errors that Spark raises name the argument themselves.
         return None if type(error).__module__.startswith("pyspark.errors") else repr(error)
     return "was accepted"
 
@@ -162,7 +162,7 @@ def test_writes(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
     writer = frame.write.format("lance").options(**options).mode(mode)
     line = refusal(lambda: writer.save(str(tmp_path)))
     assert str(tmp_path) in line
-    # Some names are shown in snake case.
+    # Errors show some names in snake case.
     name = next(reversed(options)).lower().replace("_", "")
     assert name in line.lower().replace("_", "") or "base path 'none'" in line
     assert files_below(tmp_path) == before

@@ -48,7 +48,7 @@ def new_table(tmp_path: Path, **options: Any) -> Path:
 
 
 def places(path: Path) -> list[list[int | None]]:
-    """Return the base paths of the data files of each fragment, as pylance has them."""
+    """Return the base paths of the data files of each fragment, as pylance reads them."""
     dataset = lance.dataset(path)
     dataset.validate()
     return [
@@ -69,7 +69,7 @@ def test_writes_to_base_paths(spark: Any, tmp_path: Path) -> None:
     writer = spark.range(0, 40, 1, 4).write.format("lance").mode("append")
     options = {"initial_bases": bases_of(tmp_path), "target_bases": "hot, cold"}
     writer.options(**options).save(str(path))
-    # Each task writes one file, and does not begin where the others do.
+    # Each task writes one file. Different tasks begin with different base paths.
     assert sorted(places(path)) == [[HOT], [HOT], [COLD], [COLD]]
     # A job that runs again names the base paths again.
     writer.options(**options).save(str(path))

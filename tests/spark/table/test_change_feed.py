@@ -22,7 +22,7 @@ Feed = Callable[..., Any]
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """Six versions: creation, append, update, delete, compaction, append."""
+    """Write six versions: creation, append, update, delete, compaction, append."""
     uri = str(tmp_path / "t.lance")
     rows = pa.table(
         {
@@ -85,7 +85,7 @@ def test_all_changes_with_and_without_the_rule(
         assert Counter(inserted) == Counter(expected)
         assert {change for change in counts if change[0] != "insert"} == CHANGED
         assert max(counts.values()) == 1
-        # What a rule would push is for Spark to answer.
+        # Spark answers the filters that the rule would push.
         changed = feed(startingVersion=3, endingVersion=4)
         assert changed.where("_change_type = 'delete'").count() == 2
         assert changed.where("id = 150").agg({"_commit_version": "min"}).collect()[0][0] == 3
@@ -115,14 +115,14 @@ def test_times_columns_and_rows(table: str, feed: Feed, spark: Any) -> None:
         assert moment.astimezone(UTC) == versions[version]
     ids = {row.id: row._rowid for row in frame.collect()}
     assert ids == {5: 5, 6: 6, 150: 150}
-    # A user's schema: fewer columns, in another order.
+    # The schema of the user has fewer columns, in another order.
     reader = spark.read.format("lance").schema("_commit_version long, ID bigint")
     rows = reader.option("readChangeFeed", True).option("startingVersion", 4).load(table).collect()
     assert {(row.ID, row._commit_version) for row in rows if row._commit_version == 4} == {
         (6, 4),
         (150, 4),
     }
-    # Between two versions, and later than all of them.
+    # Use a time between two versions, and a time after all versions.
     between = (versions[3] + timedelta(microseconds=1)).isoformat()
     assert feed(startingTimestamp=between, endingTimestamp=between).count() == 0
     newest = lance_spark.open_dataset(table).version

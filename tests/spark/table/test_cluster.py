@@ -38,7 +38,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a run has left: a folder, what it tells, and the rows of the tables before it."""
+    """The results of a run: its folder, its results as JSON, and the rows of the tables before it."""
 
     folder: Path
     results: dict[str, Any]
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
-        # Each executor would compile each plan, which runs once.
+        # Each executor would compile each plan, and run it only once.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.task.maxFailures": "2",
@@ -97,7 +97,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 def nanoseconds(ids: np.ndarray) -> np.ndarray:
-    """Return the times of rows by id, of the first rows and of rows that Spark wrote."""
+    """Return the times of rows by id, for the first rows and for rows that Spark wrote."""
     return np.where(ids < ROWS, ids * 1_000_000_007 + 1, ids * 1000)
 
 
@@ -140,7 +140,7 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     # Nulls come first.
     order = groups.fill_null(-1).to_numpy()
     assert (np.diff(order) >= 0).all()
-    # Ranges are chosen by a sample: one with more rows than the target becomes two fragments.
+    # A sample chooses the ranges: a range with more rows than the target becomes two fragments.
     clustered = version("optimize with zOrderBy").get_fragments()
     assert len(after.get_fragments()) <= len(clustered) <= 1.5 * len(after.get_fragments())
     assert cluster.results["names"] == {"files_removed": 0}
@@ -175,7 +175,7 @@ def test_change_feed_of_versions(cluster: Cluster) -> None:
 
 
 def _without(rows: pa.Table, other_rows: pa.Table) -> pa.Table:
-    """Return the rows of one table that another does not have, or has otherwise."""
+    """Return the rows of a table that another table does not have, or has with other values."""
     sorted_others = other_rows.sort_by("id")
     rows = rows.sort_by("id")
     positions = pc.index_in(rows["id"], sorted_others["id"])

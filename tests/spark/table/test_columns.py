@@ -30,13 +30,13 @@ Large = Callable[[str], tuple[Path, pa.Table]]
 
 
 def files(path: Path) -> dict[str, int]:
-    """The data files, with their times of change."""
+    """Return the names of the data files, with their times of modification."""
     return {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Write five fragments with stable row ids; one has only two rows that are not deleted."""
+    """Write five fragments with stable row ids. One of them has only two rows that are not deleted."""
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -61,7 +61,9 @@ def rows(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def test_expressions(spark: Any, path: Path) -> None:
-    """Of SQL and Columns, constants among them; files that there are stay as they are."""
+    """New columns are computed by SQL and by Columns, also by constants. Existing files do not
+    change.
+    """
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     result = table.addColumns(
@@ -95,13 +97,13 @@ def test_expressions(spark: Any, path: Path) -> None:
 
 
 def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
-    """The files of before could be gone but for those."""
+    """A new column that is computed from `n` needs only the files with `n`."""
     table = LanceTable.forPath(spark, str(path))
     table.addColumns({"n": "id + 1"})
     first = set(files(path))
     hidden = path / "hidden"
     hidden.mkdir()
-    # What `n` is in stays; all others go for the while.
+    # The files with `n` stay in place. All other files are moved away during the call.
     keep = {
         Path(fragment.metadata.files[1].path).name for fragment in checked(path).get_fragments()
     }
@@ -119,7 +121,7 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
 def test_expressions_that_need_other_rows(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows come from other fragments' tasks, in another order; they are sorted by address."""
+    """Tasks of other fragments compute the rows, in another order. The rows are sorted by address."""
     steps: list[str] = []
     run = Job.run_frame
 
@@ -141,7 +143,7 @@ def test_expressions_that_need_other_rows(
         assert {row["best"] for row in group_rows} == {group_rows[0]["id"]}
     assert len(files(path)) == 10
     assert steps == ["write columns"]
-    # A shuffle that nothing tells of beforehand: nothing of the first try is left.
+    # The shuffle is not known before the first attempt. No file of this attempt is left.
     monkeypatch.setattr(add_columns, "has_windows", lambda *_: False)
     LanceTable.forPath(spark, str(path)).addColumns({"again": F.row_number().over(window)})
     assert all(row["again"] == row["rank"] for row in rows(path, "rank", "again"))
@@ -150,7 +152,9 @@ def test_expressions_that_need_other_rows(
 
 
 def test_columns_of_a_frame(spark: Any, path: Path) -> None:
-    """By a key; rows without one are null, or an error; two rows of one key are an error."""
+    """Rows are matched by a key. Rows without a match are null, or an error. A key that occurs
+    twice in the DataFrame is an error.
+    """
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 1_000, 2).select(
         F.col("id").alias("ID"), (F.col("id") * 10).alias("ten"), F.lit("x").alias("mark")
@@ -177,7 +181,7 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
 
 
 def test_values_of_a_frame(spark: Any, path: Path) -> None:
-    """Rows with the same key get new values, in new files; all others keep their values."""
+    """Rows with the same key get new values in new files. All other rows keep their values."""
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 390, 3).select(
@@ -206,7 +210,7 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
 def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Updated and appended rows are computed; files of other fragments are used again."""
+    """The job computes updated and appended rows too. Files of the other fragments are used again."""
     written: list[int] = []
     original = columns_module.Computation.finish
 
@@ -226,7 +230,8 @@ def test_concurrent_commits_are_computed_too(
     assert [row["more"] for row in new_rows] == [row["g"] + 1 for row in new_rows]
     ids = [row["id"] for row in new_rows]
     assert (3 in ids, 205 in ids, ids.count(801)) == (True, False, 2)
-    # Five files, then one of the update and one of the append, then two instead of one.
+    # Five files have the new column. Then come a file of the update and a file of the append, and
+    # two new files in place of one.
     assert written[0] == 10
     assert written[1] == 10 + 2 + 2 - 1
 

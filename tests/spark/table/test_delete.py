@@ -1,4 +1,4 @@
-"""`LanceTable.delete`: what any condition of Spark's finds is gone, and nothing else."""
+"""`LanceTable.delete` deletes the rows that meet a condition of Spark, and no other row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_conditions_of_all_kinds(spark: Any, path: Path) -> None:
     assert (result.num_deleted_rows, ids(path)) == (100 - len(remaining), remaining)
     assert result.version == 2
 
-    # Spark alone knows `pmod`, and a null is not true.
+    # Only Spark knows `pmod`. A null condition is not true.
     result = table.delete("pmod(x, 3) = 1")
     gone = [n for n in remaining if x[n] is not None and x[n] % 3 == 1]
     remaining = [n for n in remaining if n not in gone]
@@ -109,7 +109,7 @@ def test_both_ways_on_a_large_table(
         request.getfixturevalue("pushdown")(True)
     table = LanceTable.forPath(spark, str(path))
     files = {file.name for file in (path / "data").iterdir()}
-    # A fragment as a whole, some rows of all others.
+    # Delete a whole fragment, and some rows of all other fragments.
     condition = "g = 17 OR id BETWEEN 40000 AND 79999"
     result = table.delete(condition if with_rule else f"({condition}) AND pmod(id, 2) >= 0")
     id_, g = rows["id"], rows["g"]
@@ -131,7 +131,8 @@ def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
     delete_meanwhile(monkeypatch, delete_rows, path, changes)
-    # Another deleted row of the fragment is no conflict. The same row is; the replan skips it.
+    # Another client deletes another row of the fragment: this is no conflict. It deletes the same
+    # row: the replan skips this row.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3
     assert ids(path) == [n for n in range(100) if n not in (0, 1, 2, 3, 4, 7)]
@@ -183,7 +184,7 @@ def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
 
 
 def test_columns_whose_names_are_part_of_a_word_are_not_read(spark: Any, tmp_path: Path) -> None:
-    """Spark could not read these times: they are no whole microseconds."""
+    """Spark cannot read these times: they are not whole microseconds."""
     times = pa.array([n * 1_000 + 1 for n in range(10)], pa.timestamp("ns"))
     rows = pa.table({"hits": range(10), "ts": times})
     write_dataset(rows, str(tmp_path / "t"))

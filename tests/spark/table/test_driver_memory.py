@@ -26,7 +26,9 @@ if not Path("/proc/self/clear_refs").exists():
 
 @contextmanager
 def watched(growth: dict[str, int]) -> Iterator[None]:
-    """Note how much more memory this process takes at most: of Python's objects, and of all."""
+    """Record by how much the memory of this process grows: memory of Python objects, and all
+    memory.
+    """
     status = Path("/proc/self/status")
 
     def kib(name: str) -> int:
@@ -34,7 +36,7 @@ def watched(growth: dict[str, int]) -> Iterator[None]:
         return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
     tracemalloc.start()
-    # The highest mark of resident memory begins anew.
+    # Reset the maximum of resident memory.
     Path("/proc/self/clear_refs").write_text("5")
     before = kib("VmRSS")
     try:
@@ -55,7 +57,7 @@ def written(path: Path, rows: int) -> Path:
 
 def test_a_thousand_small_fragments(spark: Any, tmp_path: Path) -> None:
     growth: dict[str, int] = {}
-    # The first one is for what is loaded once.
+    # The first run loads modules.
     for rows in (FEW, MANY):
         path = written(tmp_path / str(rows), rows)
         with watched(growth):
@@ -76,5 +78,5 @@ def test_addresses_would_be_noticed() -> None:
     with watched(growth):
         addresses = np.arange(FRAGMENTS * MANY * 9 // 10)
         assert addresses[-1]
-    # What a process has beside is no measure of that: it may take memory that it had before.
+    # All memory of the process is not compared: the process may use memory that it already had.
     assert growth["objects"] > 13 * MIB

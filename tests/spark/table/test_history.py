@@ -1,4 +1,4 @@
-"""Versions, tags, branches and clones through Spark, and what a table shows of itself."""
+"""Versions, tags, branches and clones through Spark, and what a table reports of itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.tables.pylance_written import new_table
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Four versions: created, appended, deleted, configured."""
+    """Write four versions: creation, append, deletion, configuration."""
     path = tmp_path / "t"
     data = lance.write_dataset(
         pa.table({"id": range(100), "text": ["x"] * 100}), path, max_rows_per_file=25
@@ -51,7 +51,7 @@ def test_history(spark: Any, path: Path) -> None:
     assert rows[0].message == "set k"
     assert rows[1].message is None
     known = {version["version"]: version["timestamp"] for version in lance.dataset(path).versions()}
-    # Both are local times without a zone; pylance's go through a float.
+    # Both are local times without a zone. The times of pylance are converted by a float.
     assert {row.version for row in rows} == set(known)
     for row in rows:
         apart = abs(row.timestamp - known[row.version].replace(tzinfo=None))

@@ -29,7 +29,7 @@ LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fifty fragments with stable row ids, an index and deleted rows."""
+    """Write fifty fragments with stable row ids, an index and deleted rows."""
     path = tmp_path_factory.mktemp("optimize") / "t"
     rng = np.random.default_rng(3)
     ids = np.arange(ROWS)
@@ -98,7 +98,7 @@ def test_only_fragments_with_rows_that_meet_a_condition(
     untouched = {fragment.fragment_id for fragment in lance.dataset(path).get_fragments()[10:]}
     chosen = (F.col("id") < 20_000) & (F.col("g") == 3) if condition == "column" else condition
     (row,) = LanceTable.forPath(spark, str(path)).optimize(chosen).collect()
-    # Five have such rows; one of them has been dropped with all its rows.
+    # Five fragments have such rows. One of them lost all its rows and was dropped.
     assert row.fragments_removed == 4
     assert untouched <= {fragment.fragment_id for fragment in lance.dataset(path).get_fragments()}
     assert everything(path) == before
@@ -107,7 +107,7 @@ def test_only_fragments_with_rows_that_meet_a_condition(
 def test_concurrent_deletes_are_kept(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits after the tasks have run and before the commit, twice."""
+    """Another writer commits twice, after the tasks have run and before the commit."""
     before = everything(path)
     row = pa.table(before.slice(0, 1).drop_columns(LINEAGE)).set_column(0, "id", pa.array([10**6]))
 
@@ -235,7 +235,7 @@ def test_sorted_rows(spark: Any, path: Path, where: str | None) -> None:
     assert sorted_rows == sorted_rows.sort_by([("g", "ascending"), ("id", "ascending")])
     if where is None:
         assert len(after.get_fragments()) == len(new) == 8
-        # Each fragment has an eighth of the values, as a filter by zones likes it.
+        # Each fragment has an eighth of the values, so that zone maps can prune it.
         assert max(len(pc.unique(fragment.to_table()["g"])) for fragment in new) < 16
     else:
         assert row.fragments_removed == 4
@@ -258,7 +258,8 @@ def test_z_order(spark: Any, path: Path) -> None:
     after.validate()
     assert everything(path) == before
     assert len(after.get_fragments()) == 16
-    # A fragment is a part of both columns, whereas sorted by one it would have all of the other.
+    # A fragment covers a part of both columns. A fragment that is sorted by one column would have
+    # all values of the other column.
     for name, value_range in (("g", 97), ("id", ROWS)):
         spans = []
         for fragment in after.get_fragments():

@@ -39,13 +39,13 @@ START = "from tests.spark.table.writers import main; main({!r})"
 
 @dataclass(frozen=True)
 class Rows:
-    """What a table holds: its columns, and its rows as often as they are there."""
+    """The content of a table: its columns, and how often each row occurs."""
 
     columns: tuple[str, ...]
     rows: Counter[tuple[int | None, ...]]
 
     def mapped(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Rows:
-        """Give each row another one, or none."""
+        """Return the table with each row replaced by another row, or removed."""
         counts: Counter[tuple[int | None, ...]] = Counter()
         for row, times in self.rows.items():
             changed = change(dict(zip(self.columns, row, strict=True)))
@@ -54,7 +54,7 @@ class Rows:
         return replace(self, rows=counts)
 
     def is_like(self, other: Rows) -> bool:
-        """Tell whether columns and rows are the same, in whatever order."""
+        """Return whether columns and rows are equal, in any order."""
         names = sorted(self.columns)
         return names == sorted(other.columns) and self.of(names) == other.of(names)
 
@@ -120,7 +120,7 @@ MODELS: dict[str, Callable[..., Rows]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """A change as one of two processes makes it.
+    """A change that one of two processes makes.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class Writer:
         self.process.stdin.flush()
 
     def wait(self, file: Path, otherwise: Path | None = None) -> str:
-        """Return the text of a file as soon as it is there."""
+        """Return the text of a file as soon as the file exists."""
         deadline = time.monotonic() + PATIENCE
         while not file.exists():
             assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -179,17 +179,17 @@ class Writer:
         return file.read_text()
 
     def stopped(self, folder: Path) -> int:
-        """Return the version that it knew when it stopped before its commit."""
+        """Return the newest version that the writer knew when it stopped before its commit."""
         return int(self.wait(folder / f"{self.name}.ready", folder / f"{self.name}.answer"))
 
     def go(self, folder: Path) -> dict[str, Any]:
-        """Let it commit; return what it says at the end."""
+        """Let the writer commit; return its answer."""
         (folder / f"{self.name}.go").touch()
         answer: dict[str, Any] = json.loads(self.wait(folder / f"{self.name}.answer"))
         return answer
 
     def conflicts(self, folder: Path) -> list[tuple[str, bool, str]]:
-        """Return its commits that did not fit: operation, whether a retry can help, the error."""
+        """Return the conflicts of the writer: operation, whether a retry can help, the error."""
         file = folder / f"{self.name}.conflicts"
         lines = file.read_text().splitlines() if file.exists() else []
         return [tuple(json.loads(line)) for line in lines]
@@ -231,7 +231,9 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Writer, 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tables of six fragments: as they come, with stable row ids, and with a primary key."""
+    """Write tables of six fragments: with row addresses, with stable row ids, and with a primary
+    key.
+    """
     folder = tmp_path_factory.mktemp("sources")
     ids = range(FRAGMENTS * ROWS)
     plain = pa.table(
@@ -257,7 +259,7 @@ def found_rows(table: pa.Table) -> Rows:
 
 @dataclass
 class Race:
-    """What came of a race."""
+    """The outcome of a race."""
 
     folder: Path
     before: Rows
@@ -290,7 +292,8 @@ class Races:
         try:
             first_writer.tell(folder, first)
             if second.before:
-                # It commits before it stops: the other one has to have planned by then.
+                # The second writer commits once before it stops. The first writer must have
+                # planned by then.
                 first_writer.stopped(folder)
             second_writer.tell(folder, second)
             planned_on = [first_writer.stopped(folder), second_writer.stopped(folder)]
@@ -332,7 +335,10 @@ PAIRS = list(itertools.combinations_with_replacement(MODELS, 2))
 
 
 def change(job: str, side: int, same_rows: bool, mode: str) -> Change:
-    """Return the change of the first or second process, to the same rows as the other or not.
+    """Return the change of the first or second process.
+
+    With `same_rows` both processes change the same rows. Other rows are in the same fragments,
+    except rows that a compaction rewrites.
 
     Different rows are in the same fragments, except those that a compaction rewrites.
     """
@@ -366,10 +372,10 @@ def orders(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
 
 
 def problem(race: Race, first: Change, second: Change) -> str | None:
-    """Return what is wrong with a race of which both changes have to succeed."""
+    """Return what is wrong with a race in which both changes must succeed."""
     if race.first or race.second:
         return f"failed: {race.first or race.second}"
-    # A conflict with an overwrite is not retryable, but is planned again too.
+    # A conflict with an overwrite is not retryable, but the change is planned again.
     stuck = [
         conflict for conflict in race.conflicts if not conflict[1] and first.job != "overwrite"
     ]
@@ -382,7 +388,7 @@ def problem(race: Race, first: Change, second: Change) -> str | None:
         return (
             f"{len(race.conflicts)} conflicts; {race.after} is not {' or '.join(map(str, wanted))}"
         )
-    # Compaction finds nothing to do where all was overwritten, or put together.
+    # A compaction has nothing to do after an overwrite or another compaction.
     idle = second.job == "optimize" and first.job in ("overwrite", "optimize")
     if not {"a", *(() if idle else "b")} <= set(race.messages):
         return f"the history has only changes of {race.messages}"
@@ -395,7 +401,7 @@ def others_rows(pair: tuple[str, str]) -> bool:
 
 
 def test_pairs(races: Races) -> None:
-    """About the same rows, and about others."""
+    """Both changes are about the same rows, or about different rows."""
     problems, replanned = [], set()
     for same_rows, pairs in ((True, PAIRS), (False, list(filter(others_rows, PAIRS)))):
         for number, first_job, second_job in orders(pairs):
@@ -410,7 +416,7 @@ def test_pairs(races: Races) -> None:
             if race.conflicts:
                 replanned.add((same_rows, first_job, second_job))
     assert not problems, "\n".join(problems)
-    # Changes that do not touch each other are not planned again.
+    # Changes that do not touch each other must not be planned again.
     quiet = [("delete", "append"), ("append", "optimize"), ("add_columns", "append")]
     assert not replanned & {(True, *pair) for pair in quiet}
     assert not replanned & {
@@ -418,7 +424,7 @@ def test_pairs(races: Races) -> None:
         for first_job in ("delete", "optimize")
         for second_job in ("delete", "optimize")
     }
-    # And a race about the same rows is one.
+    # Changes of the same rows must be planned again.
     assert replanned >= {(True, "delete", "delete"), (True, "update", "update")}
 
 
@@ -432,7 +438,7 @@ def test_both_insert_one_key(races: Races) -> None:
 
 
 def test_a_compaction_with_reserved_fragments(races: Races) -> None:
-    """What is committed between its two commits neither gets lost nor comes back."""
+    """A change by another writer between the two commits is neither lost nor undone."""
     rewrite = Change("optimize", {"where": None}, before="rewrite")
     for first in (
         Change("delete", {"ids": [2, 15, *range(30, 40)]}),
@@ -444,7 +450,7 @@ def test_a_compaction_with_reserved_fragments(races: Races) -> None:
 
 
 def test_conflicts_without_retries_are_errors(races: Races) -> None:
-    """The error says what happened and what to do; no part of the change is left."""
+    """The error says what happened and what to do. No part of the change is left."""
     first = Change("update", {"ids": [2, 3], "mode": "rows"})
     second = Change("delete", {"ids": [3, 4]}, more={"conflict_retries": 0})
     race = races.run("plain", first, second)
@@ -454,14 +460,14 @@ def test_conflicts_without_retries_are_errors(races: Races) -> None:
     assert "plan it again on the newest version" in race.second["text"]
     assert race.after.is_like(first(race.before))
 
-    # Rows for columns that are gone have no place any more.
+    # Rows for removed columns cannot be written.
     overwrite = Change("overwrite", {"first": 200, "stop": 205, "columns": ["id", "v"]})
     append = Change("append", {"first": 100, "stop": 103})
     race = races.run("plain", overwrite, append)
     assert "append is incompatible with version 2 (overwrite)" in race.second["text"]
     assert race.after.is_like(overwrite(race.before))
 
-    # A retry finds that the other one has made the very column.
+    # The retry finds that the other writer has added the same column.
     column = Change("add_columns", {"column": "n"})
     race = races.run("plain", column, column)
     assert race.second["error"] == "InvalidInputError"

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Have somebody else be faster, when a change is about to be committed for the first time."""
+    """Let another client commit just before the first commit of a change."""
 
     def arrange(other_change: Other) -> None:
         for module, name in ((commits, "commit"), (columns, "commit_columns")):
@@ -51,7 +51,9 @@ def values(path: Path, name: str = "v") -> dict[int, int]:
 
 
 def source(spark: Any, *names: str) -> Any:
-    """Of the row at 2, whose id is 2 too: columns of that value, then one of new values."""
+    """Return one row, for the row at address 2, whose id is 2: the named columns have the value 2,
+    `v` has a new value.
+    """
     rows = [(*(2 for _ in names), 9)]
     return spark.createDataFrame(rows, ", ".join(f"{column} bigint" for column in (*names, "v")))
 
@@ -133,7 +135,7 @@ def moved(uri: str) -> None:
 
 
 def overwrite(uri: str) -> None:
-    """Rows at the same addresses, which others had."""
+    """Overwrite the table: other rows get the addresses of the old rows."""
     write_dataset(pa.table({"id": [10, 11, 12, 13], "v": [5] * 4}), uri, "overwrite")
 
 
@@ -163,7 +165,7 @@ def test_addresses_of_moved_rows_are_a_conflict(
 
 
 def conflict(uri: str) -> None:
-    """New values where the rows are: all has to be planned again."""
+    """Give rows new values at their addresses: the other change must be planned again."""
     open_dataset(uri).update({"v": 7}, [("id", "==", 2)], mode="columns")
 
 

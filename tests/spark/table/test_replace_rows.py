@@ -25,7 +25,7 @@ Large = Callable[..., tuple[Path, pa.Table]]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Four fragments of 50 rows, of which some are deleted."""
+    """Write four fragments of 50 rows, of which some are deleted."""
     ids = np.arange(200)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(400, dtype="f4")), 2)
     schema = pa.schema(
@@ -75,13 +75,14 @@ def test_rows_are_replaced(spark: Any, path: Path) -> None:
     assert content(path) == expected
     properties = checked(path).read_transaction(3).transaction_properties
     assert properties == {"__lance_commit_message": "again", "a": "b"}
-    # Others keep their ids, new ones have ids of their own.
+    # Rows that are not replaced keep their ids. New rows have new ids.
     after = checked(path).to_table(["id", "_rowid"]).to_pydict()
     old = dict(zip(ids["id"], ids["_rowid"], strict=True))
     for number, row_id in zip(after["id"], after["_rowid"], strict=True):
         assert (row_id == old.get(number)) == (not 40 <= number < 45)
 
-    # Subqueries, an alias, a missing column; all rows of two fragments.
+    # The condition has a subquery and an alias. A column is missing. All rows of two fragments are
+    # replaced.
     spark.createDataFrame([(n,) for n in range(10, 20)], "d int").createOrReplaceTempView("days")
     new_rows = frame(spark, 150, 152).drop("word").withColumn("id", F.col("id").cast("int"))
     result = table.alias("t").replaceWhere(new_rows, "t.day IN (SELECT d FROM days)")
@@ -89,14 +90,14 @@ def test_rows_are_replaced(spark: Any, path: Path) -> None:
     expected = {k: v for k, v in expected.items() if k < 100}
     expected |= {k: (15, None, k % 50, [1.5, 2.5]) for k in (150, 151)}
     assert content(path) == expected
-    # Of Columns; of the table itself; nothing comes.
+    # The condition is made of Columns, the source is the table itself, or no row is inserted.
     own_rows = table.toDF().where("day = 0").withColumn("word", F.lit("self"))
     table.replaceWhere(own_rows, F.col("day").isNull() | (F.col("day") < 1))
     expected |= {k: (0, "self", *v[2:]) for k, v in expected.items() if v[0] == 0}
     assert content(path) == expected
     table.replaceWhere(table.toDF().limit(0), "word = 'new'")
     assert content(path) == {k: v for k, v in expected.items() if v[1] != "new"}
-    # What the DataFrame does not have is null, also for the condition.
+    # A column that the DataFrame lacks is null, also for the condition.
     table.replaceWhere(frame(spark, 160, 161).drop("word"), "word IS NULL")
     assert [k for k, v in content(path).items() if v[1] is None] == [160]
 
@@ -149,14 +150,14 @@ def test_concurrent_commits(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(partial_overwrite, "commit_rows", slow)
     table = LanceTable.forPath(spark, str(path))
     expected = {k: v[1] for k, v in content(path).items()}
-    # Another row of the same fragment is deleted: both hold.
+    # Another client deletes another row of the same fragment: both changes hold.
     concurrent_changes.append(lambda d: d.delete("id = 30"))
     table.replaceWhere(frame(spark, 40, 41), "day = 4")
     expected = {k: v for k, v in expected.items() if k != 30 and not 41 <= k < 50}
     expected[40] = "new"
     assert {k: v[1] for k, v in content(path).items()} == expected
     assert planned == [2]
-    # A row that is to go moves meanwhile: it goes all the same.
+    # Another client moves a row that is to be replaced: it is replaced nevertheless.
     concurrent_changes.append(lambda d: d.update({"word": "'moved'"}, "id = 60"))
     table.replaceWhere(frame(spark, 61, 62), "day = 6")
     expected = {k: v for k, v in expected.items() if not 60 <= k < 70} | {61: "new"}

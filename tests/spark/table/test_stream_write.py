@@ -1,4 +1,4 @@
-"""Streams that write a table: each batch is one version, once, whatever is killed in between."""
+"""Streams that write a table: each batch becomes one version once, also if a process is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def put(folder: Path, name: str, first: int, stop: int) -> None:
     table = pa.table({"id": pa.array(range(first, stop), pa.int64())})
     file = folder / f"{name}.parquet"
     pq.write_table(table, file)
-    # Spark takes files by their times, and those of one moment in any order.
+    # Spark orders files by their times. Files with the same time are read in any order.
     os.utime(file, (1_700_000_000 + first, 1_700_000_000 + first))
 
 
@@ -60,7 +60,7 @@ def named_files(table: Path) -> set[str]:
 
 
 def properties(table: Path) -> list[dict[str, str]]:
-    """As pylance reads them, oldest first."""
+    """Return the properties of transactions as pylance reads them, oldest first."""
     dataset = lance.dataset(str(table))
     return [
         dataset.read_transaction(version["version"]).transaction_properties
@@ -76,7 +76,7 @@ def test_a_query_makes_a_table_and_goes_on(spark: Any, tmp_path: Path) -> None:
     lance_spark.write_dataset(pa.table({"id": [100]}), str(table), mode="append")
     put(source, "c", 20, 30)
     run(spark, source, table, checkpoint)
-    # A batch without rows makes no version.
+    # A batch without rows creates no version.
     put(source, "d", 0, 0)
     run(spark, source, table, checkpoint)
     assert found_ids(table) == [*range(30), 100]
@@ -94,7 +94,7 @@ def test_a_batch_whose_checkpoint_is_lost_is_written_once(spark: Any, tmp_path: 
     for number, name in enumerate("ab"):
         put(source, name, 10 * number, 10 * number + 10)
     run(spark, source, table, checkpoint)
-    # Another query writes the same rows, under the same numbers of batches.
+    # Another query writes the same rows, with the same batch numbers.
     run(spark, source, table, tmp_path / "other")
     version = lance.dataset(str(table)).version
     assert version == 4
@@ -121,7 +121,7 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -
         ("mine", "0"),
         ("mine", "1"),
     ]
-    # The name alone says that batches are the same: another checkpoint begins with batch 0 again.
+    # The query name alone identifies batches: another checkpoint begins with batch 0 again.
     run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
     assert lance.dataset(str(table)).version == 2
 
@@ -152,7 +152,7 @@ def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_concurrent_overwrite_of_a_batch(tmp_path: Path, complete: bool, restored: bool) -> None:
-    """It is committed on top, once, whoever tries."""
+    """The batch is committed on the overwrite, and only once."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     schema = StructType([StructField("id", LongType())])

@@ -1,4 +1,4 @@
-"""`LanceTable.update`: new values where the condition holds, all else as it was."""
+"""`LanceTable.update`: rows that meet the condition get new values, all other values stay."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_all_types_and_lineage(spark: Any, path: Path) -> None:
     assert after.schema.field("ts").type == pa.timestamp("ns", "UTC")
     assert after["ts"].cast(pa.int64()).equals(before["ts"].cast(pa.int64()))
 
-    # Blobs as writes take them; a column of another, and one of no column.
+    # Blobs get values as in writes. A value may read another column, or no column.
     result = table.update(F.col("id") == 5, {"blob": F.lit(b"abc"), "text": "concat(text, kind)"})
     updated = contents(path)
     assert updated["blob"].to_pylist()[5] == b"abc"
@@ -151,10 +151,10 @@ def test_failures_change_nothing(spark: Any, path: Path) -> None:
         table.update("id = 1", {"n": "3"}, mode="other")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="'blob'"):
         table.update("id = 1", {"blob": "CAST(text AS binary)"}, mode="columns")
-    # A cast that fails for one row, after others were written.
+    # A cast fails for one row, after other rows were written.
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         table.update("id > 10", {"n": "CASE WHEN id = 99 THEN text ELSE '1' END"}, mode="rows")
-    # 300 is no uint8, of which Spark knows nothing; nor is a null an id.
+    # 300 does not fit into uint8, which Spark does not know. An id must not be null.
     with pytest.raises(InvalidInputError, match="small"):
         table.update("id > 10", {"small": "id + 201"}, mode="rows")
     with pytest.raises(InvalidInputError, match="id"):
@@ -184,7 +184,7 @@ def test_large_table(
     assert result.num_updated_rows == pc.sum(hit).as_py() == 19_802
     for name in rows.schema.names:
         assert table_rows[name].combine_chunks().equals(wanted[name].combine_chunks()), name
-    # Few rows of each of 50 fragments make one new.
+    # Few rows of each of 50 fragments are written to one new fragment.
     assert len(dataset.get_fragments()) == 51
     result = table.update("id < 3", {"text": "'again'"}, mode="rows")
     assert result.num_updated_rows == 3
@@ -196,7 +196,7 @@ def test_concurrent_changes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     changes = ["id = 3", "id = 4"]
     delete_meanwhile(monkeypatch, row_update, path, changes)
     assert table.update("id = 7", {"n": "-1"}, mode="rows").num_updated_rows == 1
-    # One of the rows is gone when it is to be committed: planned anew.
+    # Another client deleted one of the rows before the commit: the update is planned again.
     assert table.update("id in (4, 5)", {"n": "-2"}, mode="rows").num_updated_rows == 1
     rows = checked(path).to_table(["id", "n"], filter="n < 0").sort_by("id").to_pydict()
     assert rows == {"id": [5, 7], "n": [-2, -1]}

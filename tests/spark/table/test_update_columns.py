@@ -44,7 +44,7 @@ def rows_of(count: int = COUNT) -> pa.Table:
 
 
 def write(path: Path, *, stable: bool = True, version: str = "2.2") -> Path:
-    """Write five fragments: one with updated columns, the last with only two live rows."""
+    """Write five fragments: one with updated columns, and a last fragment with only two live rows."""
     lance.write_dataset(
         rows_of(),
         path,
@@ -141,7 +141,7 @@ def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
     assert updated("many", "id % 2 = 1", {"small": "small + 1"}) == (columns, 500)
     assert updated("fragment", "id < 250", {"small": "1"}) == (columns, 250)
     assert updated("all", None, {"small": "small + 1"}) == (columns, 1_000)
-    # All bytes of rows, and of columns twice as many.
+    # Rewriting rows costs all their bytes. Rewriting columns costs their bytes twice.
     assert updated("wide", None, {"vector": F.reverse("vector")}) == (rows, 1_000)
     assert updated("blob", None, {"blob": F.lit(b"y")}) == (rows, 1_000)
     path = copied(source, tmp_path / "refused")
@@ -151,7 +151,7 @@ def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
 
 
 def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
-    """Expressions over old values, also of other rows; existing files do not change."""
+    """Expressions read old values, also of other rows. Existing files do not change."""
     path = write(tmp_path / "t")
     before = content(path)
     files = {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
@@ -177,7 +177,7 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     properties = checked(path).read_transaction(4).transaction_properties
     assert properties == {"__lance_commit_message": "all"}
 
-    # What needs other rows is sorted by address again.
+    # Rows of an expression that needs other rows are sorted by address again.
     window = Window.partitionBy(F.col("id") % 3).orderBy(F.desc("id"))
     table.updateColumns({"g": F.row_number().over(window)})
     ranks: dict[int, int] = {}
@@ -193,7 +193,7 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     assert result.num_updated_rows == len(even)
     assert content(path) == before
     assert table.update("id < 0", {"g": "1"}, mode="columns").num_updated_rows == 0
-    # Each row gets what its own draw said.
+    # The random condition is evaluated once for each row.
     result = table.update("rand() < 0.5", {"g": "1000"}, mode="columns")
     assert sum(row["g"] == 1000 for row in content(path)) == result.num_updated_rows > 0
 

@@ -1,4 +1,4 @@
-"""Tables of version 0.1 through Spark: every change keeps the version, and none loses a value."""
+"""Tables of version 0.1 through Spark: every change keeps the file version, and loses no value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 3_000
 
 
 def frame(spark: Any, first: int = 0, count: int = ROWS) -> Any:
-    """Rows of many types; only strings are null."""
+    """Return rows of many types; only strings are null."""
     ids = F.col("id")
     return spark.range(first, first + count, 1, 3).select(
         ids,
@@ -118,7 +118,7 @@ def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) ->
 
 
 def test_values_of_old_files_are_kept(spark: Any, tmp_path: Path) -> None:
-    # Empty strings and null numbers as pylance reads them back: null, and 0.
+    # pylance reads empty strings as null, and null numbers as 0.
     path = str(tmp_path / "t")
     table = pa.table({"id": [1, 2, 3], "s": ["", None, "x"], "n": [None, 5, None]})
     lance.write_dataset(table, path, data_storage_version="0.1")
@@ -132,7 +132,7 @@ def test_values_of_old_files_are_kept(spark: Any, tmp_path: Path) -> None:
 
 
 def stream(spark: Any, source: Path, table: Path, checkpoint: Path, **options: str) -> None:
-    """Write each Parquet file of a folder as one batch of a stream."""
+    """Write each Parquet file of a folder as a batch of a stream."""
     frame = spark.readStream.schema("id bigint, name string, d decimal(20, 2)")
     frame = frame.option("maxFilesPerTrigger", 1).parquet(str(source))
     writer = frame.writeStream.format("lance").option("checkpointLocation", str(checkpoint))
@@ -152,10 +152,10 @@ def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     ]
     for number, rows in enumerate(batches):
         pq.write_table(rows, source / f"{number}.parquet")
-    # pylance panics on decimals that Spark's stream of Arrow has not aligned.
+    # pylance panics on decimals that Spark's Arrow stream has not aligned.
     batches = [pq.read_table(source / f"{number}.parquet") for number in range(3)]
     if existing:
-        # An old table: its version is kept, and nobody names it.
+        # An old table keeps its file version if no write names a version.
         lance.write_dataset(batches[0], str(table), data_storage_version="0.1")
         stream(spark, source, table, checkpoint)
     else:
@@ -165,7 +165,7 @@ def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     assert theirs.data_storage_version == "0.1"
     expected = pa.concat_tables([*batches[: int(existing)], *batches]).sort_by("id")
     assert theirs.to_table().sort_by("id").to_pylist() == expected.to_pylist()
-    # A batch with a null that would be read as 0 stops the stream, and the next start too.
+    # A batch with a null that would be read as 0 stops the stream, also after a restart.
     before, versions = sorted((table / "data").iterdir()), len(theirs.versions())
     bad = batches[0].set_column(2, "d", pa.nulls(700, pa.decimal128(20, 2)))
     pq.write_table(bad, source / "bad.parquet")
@@ -210,7 +210,7 @@ def test_overwrites(spark: Any, tmp_path: Path) -> None:
         return str(lance.dataset(path).data_storage_version)
 
     assert overwrite(rows, data_storage_version="0.1") == "0.1"
-    # As in pylance, an overwrite that names no version keeps the table's.
+    # As in pylance, an overwrite that names no version keeps the file version of the table.
     expected = lance.write_dataset(
         pa.table({"id": [1]}), str(tmp_path / "model"), data_storage_version="0.1"
     )

@@ -1,4 +1,4 @@
-"""One of two processes that change one table at the same time; it reads commands from stdin.
+"""One of two processes that change a table at the same time; it reads commands from stdin.
 
 A command is a line of JSON: {"race": folder, "job": name, "arguments": {...}}. The table is `t` in
 the folder. NAME is the name of this process:
@@ -32,12 +32,14 @@ from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.write.writer import LanceWriter
 from lance_spark.table.commit import commit
 
-#: Nobody waits for longer than that.
+#: No process waits longer.
 PATIENCE = 120.0
 
 
 def hold(name: str) -> None:
-    """Stop before commits where the folder of the race says so, and record conflicts there."""
+    """Stop before commits if the folder of the race requests it, and record conflicts in the
+    folder.
+    """
     attempt, run = commit._Attempts._attempt, commit._Attempts.run
     if attempt.__name__ == "held":
         return
@@ -104,7 +106,7 @@ class HeldSource(LanceDataSource):
 
 
 def rows(spark: SparkSession, first: int, stop: int, factor: int) -> Any:
-    # Columns that can be null, as those of the tables.
+    # Columns may be null, as columns of the tables.
     ids = spark.range(first, stop).selectExpr("if(id < 0, null, id) AS id")
     return ids.selectExpr("id", "cast(id % 5 as int) AS g", f"id * {factor} AS v")
 
@@ -114,7 +116,8 @@ def listed(ids: list[int]) -> str:
 
 
 class Jobs:
-    """What a process can be told to do. Each says in its transaction whose it is.
+    """The changes that a process can make. Each change records the name of its process in its
+    transaction.
 
     Parameters
     ----------
@@ -184,7 +187,7 @@ def answer(job: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any
 
 
 def session() -> SparkSession:
-    """A session of one core and little memory."""
+    """Return a session with one core and little memory."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -193,7 +196,7 @@ def session() -> SparkSession:
         "spark.driver.memory": "600m",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
-        # Plans that run over a few rows once are not worth compiling.
+        # Plans that run once over a few rows are not worth compiling.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",

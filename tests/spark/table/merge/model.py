@@ -1,4 +1,4 @@
-"""What a merge does, row by row: a model in plain Python, and clauses to try it with."""
+"""A model of merges in plain Python, row by row, and clauses to try it with."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Outcome:
 def merged(
     rows: Mapping[int, Row], source: list[Row], on: Both, clauses: list[Clause], names: list[str]
 ) -> Outcome:
-    """Merge rows of a source into those of a table."""
+    """Merge rows of a source into the rows of a table."""
     kept = {number: dict(row) for number, row in rows.items()}
     changed: dict[int, list[tuple[Clause, Row]]] = {}
     matched_rows: set[int] = set()
@@ -122,7 +122,7 @@ def equal(a: Any, b: Any) -> Any:
 
 
 def either(a: Any, b: Any) -> Any:
-    """Or, of three values."""
+    """Return OR of three truth values."""
     return True if a is True or b is True else None if a is None or b is None else False
 
 
@@ -143,7 +143,7 @@ _MATCHED: list[Both] = [
     ("s.flag", lambda t, s: s["flag"]),
     ("t.j = 1", lambda t, s: equal(t["j"], 1)),
 ]
-# Where only one side can be meant, names need no alias.
+# If only one side has a column, its name needs no alias.
 _NEW: list[Both] = [("v > 500", lambda t, s: more(s["v"], 500)), ("s.flag", lambda t, s: s["flag"])]
 _LEFT: list[Both] = [
     ("v > 30", lambda t, s: more(t["v"], 30)),

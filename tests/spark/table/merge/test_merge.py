@@ -28,7 +28,7 @@ LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 
 def small_rows() -> pa.Table:
-    """Keys, some of them null, values, and columns that merges do not name."""
+    """Return keys, some of them null, values, and columns that merges do not name."""
     n = np.arange(40)
     return pa.table(
         {
@@ -124,7 +124,7 @@ def test_other_columns_keep_their_values(spark: Any, tmp_path: Path) -> None:
     write_dataset(kinds(), path, max_rows_per_file=25, enable_stable_row_ids=True)
     names = [*kinds().schema.names, *LINEAGE]
     before = open_dataset(path).to_table(names, blob_handling="all_binary")
-    # Children of structs go by name; two clauses give values for other columns each.
+    # Children of structs are assigned by name. Two clauses give values for different columns.
     source = spark.range(90, 110).selectExpr(
         "id",
         "cast(id as string) AS n",
@@ -184,7 +184,7 @@ def test_repeated_matches_are_ambiguous(spark: Any, small: LanceTable, tmp_path:
             merge.whenMatchedUpdate("s.v in (8, 9)", {"v": "s.v"}).whenMatchedDelete().execute()
         assert lance.dataset(tmp_path / "t").version == 2
         assert left_over(tmp_path / "t") == set()
-        # Of each pair a clause applies to one; and what is to go can be said twice.
+        # Two source rows match each row. The update applies to one of them; both may delete it.
         result = merge.whenMatchedUpdate("s.v % 2 = 1", {"v": "s.v"}).execute()
         assert result.num_updated_rows == 14
         assert merge.whenMatchedDelete().execute().num_deleted_rows == 14
@@ -215,7 +215,7 @@ def test_the_table_is_its_own_source(
             hit += 1
         assert after[number] == row
     assert result.num_updated_rows == hit > 0
-    # By columns that only tables have, and with the source's own columns.
+    # The condition reads row ids of the table, and a column of the source's DataFrame.
     reader = spark.read.format("lance").options(columns="j", with_row_id=True)
     ids = reader.load(str(tmp_path / "t")).where("j = 1")
     merge = small.merge(ids, F.col("t._rowid") == ids["_rowid"])
@@ -304,7 +304,7 @@ def test_non_nullable_columns(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="id"):
         merge.whenMatchedUpdate(set={"id": "nullif(source.id, 2)"}).execute()
     assert left_over(tmp_path / "t") == set()
-    # Without a primary key rows are inserted as often as they come.
+    # Without a primary key, a row is inserted as often as the source has it.
     result = merge.whenNotMatchedInsert(values={"id": "7"}).execute()
     assert result.num_inserted_rows == 1
     unmatched = table.merge(source.union(source).where("v > 5"), "target.id = source.id * 10")
@@ -335,7 +335,7 @@ def test_concurrent_changes(
 
 def test_large_table(spark: Any, large: Large) -> None:
     path, rows = large()
-    # One row of 200 changes, and as many are new.
+    # One row of 200 changes, and as many rows are new.
     spark.conf.set("spark.sql.shuffle.partitions", "40")
     source = spark.range(0, 4_000_000, 200, 3).selectExpr(
         "id", "cast(id % 7 as int) AS g", "concat('new ', id) AS text"
@@ -348,7 +348,7 @@ def test_large_table(spark: Any, large: Large) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
     assert (result.num_updated_rows, result.num_inserted_rows) == (10_000, 10_000)
     dataset = checked(path)
-    # Few rows of all fragments make few files, however many partitions a shuffle has.
+    # A change of few rows in all fragments writes few files, for any number of shuffle partitions.
     assert len(dataset.get_fragments()) <= 54
     merged_table = dataset.to_table().sort_by("id")
     ids = merged_table["id"].to_numpy()

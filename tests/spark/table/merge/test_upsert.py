@@ -81,7 +81,7 @@ def test_composite_keys_in_their_order(spark: Any, tmp_path: Path) -> None:
         "w": [1, 2, 3, None],
     }
     assert inserted_keys(path, 2).field_ids == (1, 0)
-    # A source of nothing but the key has nothing to update.
+    # A source with only the key has no values to update.
     second_result = table.upsert(source.select("name", "at"))
     assert (second_result.version, second_result.num_updated_rows) == (2, 0)
 
@@ -119,7 +119,7 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
         table.upsert(new.selectExpr("nullif(id, 77) AS id", "v"))
     assert lance.dataset(path).version == 1
     assert left_over(path) == set()
-    # What would be inserted is what is compared: 3.5 is 3 there, which the table has.
+    # Keys are compared after the cast of an insert: 3.5 becomes 3, which the table has.
     result = table.upsert(spark.sql("SELECT 3.5D AS id, 'half' AS v"))
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
     assert found(path)[3] == "half"
@@ -130,7 +130,7 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
     table = LanceTable.forPath(spark, str(plain))
     with pytest.raises(InvalidInputError, match="no primary key"):
         table.upsert(new)
-    # A key can be set later.
+    # The primary key can be set after the table was created.
     open_dataset(str(plain)).update_field_metadata({"id": {KEY: "yes"}})
     assert table.upsert(new.select("id").distinct()).num_inserted_rows == 1
     assert lance.dataset(plain).merge_insert() is not None
@@ -169,7 +169,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
     assert after[100] == later
     assert (after[3], after[101], after[102]) == ("theirs", "only theirs", "only ours")
     assert len(after) == 13
-    # Who came second found the key, at its second attempt.
+    # The second process found the key of the first at its second attempt.
     assert attempts == (2 if later == "ours" else 1)
     assert sum(result["num_inserted_rows"] for result in results.values()) == 3
     assert results[later]["num_inserted_rows"] == 1
@@ -203,10 +203,11 @@ def test_pylance_inserts_the_key_at_the_same_time(
     assert (result.version, result.num_inserted_rows, result.num_updated_rows) == (3, 0, 1)
     assert attempts == 2
     assert found(path)[100] == "ours"
-    # Other keys are nobody's concern: nothing is done twice.
+    # Another client inserted other keys. This does not cause a second attempt.
     result = table.upsert(spark.createDataFrame([(200, "ours")], "id bigint, v string"))
     assert (result.version, result.num_inserted_rows, attempts) == (5, 1, 3)
-    # Pylance planned on the first version, and is told by the filter that the key came since.
+    # pylance planned on the first version. The key filter of the commit shows that the key was
+    # inserted since then.
     assert inserted_keys(path, 5).field_ids == (0,)
     merge_insert(stale, 200, "pylance")
     assert found(path)[200] == "pylance"
