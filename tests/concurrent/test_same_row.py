@@ -1,6 +1,4 @@
-"""Processes that change the same row at the same time: the row stays one row, and has every
-change.
-"""
+"""Processes change the same row at the same time: the row stays one row, and has every change."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ for _ in range(updates):
 
 
 def run(path: Path) -> None:
-    """Start processes, and let them begin at once."""
+    """Start processes, and let them begin at the same time."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", UPDATER, str(path), str(ROW), str(UPDATES)],

@@ -93,8 +93,8 @@ def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_
     assert {row["id"]: row["value"] for row in found_rows} == expected
     assert newest.config() == config
 
-    # A change is a version, and a compaction two; nothing else made any, and both clients read each
-    # of them.
+    # A change creates one version, a compaction two. There are no other versions. Both clients read
+    # each version.
     versions = [version["version"] for version in newest.versions()]
     assert versions == [
         version.version for version in lance_spark.open_dataset(str(path)).versions()

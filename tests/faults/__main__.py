@@ -1,5 +1,5 @@
-"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`; prints what is
-wrong, and a line of JSON in the end.
+"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`. Prints what is
+wrong, and a line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HASHES = {**os.environ, "PYTHONHASHSEED": "0"}
 
 
 def run(first: int, count: int, step: int, store_kind: str | None, mutation: str) -> dict[str, Any]:
-    """Run schedules in this process; with a mutation, up to the first that fails.
+    """Run schedules in this process; with a mutation, until the first schedule fails.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def run(first: int, count: int, step: int, store_kind: str | None, mutation: str
 def run_all(
     first: int, count: int, processes: int = 1, store_kind: str | None = None, mutation: str = ""
 ) -> dict[str, Any]:
-    """Run schedules in processes of their own, which share out the seeds; see `run`."""
+    """Run schedules in several processes, which share the seeds; see `run`."""
     running = []
     for number in range(processes):
         share = len(range(number, count, processes))

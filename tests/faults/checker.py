@@ -42,9 +42,9 @@ from tests.faults.schedule import Actor
 
 _MANIFEST = re.compile(r"(?:(.+)/)?_versions/(\d{20})\.manifest")
 _MAX_U64 = 2**64 - 1
-#: Files that only manifests give a meaning to.
+#: Files that have a meaning only by manifests that refer to them.
 _OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+")
-#: What keeps somebody from deleting a file, or brings it back when it is deleted.
+#: Faults that keep a client from deleting a file, or that restore a deleted file.
 _LEAVES = (" of delete ", " of unlink ", " of remove ", "late effect", "duplicate")
 
 _MADE_ANEW = "was deleted and created again"
@@ -58,12 +58,12 @@ class Files(Protocol):
     def names(self) -> set[str]: ...
 
     def has_parts(self, path: str) -> bool:
-        """Whether there are parts of an upload that is not over; the path is the store's."""
+        """Return whether an unfinished upload has parts at a path of the store."""
 
 
 @dataclass
 class Call:
-    """An operation that is under way, or was."""
+    """An operation that is running, or has ended."""
 
     name: str
     writer: str
@@ -76,7 +76,7 @@ class Call:
 
 
 class Checker:
-    """Sees each manifest as it comes to be, each call and its answer, and each read.
+    """Sees each new manifest, each call and its answer, and each read.
 
     Attributes
     ----------
@@ -92,16 +92,16 @@ class Checker:
         self._newest: dict[str, int] = {}
         self._needed: set[str] = set()
         self._needs: dict[tuple[str, int], set[str]] = {}
-        #: Whether there was no table in the beginning.
+        #: Whether the table did not exist at the beginning.
         self.new = False
-        #: Whether commits clean up after themselves.
+        #: Whether commits clean up old versions.
         self.cleans_up = False
-        #: Versions lower than this can have been removed, by root.
+        #: By root: versions lower than this number may have been removed.
         self._removable: dict[str, int] = {}
         self._names: dict[str, set[Any]] = {}
         self._row_ids: dict[tuple[str, int], int] = {}
         self.states: dict[tuple[str, int], State] = {}
-        #: Versions that were made once more after they had been cleaned up.
+        #: Versions that were created again after a cleanup.
         self.made_again: set[tuple[str, int]] = set()
         self.wrong: list[str] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -111,7 +111,7 @@ class Checker:
         self.wrong.append(text)
 
     def created(self, path: str, first: bool) -> None:
-        """A file came to be; `first` unless there was other content under that name before."""
+        """Check a new file; `first` is false if another file had this name before."""
         match = _MANIFEST.fullmatch(path)
         if not first:
             if match is not None or _OWNED.fullmatch(path):
@@ -121,8 +121,8 @@ class Checker:
             self._committed(match[1] or "", _MAX_U64 - int(match[2]))
 
     def setup(self, root: str, version: int, known: dict[object, Any]) -> None:
-        """Note a version that was made before the schedule began; `known` has it from an earlier
-        schedule of the same table.
+        """Record a version that was created before the schedule began. `known` has its state from
+        an earlier schedule with the same table.
         """
         if (root, version) not in known:
             dataset = open_dataset(self._uri(root), version)
@@ -150,11 +150,11 @@ class Checker:
             if (root, version) in self.states:
                 self.made_again.add((root, version))
             elif not (root.startswith("tree/own") and isinstance(error, MissingFileError)):
-                # A branch has no name yet, and gets none if its version is being removed.
+                # The branch does not exist yet. It is not created if its version is being removed.
                 self.say(f"{label} cannot be read as it is committed: {error!r}")
             return
         if (root, version) in self.states:
-            # In the place of one that was removed: whoever made it must not take it for a commit.
+            # The version replaces a removed version. Its writer must not take it for a commit.
             self.made_again.add((root, version))
             return
         newest = self._newest.get(root, 0)
@@ -197,7 +197,7 @@ class Checker:
         self._check_row_ids(label, before, state)
 
     def _check_row_ids(self, label: str, before: State, state: State) -> None:
-        """Rows keep their ids, and no other row has ever had one of them."""
+        """Check that rows keep their ids, and that no other row had one of these ids before."""
         kept = before.row_ids.keys() & state.row_ids.keys()
         moved = [row for row in kept if before.row_ids[row] != state.row_ids[row]]
         if moved:
@@ -220,7 +220,7 @@ class Checker:
             self._removable[call.root] = max(self._removable.get(call.root, 0), call.version)
 
     def ended(self, call: Call, error: BaseException | None, actor: Actor) -> None:
-        """Judge what an operation was answered."""
+        """Judge the result of an operation."""
         operation, faults = call.operation, actor.faults
         call.error = "" if error is None else f"{type(error).__name__}: {error}"
         name = f"{call.name} ({operation.kind})"
@@ -251,7 +251,7 @@ class Checker:
                 path for path in remaining - self._needed if not _kept_from_going(path, faults)
             }
             if faults and operation.kind == "append_once":
-                # One of its tries may have been in doubt.
+                # One of its tries may have been uncertain.
                 remaining.clear()
             if remaining:
                 self.say(f"{name}, {call.outcome}, left {sorted(remaining)} behind: {faults}")
@@ -260,7 +260,7 @@ class Checker:
                 self.say(f"{name}, {call.outcome}, left parts of {path} behind: {faults}")
 
     def _judge(self, call: Call, name: str, error: BaseException) -> None:
-        """Judge an error that the store was not the reason of."""
+        """Judge an error that no fault caused."""
         missing = isinstance(error, MissingFileError) and self._removable
         if missing:
             return
@@ -273,8 +273,8 @@ class Checker:
             self.say(f"{name} met a conflict with nobody: {call.error}")
 
     def _check_clone(self, name: str, call: Call, actor: Actor) -> None:
-        """Judge that a clone is whole, which is looked at when its manifest comes to be, or not
-        there.
+        """Check that a clone is complete or absent. Its content is checked when its manifest is
+        created.
         """
         root, faults = call.operation.clone, actor.faults
         existing_paths = {path for path in self._files.names() if path.startswith(f"{root}/")}
@@ -282,7 +282,7 @@ class Checker:
         if has_manifest != (call.outcome == "done"):
             self.say(f"{name}, {call.outcome}: {sorted(existing_paths)}: {call.error}")
         elif any(f"{root}/_versions" in fault for fault in faults):
-            # Nothing is deleted where nobody knows whether there is a table.
+            # A clone deletes no files if it is uncertain whether the table exists.
             return
         remaining = {
             path
@@ -296,7 +296,7 @@ class Checker:
         return self._newest.get(call.root, 0) > call.version
 
     def _named(self, call: Call, error: BaseException | None) -> None:
-        """Note what can have become of a tag or branch that one writer alone uses."""
+        """Record what a tag or branch that only one writer uses may stand for."""
         operation = call.operation
         known = self._names.setdefault(operation.name, {None})
         if error is None:
@@ -304,11 +304,11 @@ class Checker:
         elif call.outcome == "uncertain":
             known.add(operation.value)
             if operation.kind == "update tag":
-                # Neither the new version nor the old one may be there any more.
+                # Both the new version and the old version may have been removed.
                 known.add(None)
 
     def opened(self, newest_seen: dict[str, int], root: str, version: int) -> None:
-        """Judge which version a reader found to be the newest."""
+        """Judge which version a reader found as the newest."""
         if version < newest_seen.get(root, 0):
             self.say(
                 f"the newest version of {root or 'main'} went back to {version} from {newest_seen}"
@@ -316,7 +316,7 @@ class Checker:
         newest_seen[root] = version
 
     def saw(self, root: str, version: int, state: State) -> None:
-        """Judge what a reader read."""
+        """Judge the content that a reader read."""
         self.reads += 1
         known = self.states.get((root, version))
         if known is None:
@@ -332,7 +332,7 @@ class Checker:
         if not isinstance(error, LanceError):
             self.say(f"a reader of version {version} raised {error!r}")
         elif isinstance(error, TableNotFoundError) and self.new and not version:
-            # Nobody had made it yet.
+            # The table did not exist yet.
             return
         elif not faults and not (
             isinstance(error, MissingFileError | VersionNotFoundError)
@@ -343,7 +343,7 @@ class Checker:
             )
 
     def finish(self) -> None:
-        """Judge what is there, once nobody does anything any more."""
+        """Judge the store after all writers and readers have ended."""
         names = self._files.names()
         for (root, version), files in self._needs.items():
             if version >= self._removable.get(root, 0) and not files <= names:
@@ -371,7 +371,7 @@ class Checker:
             self._check_kept(name)
 
     def _check_kept(self, name: str) -> None:
-        """Judge the version that a name stands for, if somebody was told so."""
+        """Check the version of a tag or branch whose creation was acknowledged."""
         version, *other_versions = self._names.get(name, {None})
         if version is None or other_versions:
             return
@@ -386,7 +386,7 @@ class Checker:
             self.say(f"version {version} of {name} has changed: {difference}")
 
     def roots(self) -> list[str]:
-        """The branches that there are from the beginning, the main one last."""
+        """Return the branches that exist from the beginning, the main branch last."""
         roots = (root for root in self._newest if not root.startswith(("tree/own", "clones/")))
         return sorted(roots, reverse=True)
 
@@ -404,8 +404,8 @@ class Checker:
                 self.say(f"{name} stands for {existing.get(name)}, not for one of {possible}")
 
     def unneeded(self) -> set[str]:
-        """The files of the table that no version that is there needs; of branches that writers
-        make, none.
+        """Return the files of the table that no existing version needs. Files of branches that
+        writers create are left out.
         """
         names = self._files.names()
         used: set[str] = set()
@@ -424,13 +424,13 @@ class Checker:
 
 
 def _kept_from_going(path: str, faults: list[str]) -> bool:
-    """Whether a store kept somebody from deleting a file: it did not do so, or brought it back."""
+    """Return whether a fault kept a file from being deleted, or restored it."""
     faults_of_path = " ".join(fault for fault in faults if path in fault)
     return any(effect in faults_of_path for effect in _LEAVES)
 
 
 def needed(root: str, manifest: Manifest) -> set[str]:
-    """The files that a version refers to."""
+    """Return the files that a version refers to."""
     prefix = f"{root}/" if root else ""
     paths = {f"{prefix}{TRANSACTIONS}/{manifest.transaction_file}"}
     for fragment in manifest.fragments:

@@ -25,12 +25,12 @@ from typing import Any, TypeVar
 from tests.faults.schedule import Schedule
 
 T = TypeVar("T")
-#: How many of a thousand calls fail, as a schedule may have it.
+#: How many calls of a thousand fail. A schedule chooses one of these rates.
 RATES = (0, 5, 20, 20, 50, 150)
 _LONGEST_DELAY = 20.0
 _LONGEST_LATE = 60.0
 _OUTAGE = 12
-#: Calls that some schedules have it in for, and how many of a thousand of them fail then.
+#: Calls that some schedules choose to fail more often, and how many of a thousand of them fail.
 _TARGETS = (
     frozenset[str](),
     frozenset[str](),
@@ -57,7 +57,7 @@ _OF_WRITES = (
 
 
 class ClientError(Exception):
-    """As botocore raises it: of no kind that Python knows."""
+    """An error as botocore raises it: not of a type that Python knows."""
 
     def __init__(self, code: str) -> None:
         self.response = {"Error": {"Code": code, "Message": "injected"}}
@@ -82,7 +82,7 @@ _LOCAL: tuple[Callable[[], Exception], ...] = (
 
 
 class Faults:
-    """Decides what befalls the calls of one schedule.
+    """Decides which calls of one schedule fail, and how.
 
     Parameters
     ----------
@@ -130,8 +130,7 @@ class Faults:
             return effect()
         is_name = "_refs" in path
         if is_name and (fault == "late effect" or (fault == "duplicate" and call != "create")):
-            # What replaces a file, or makes it anew after it was deleted, come too late, is nothing
-            # that a client could tell.
+            # A client cannot detect that a request which replaces or recreates a file arrives late.
             fault = "lost answer"
         self.tried[fault, call] += 1
         actor = schedule.running
@@ -157,10 +156,10 @@ class Faults:
         if fault == "refused" and self._random.random() < 0.7:
             fault = "error"
         if fault == "outage":
-            # Some are over before a request was repeated as often as it is.
+            # Some outages end before the client gives up repeating the request.
             self._outages[actor.name] = self._random.choice([1, 2, 4, _OUTAGE, 3 * _OUTAGE])
         elif fault != "delay" and self._random.random() < _SECOND:
-            # What fails once often fails again: the look at what became of it, too.
+            # A call that fails often fails twice: the check of its outcome fails too.
             self._outages[actor.name] = self._random.randint(1, 2)
         return fault
 
@@ -191,7 +190,7 @@ class Faults:
             try:
                 effect()
             except (OSError, ValueError):
-                # There is nothing any more that it could be done to: a file that is closed.
+                # The file was closed: the request has no target.
                 return
 
         self._schedule.later(self._random.uniform(0, _LONGEST_LATE), silent)

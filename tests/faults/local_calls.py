@@ -1,5 +1,5 @@
-"""Local disks whose calls of the operating system fail: what the modules of `storage` call `os`,
-and `open`.
+"""Local disks whose system calls fail. The modules of `storage` get replacements for `os` and
+`open`. Memory maps, and checks whether a path exists, stay those of the system.
 
 Nothing else is changed: maps of memory, and questions whether a path is there, are the system's
 own.
@@ -24,13 +24,13 @@ from tests.faults.faults import Faults
 from tests.faults.places import Watcher, compare_with_pylance, scratch
 from tests.faults.schedule import Schedule
 
-#: Calls that only look.
+#: Calls that change nothing.
 _LOOKS = {"scandir": "list", "listdir": "list", "stat": "head", "read": "get", "fsync": "fsync"}
 _CHANGES = ("link", "replace", "rename", "unlink", "remove", "mkdir", "rmdir")
 
 
 class Calls:
-    """Takes the place of the module `os`.
+    """Replaces the module `os`.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Calls:
         return self._faults.call("open", path, lambda: os.open(path, *arguments, **named))
 
     def open_file(self, path: str, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-        """In the place of the builtin `open`."""
+        """Replaces the builtin `open`."""
         if "x" not in mode and "w" not in mode:
             return builtins.open(path, mode, *arguments, **named)
 
@@ -96,8 +96,8 @@ class Calls:
         return _File(file, path, self._faults)
 
     def _stat(self, path: str) -> os.stat_result:
-        """Tell the time of the schedule at which a file got its name: that of the system is
-        another one each time.
+        """Return the status of a file with the time of the schedule at which the file got its name.
+        The time of the system would differ in each run.
         """
         status = os.stat(path)
         named = self._named.get(path)
@@ -120,7 +120,7 @@ class Calls:
 
 
 class _File:
-    """A file that is written."""
+    """A file that is being written."""
 
     def __init__(self, file: Any, path: str, faults: Faults) -> None:
         self._file = file
@@ -131,7 +131,7 @@ class _File:
         done = 0
 
         def effect() -> int:
-            # What comes twice or late is no longer part of the file.
+            # Bytes that arrive twice or late are not written to the file.
             nonlocal done
             done += 1
             return int(self._file.write(data)) if done == 1 else len(data)
@@ -181,7 +181,9 @@ class LocalTable:
         return False
 
     def age(self, seconds: float) -> None:
-        """The clock of the schedule goes on; files have the time of the system, which does not."""
+        """Do nothing: the clock of the schedule moves, and files keep the time of the system, which
+        does not.
+        """
 
     def compare(self, checker: Any) -> None:
         compare_with_pylance(Path(self.uri), checker)
@@ -189,15 +191,15 @@ class LocalTable:
 
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """The folder of this process: branches name their files by absolute paths, so that tables
-    are always at the same place.
+    """Return the folder of this process. Branches name their files by absolute paths, so tables are
+    always at the same place.
     """
     return tempfile.TemporaryDirectory(prefix="lance-faults-", dir=scratch())
 
 
 @contextmanager
 def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
-    """Have the modules of `storage` make their calls through `Calls`."""
+    """Let the modules of `storage` make their calls through `Calls`."""
     root = f"{_folder().name}/table"
     shutil.rmtree(root, ignore_errors=True)
     calls = Calls(schedule, faults, root)
@@ -210,7 +212,7 @@ def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
     patches += [
         mock.patch.object(module, "open", calls.open_file, create=True) for module in modules
     ]
-    # It asks the kernel by itself.
+    # This function asks the kernel without `os`.
     rename = calls.wrapped("rename", commit.rename_without_replace)
     patches.append(mock.patch.object(commit, "rename_without_replace", rename))
     for patch in patches:

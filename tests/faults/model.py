@@ -1,4 +1,4 @@
-"""What a table holds, as the checker has it."""
+"""The content of a table, as the checker records it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class State:
 
 
 class TwiceError(Exception):
-    """A row is there more than once."""
+    """A row occurs more than once."""
 
 
-#: Gets what there is before, and the older versions of the branch.
+#: Takes the state before, and the older versions of the branch.
 Effect = Callable[[State, Mapping[int, State]], State]
 
 

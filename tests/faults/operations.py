@@ -24,13 +24,13 @@ from lance_spark.table.commit.write_plan import begin_write
 from tests.faults.model import Effect, State
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-#: What transactions say of the operation that they are of.
+#: The property of a transaction that names its operation.
 PROPERTY = "test.operation"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A call, and what it means.
+    """A call, and its effect on the table.
 
     Attributes
     ----------
@@ -85,8 +85,8 @@ class Maker:
     def make(
         self, operation_name: str, name: str, planned: State, version: int
     ) -> Operation | None:
-        """Make an operation on a version that holds `planned`; None if there is nothing of the
-        kind to do.
+        """Make an operation on a version that holds `planned`. Return None if the operation has
+        nothing to do.
         """
         properties = {PROPERTY: name}
         operation: Operation | None = getattr(self, f"_{operation_name}")(
@@ -118,7 +118,7 @@ class Maker:
         return sorted(set(planned.columns) - {"id", "v"})
 
     def create(self, name: str, uri: str) -> Operation:
-        """Make the table, or, as others can be faster, append to it."""
+        """Create the table. Another writer may be first: then append to it."""
         rows = self._new(self._random.randint(1, 3))
         mode: Any = self._random.choice(["create", "append", "append"])
 
@@ -143,7 +143,7 @@ class Maker:
         return Operation("append", run, _appended(rows))
 
     def _append_once(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
-        """An append that its application repeats, whatever it was answered, up to three times."""
+        """An append that its application repeats up to three times, for any answer."""
         rows = self._new(2)
         self._app += 1
         number = self._app
@@ -167,7 +167,7 @@ class Maker:
                     errors.append(error)
             if done is not None:
                 return done
-            # Any of the tries may have been made.
+            # Each try may have been committed.
             raise next((error for error in errors if is_uncertain(error)), errors[-1])
 
         return Operation("append_once", run, _appended(rows))
@@ -185,7 +185,7 @@ class Maker:
         return Operation("overwrite", run, effect)
 
     def _replace(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
-        """Rows in the place of those that meet a condition."""
+        """Replace the rows that meet a condition by other rows."""
         gone = self._some(planned)
         if not gone:
             return None
@@ -383,7 +383,7 @@ class Maker:
         return Operation("cleanup", run, removes=True)
 
     def _tag(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """The tag of the writer, made, moved or deleted."""
+        """Create, move or delete the tag of the writer."""
         name = f"tag{self._number}"
         action = self._random.choice(["create", "create", "update", "delete"])
         version = self._random.randint(max(1, version - 2), version)
@@ -414,7 +414,7 @@ class Maker:
         )
 
     def _branch(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """The branch of the writer, made or deleted."""
+        """Create or delete the branch of the writer."""
         name = f"own{self._number}"
         action = self._random.choice(["create", "create", "delete"])
 
@@ -429,13 +429,13 @@ class Maker:
 
 
 def is_uncertain(error: LanceError) -> bool:
-    """Whether a change may have been made, though an error was the answer."""
+    """Return whether a change may have been committed although it raised an error."""
     return isinstance(error, UncertainCommitError)
 
 
 def _appended(rows: pa.Table) -> Effect:
     def effect(state: State, _: Mapping[int, State]) -> State:
-        # An append makes a table that is not there.
+        # An append creates a table that does not exist.
         columns = state.columns or {"id": "int64", "v": "int64"}
         empty = dict.fromkeys(columns)
         new = {row["id"]: {**empty, **row} for row in rows.to_pylist()}

@@ -1,4 +1,4 @@
-"""Where the tables of schedules are: in memory, as objects, or on a local disk."""
+"""The places of tables of schedules: objects in memory, or a local disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Table(Protocol):
     faults: Faults
 
     def set_up(self, key: str, make: Callable[[], None]) -> None:
-        """Have what `make` makes, maybe from an earlier schedule that was made by the same key."""
+        """Copy what `make` creates. An earlier schedule may have created it with the same key."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Call somebody, without schedule or faults, whenever a file comes to be."""
+        """Call a function, without schedule or faults, for each new file."""
 
     def names(self) -> set[str]: ...
 
@@ -39,12 +39,12 @@ class Table(Protocol):
         """Make all files older."""
 
     def compare(self, checker: Checker) -> None:
-        """Have pylance read it."""
+        """Let pylance read the table."""
 
 
 @contextmanager
 def place(seed: int, store_kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
-    """Make the place of a schedule.
+    """Create the place for the table of a schedule.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def place(seed: int, store_kind: str, schedule: Schedule, rate: int | None) -> I
     Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
     with registered():
         table = _Bucket(store_kind, faults)
-        # A process probes a store once, under a lock that knows nothing of schedules.
+        # A process probes a store once, under a lock that does not belong to the schedule.
         ObjectStore.from_uri(table.uri).check_put_if_absent()
         yield table
 
@@ -105,7 +105,7 @@ class _Bucket:
         return bool(Place.objects.uploads(f"{path}#", least=1))
 
     def age(self, seconds: float) -> None:
-        """The clock of the schedule is that of the store."""
+        """The store has the clock of the schedule."""
 
     def compare(self, checker: Checker) -> None:
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
@@ -117,16 +117,16 @@ class _Bucket:
 
 
 def scratch() -> str | None:
-    """A folder in memory, if there is one."""
+    """Return a folder in memory if the system has one."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def compare_with_pylance(path: Path, checker: Checker) -> None:
-    """Have pylance open the newest version, validate it and read the same rows."""
+    """Let pylance open the newest version, validate it and read the same rows."""
     import lance
 
     if not any(root == "" for root, _ in checker.states):
-        # Nobody has made it.
+        # No writer has created the table.
         return
     theirs = lance.dataset(str(path))
     theirs.validate()

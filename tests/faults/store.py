@@ -1,4 +1,4 @@
-"""A file system of fsspec over the objects in memory, each call of which can fail."""
+"""A file system of fsspec over objects in memory. Each call can fail."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.faults.objects import Object, Objects, PartError
 from tests.faults.schedule import Schedule
 from tests.faults.threads import Pool
 
-#: Of the table of a schedule.
+#: Root of the table of a schedule.
 ROOT = "bucket/table/"
 
 
 class Place:
-    """What the file systems of this process are over: fsspec makes them, and knows nothing of
+    """The store below the file systems of this process: fsspec creates them, and does not know
     schedules.
     """
 
@@ -31,9 +31,7 @@ class Place:
 
 
 class FaultyFileSystem(AbstractFileSystem):
-    """Lists in no order, as Google Cloud Storage's does here; puts on condition by
-    `mode="create"`.
-    """
+    """Lists in no order, as Google Cloud Storage does here; conditional puts by `mode="create"`."""
 
     protocol = "gs"
     cachable = False
@@ -104,7 +102,7 @@ class FaultyS3(FaultyFileSystem):
 
     protocol = "s3"
     async_impl = True
-    #: Of coroutines, which are threads of the schedule.
+    #: Event loop of coroutines, which are threads of the schedule.
     loop = None
     s3_additional_kwargs = None
 
@@ -126,7 +124,7 @@ class FaultyS3(FaultyFileSystem):
     def cat_ranges(
         self, paths: list[str], starts: list[int], ends: list[int], batch_size: int, **_: Any
     ) -> list[Any]:
-        """Answer several reads that are under way at once, each by its bytes or its error."""
+        """Answer several reads that run at the same time, each by its bytes or its error."""
 
         def fetched(path: str, start: int, end: int) -> Any:
             try:
@@ -235,7 +233,7 @@ class FaultyS3(FaultyFileSystem):
 
 
 class Upload:
-    """A file that is there once it is closed."""
+    """A file that exists once it is closed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -260,7 +258,8 @@ class Upload:
 
 def _putter(path: str, *, create: bool = False) -> Callable[[bytes], None]:
     actor = Place.schedule.running
-    # Of the operation that asks: what comes late is not of the one that is under way then.
+    # The actor of the operation that made the request. A late effect may run while another
+    # operation runs.
     created = [] if actor is None else actor.created
 
     def put(data: bytes) -> None:
@@ -314,7 +313,7 @@ def _listed(folder: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Have the schemes s3 and gs mean these file systems."""
+    """Register these file systems for the schemes s3 and gs."""
     for file_system in (FaultyS3, FaultyFileSystem):
         fsspec.register_implementation(file_system.protocol, file_system, clobber=True)
     try:

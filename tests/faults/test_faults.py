@@ -1,5 +1,5 @@
 """Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that
-once failed, and mistakes that are found.
+failed once, and mistakes that are found.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.__main__ import run_all
 
-#: Where `make soak` goes on.
+#: `make soak` continues after these seeds.
 SHORT = 40
-#: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
+#: Seeds that soon find some of the mistakes, all on S3. `make soak` tries all mistakes.
 FOUND_BY = {
     "overwriting_put": 15,
     "blind_retry": 64,
@@ -23,7 +23,7 @@ FOUND_BY = {
     "late_restores": 80,
     "forgetful_clone": 3,
 }
-#: Schedules that a mistake has to be found within.
+#: A mistake must be found within so many schedules.
 ENOUGH = 40
 
 

@@ -1,5 +1,5 @@
-"""Operations that meet where schedules do not take them: clones, detached versions, branches
-made again, writes tried again.
+"""Operations that meet in ways which schedules do not reach: clones, detached versions, branches
+that are created again, repeated writes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
 def test_a_detached_version_beside_a_cleanup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """Whoever comes later sees the other."""
+    """The later operation sees the earlier operation."""
     uri = str(tmp_path)
     lance_spark.write_dataset(ROWS, uri)
     newest = lance_spark.write_dataset(ROWS, uri, "overwrite")
@@ -130,7 +130,7 @@ def test_a_detached_version_beside_a_cleanup(
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         if kept:
-            # It has looked before the marks went, and is told afterwards.
+            # The commit has checked for marks before. Cleanup checks again after the commit.
             monkeypatch.setattr(detached, "check_named", lambda *_: None)
             commit()
             return look(planner, *arguments, **named)
@@ -169,8 +169,8 @@ def test_a_detached_version_that_cannot_be_looked_at_is_uncertain(script: Script
 def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a first version of the number that one of the branch before had, which has been
-    looked at.
+    """The new branch begins with a version number of the earlier branch, which the cleanup has
+    planned to remove.
     """
     uri = str(tmp_path)
 
@@ -216,6 +216,6 @@ def test_a_write_that_is_tried_again_keeps_the_files_that_were_committed(script:
     with pytest.raises(AlreadyCommittedError):
         commit_or_clean_up(job, [*fragments, *second_try], write_token=token)
     assert ids(lance_spark.open_dataset(URI)) == [0, 1, 2, 3] * 2
-    # Those that were not committed are gone.
+    # The files that were not committed are deleted.
     names = {name.rpartition("/")[2] for name in Place.objects.below("bucket/table/data")}
     assert names.isdisjoint(file.path for fragment in second_try for file in fragment.files)

@@ -1,6 +1,4 @@
-"""What was wrong with names, one by one: tags and branches that somebody else, a cleanup or a
-store that fails comes across.
-"""
+"""Past bugs of tags and branches that meet other clients, a cleanup or a store that fails."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ def scripted() -> Iterator[Script]:
 
 
 def named(dataset: lance_spark.Dataset) -> dict[str, Any]:
-    """The names that a table has, and the versions they stand for."""
+    """Return the tags and branches of a table, with their versions."""
     tags = {name: tag["version"] for name, tag in dataset.tags.list().items()}
     branch_versions = {
         name: branch["parent_version"] for name, branch in dataset.branches.list().items()
@@ -69,7 +67,7 @@ CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, change: str) -> None:
-    """It was told as a failure, and came into effect later."""
+    """The change was reported as failed, and came into effect later."""
     call, folder, change_of_name = CHANGES[change]
     dataset = lance_spark.write_dataset(ROWS, URI)
     dataset.tags.create("t")
@@ -95,7 +93,7 @@ def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, cha
 
 
 def test_a_name_that_may_not_be_taken_back_is_uncertain(scripted: Script) -> None:
-    """The look at its version failed, and then its deletion did."""
+    """The check of the version failed, and then the deletion of the tag failed."""
     dataset = lance_spark.write_dataset(ROWS, URI)
     scripted.todo = [("head", "_transactions/", fails)]
     with pytest.raises(StorageError, match="no such server") as caught:
@@ -121,7 +119,7 @@ def test_a_deletion_that_cannot_look_puts_the_branch_back(scripted: Script) -> N
         dataset.branches.delete("x")
     assert not isinstance(caught.value, UncertainCommitError)
     assert lance_spark.open_dataset(URI, branch="x").to_table() == ROWS
-    # The files, on the other hand, do not come back.
+    # If the deletion of files fails, the branch is not restored.
     scripted.todo = [("delete", "_versions/", refused)]
     with pytest.raises(UncertainCommitError, match=r"is deleted, but not all of its files"):
         dataset.branches.delete("x")
@@ -131,7 +129,7 @@ def test_a_deletion_that_cannot_look_puts_the_branch_back(scripted: Script) -> N
 
 
 def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Script) -> None:
-    """It was opened by another look at the store."""
+    """Once, the store was read another time to open the new branch, which could fail."""
     dataset = lance_spark.write_dataset(ROWS, URI)
 
     def seen(effect: Callable[[], Any]) -> Any:
@@ -166,8 +164,8 @@ def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
 
 
 class Held:
-    """Have something happen just before a function goes on that is called with some arguments,
-    once.
+    """Run a function once, just before another function continues that was called with some
+    arguments.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,13 +194,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 
 def mark_removed(dataset: lance_spark.Dataset) -> None:
-    """Do as a cleanup does first that removes a version."""
+    """Do the first step of a cleanup that removes a version."""
     (file,) = Path(dataset.uri, "_transactions").glob(f"{dataset.version - 1}-*.txn")
     file.unlink()
 
 
 def versions_of(path: Path, count: int) -> list[lance_spark.Dataset]:
-    """Versions that have no file in common."""
+    """Write versions that share no file."""
     modes: list[Any] = ["create", *["overwrite"] * (count - 1)]
     return [lance_spark.write_dataset(ROWS, str(path), mode) for mode in modes]
 
@@ -226,7 +224,7 @@ def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
     held.at(tag_store, "check_named", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         first.tags.create("t")
-    # Other metadata do not keep it on the version that goes.
+    # Other metadata do not keep the tag on the version that is removed.
     assert held.done
     assert named(second) == ({} if case == "described" else {"t": 2})
 
@@ -256,7 +254,7 @@ def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
 
 
 def test_a_tag_is_not_put_on_a_version_that_goes(tmp_path: Path, held: Held) -> None:
-    """While it was there, nothing kept the version that it had named."""
+    """Without the tag, nothing kept the version that it had named."""
     first, second, third = versions_of(tmp_path, 3)
     third.tags.create("t", 2)
     mark_removed(first)
@@ -319,7 +317,7 @@ def test_a_tag_whose_old_version_goes_while_it_is_moved(
 
 @pytest.mark.parametrize("case", ["made", "moved"])
 def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, case: str) -> None:
-    """The deletion has taken its last look at tags; no file is gone yet."""
+    """The deletion has checked the tags for the last time. No file is deleted yet."""
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.tags.create("moved")
     branch = dataset.create_branch("x")
@@ -340,8 +338,8 @@ def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, 
 def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
     tmp_path: Path, held: Held, case: str, recreated: bool
 ) -> None:
-    """The tag has its version; then comes the deletion, which sees no tag, and maybe another
-    branch of that name.
+    """The tag has its version. Then the branch is deleted, which sees no tag, and perhaps created
+    again.
     """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.tags.create("moved")
@@ -364,8 +362,8 @@ def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
 def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, has_files: bool
 ) -> None:
-    """The file of the branch comes after the deletion's look whether there is one, and before
-    its files go.
+    """The branch file is created after the deletion has checked for one, and before the files of
+    the branch are deleted.
     """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     main = ObjectStore.from_uri(tmp_path)
@@ -394,7 +392,7 @@ def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
 def test_a_branch_that_begins_with_what_is_being_deleted(
     tmp_path: Path, held: Held, has_files: bool
 ) -> None:
-    """It has its name, and was acknowledged, before the deletion goes on."""
+    """The branch has its name, and was acknowledged, before the deletion continues."""
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.create_branch("x")
     if has_files:
@@ -414,7 +412,9 @@ def test_a_branch_that_begins_with_what_is_being_deleted(
 def test_a_branch_that_is_deleted_while_its_metadata_change(
     tmp_path: Path, held: Held, step: str
 ) -> None:
-    """The file of the branch comes back: after the deletion, before its files go, or after that."""
+    """The branch file comes back: after the deletion, before the files of the branch are deleted,
+    or after that.
+    """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.create_branch("x")
     file = tmp_path / "_refs/branches/x.json"
@@ -447,8 +447,8 @@ def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None
 def test_a_deletion_does_not_bring_back_what_another_has_deleted(
     tmp_path: Path, held: Held
 ) -> None:
-    """Two delete a branch; the second one comes across a tag that gives way, and puts the name
-    back.
+    """Two clients delete a branch. The second client finds a tag that is being deleted, and
+    restores the branch file.
     """
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
     dataset.create_branch("x")
@@ -473,8 +473,8 @@ def test_a_deletion_does_not_bring_back_what_another_has_deleted(
 def test_a_branch_that_begins_with_a_version_that_gives_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A and B make it from version 1, C from version 2: A and C give way to one another, B has
-    taken up what A made.
+    """Clients A and B create the branch from version 1, client C from version 2. A and C give way
+    to each other. B has adopted the version of A.
     """
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     second = lance_spark.write_dataset(ROWS, str(tmp_path), "append")
@@ -490,7 +490,7 @@ def test_a_branch_that_begins_with_a_version_that_gives_way(
         monkeypatch.setattr(clones, "_has_another", look)
         first.create_branch("x")
         with monkeypatch.context() as patched:
-            # C looked for others before there were any, and puts its version now.
+            # C checked for other versions before there were any, and writes its version now.
             patched.setattr(clones, "_check_empty", lambda _: None)
             patched.setattr(ObjectStore, "exists", lambda *_: False)
             patched.setattr(clones, "_has_another", of_c)

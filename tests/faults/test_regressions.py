@@ -1,4 +1,4 @@
-"""What schedules have found, one by one."""
+"""Past bugs that schedules found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 
 
 class Script:
-    """Faults by hand: the first call that a test says gets its way."""
+    """Faults that a test chooses: the first call that matches gets its fault."""
 
     def __init__(self) -> None:
         self.todo: list[tuple[str, str, Callable[[Callable[[], Any]], Any]]] = []
@@ -151,7 +151,7 @@ def test_a_version_that_was_cleaned_up_is_not_made_again(
     newest = lance_spark.open_dataset(str(tmp_path))
     assert newest.version == 3
     assert newest.to_table()["id"].to_pylist() == [0, 1, 2, 3]
-    # What the old version refers to goes with it.
+    # The deletion file of the old version is removed with it.
     newest.cleanup_old_versions(timedelta(0))
     assert [version.version for version in newest.versions()] == [3]
     assert not list((tmp_path / "_deletions").iterdir())
@@ -163,7 +163,7 @@ def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, method: 
 
     def seen(effect: Callable[[], Any]) -> Any:
         effect()
-        # From now on the store answers no listing.
+        # From now on, the store answers no listing.
         script.todo = [("list", "clone/_versions", fails)]
 
     script.todo = [("create", "clone/_versions", seen)]
@@ -194,7 +194,7 @@ def test_a_clone_whose_transaction_has_no_answer_leaves_none(script: Script) -> 
 
 
 def called_back(change: str, dataset: lance_spark.Dataset) -> None:
-    """Call back the first version of a table; the handle is open there."""
+    """Refer to the first version of a table again. The handle is open at this version."""
     if change == "tag":
         dataset.tags.create("kept")
     elif change == "moved tag":
@@ -255,8 +255,8 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         plan = look(planner, *arguments, **named)
-        # One cleanup has looked; another has planned to remove the same version. The tag comes, and
-        # only the other one sees it.
+        # One cleanup has checked the tags. Another cleanup has planned to remove the same version.
+        # Then the tag is created, and only the other cleanup sees it.
         other_cleanup = CleanupPlanner(
             ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None
         )
@@ -277,7 +277,7 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
 
 
 def test_a_version_stays_if_its_transaction_file_does(script: Script) -> None:
-    """Whoever gives it a name looks at that file."""
+    """A client that creates a tag checks this file."""
     first = lance_spark.write_dataset(ROWS, URI)
     newest = lance_spark.write_dataset(ROWS, URI, "overwrite")
     script.todo = [("delete", "_transactions/", refused)]
@@ -295,7 +295,7 @@ def test_a_restore_that_is_under_way_keeps_its_version(script: Script) -> None:
         return effect()[:-1]
 
     def held(effect: Callable[[], Any]) -> Any:
-        # What is not seen as a whole is not taken for something else.
+        # A file that is read only in part is not taken for another file.
         script.todo = [("get", "_transactions/", cut)]
         with pytest.raises(CorruptFileError, match="_transactions/"):
             newest.cleanup_old_versions(timedelta(0))
@@ -317,7 +317,8 @@ def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) 
     def double(rows: pa.RecordBatch) -> pa.RecordBatch:
         nonlocal calls
         calls += 1
-        # The first call tells the type; the second computes, and is overtaken.
+        # The first call determines the type. During the second call, which computes values, another
+        # client commits.
         if calls == 2:
             newest.update({"id": 3}, [("id", "==", 3)])
             dataset.restore()
@@ -341,13 +342,13 @@ def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Pa
 
     table = dataset.add_columns(double).to_table()
     assert table["double"].to_pylist() == [0, 6]
-    # The types and the values, and the types once more: the file is used again.
+    # The calls compute types, values, and types again: the file is used again.
     assert rows == [3, 3, 2]
 
 
 def test_a_tag_that_is_there_already_is_looked_at_as_a_whole(script: Script) -> None:
-    """A request that arrived twice, and an answer to the look that was cut short: the tag was
-    told to be somebody else's.
+    """A request arrived twice, and the answer to the check was cut short: the writer took its tag
+    for the tag of another client.
     """
     dataset = lance_spark.write_dataset(ROWS, URI)
     script.todo = [

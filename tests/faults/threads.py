@@ -1,5 +1,5 @@
-"""What makes a run of a seed the same each time: threads, clock and random bytes of the package are
-those of the schedule.
+"""Makes a run of a seed equal each time: threads, clock and random bytes of the package come from
+the schedule.
 
 | in the package | in schedules |
 | --- | --- |
@@ -47,12 +47,12 @@ class Turns:
 
     @classmethod
     def taken(cls) -> bool:
-        """Whether there are turns: the calls of the checker are no part of the schedule."""
+        """Return whether threads take turns: calls of the checker are not part of the schedule."""
         return cls.threads and cls.schedule.running is not None
 
 
 class _Future(Future[Any]):
-    """Lets others go on while somebody waits for it."""
+    """Lets other threads run while a thread waits for the result."""
 
     def result(self, timeout: float | None = None) -> Any:
         Turns.schedule.wait_for(self.done)
@@ -75,9 +75,7 @@ def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 class Pool(Executor):
-    """Threads that take turns. They end when there is nothing to do, and begin anew when there
-    is.
-    """
+    """Threads that take turns. They end when they have nothing to do, and are started again later."""
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
         self._most = max_workers or 4
@@ -134,9 +132,7 @@ def _wait(futures: Any, timeout: float | None = None, return_when: str = "ALL_CO
 
 
 class _Asyncio:
-    """In the place of the module: coroutines that wait for nothing but futures, the store and
-    the clock.
-    """
+    """Replaces the module asyncio: coroutines wait only for futures, the store and the clock."""
 
     @staticmethod
     def run_coroutine_threadsafe(coroutine: Coroutine[Any, Any, Any], _: object) -> Future[Any]:
@@ -165,7 +161,7 @@ class _Asyncio:
 
 
 class _Changed:
-    """In the place of a `Condition`: one thread runs at a time."""
+    """Replaces `Condition`: one thread runs at a time."""
 
     def __enter__(self) -> None:
         pass
@@ -185,7 +181,7 @@ def _nanoseconds() -> int:
 
 
 def _read_ahead() -> list[Any]:
-    """Patches for the thread that reads ahead."""
+    """Return patches for the thread that reads ahead."""
     original = prefetch.read_ahead
 
     def read(pieces: Any, worth_ns: int = prefetch.WORTH_NS) -> Any:
@@ -216,7 +212,7 @@ def _read_ahead() -> list[Any]:
 
 @contextmanager
 def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[None]:
-    """Take away what makes two runs of a seed differ.
+    """Remove what makes two runs of a seed differ.
 
     Parameters
     ----------
@@ -242,7 +238,7 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", now),
         mock.patch.object(time, "time_ns", _nanoseconds),
-        # For modules that are imported late, too.
+        # Patch modules that are imported late, too.
         mock.patch.object(concurrent.futures, "ThreadPoolExecutor", Pool),
         mock.patch.object(concurrent.futures, "wait", _wait),
         *_read_ahead(),

@@ -26,7 +26,7 @@ from typing import Any
 from tests.faults.__main__ import run_all
 from tests.soak.load import Figures, load
 
-#: Schedules that a mistake made on purpose has to be found within.
+#: A planted mistake must be found within so many schedules.
 _ENOUGH = 400
 _Rows = list[tuple[str, str, str]]
 

@@ -17,8 +17,8 @@ import lance_spark
 from tests.soak.worker import MILLION, Work, batches_of, rows, run
 from tests.support.forking import CONTEXT
 
-#: How much more memory, in part and bytes, and how many more files the last quarter may take than
-#: the second.
+#: How much more memory (share and bytes), and how many more files, the last quarter may use than
+#: the second quarter.
 _GROWTH = 1.3
 _SLACK_BYTES = 32 * 1024 * 1024
 _SLACK_FILES = 16

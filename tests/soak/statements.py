@@ -36,7 +36,7 @@ _CATALOG = "statement_load"
 
 @dataclass
 class Account:
-    """What a writer has done, and the rows that it must have.
+    """The changes of a writer, and the rows that it must have.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Account:
 
 
 class Writer:
-    """Changes a table by one client, until a time."""
+    """Changes a table by one client until a deadline."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.account = Account(number)

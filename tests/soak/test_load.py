@@ -16,7 +16,7 @@ def test_load_on_a_local_disk(tmp_path: Path) -> None:
     path = tmp_path / "table"
     figures = load(str(path), 8, writers=4, readers=3, age=2)
     assert not figures.wrong
-    # Few, as others can keep the machine busy.
+    # Few commits, because other programs may use the machine.
     assert figures.counts["commits"] > 4
     assert figures.counts["reads"] > 2
     theirs = lance.dataset(str(path))

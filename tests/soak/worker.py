@@ -36,7 +36,7 @@ from lance_spark.table.manifest import versions
 
 MILLION = 1_000_000
 ROWS = 20
-#: Batches that a writer keeps: the table does not grow.
+#: Batches that a writer keeps, so that the table does not grow.
 BATCHES = 12
 _LONGEST_START = 120
 SCHEMA = pa.schema([("batch", pa.int64()), ("row", pa.int64()), ("v", pa.int64())])
@@ -201,7 +201,7 @@ def _write(work: Work, account: Account) -> None:
             account.unknown.setdefault(batch, [account.batches.pop(batch, None)]).append(value)
             continue
         except (CommitConflictError, MissingFileError):
-            # The version that it was planned on can have been removed.
+            # The version on which the change was planned may have been removed.
             account.counts["given up"] += 1
             continue
         account.counts["commits"] += 1
@@ -217,7 +217,7 @@ def _read(work: Work, account: Account) -> None:
         try:
             dataset, table = account.timed("read", lambda: _read_table(work))
         except MissingFileError as error:
-            # A version that is no longer the newest can go at any time, if it is old enough.
+            # A version that is not the newest can be removed at any time, if it is old enough.
             account.counts["overtaken"] += 1
             if str(_open(work).version) == str(error.args[-1]):
                 account.wrong.append(f"reader {work.number}: {error!r}"[:500])
