@@ -43,7 +43,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 ROWS = 3_000
 ROWS_OF_BLOBS = 500
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
-#: What version 0.1 loses in pylance's own hands, and others keep.
+#: Types whose values version 0.1 loses, also if pylance writes them. Other versions keep them.
 LOSSY = ("0.1", "2.0")
 
 _KEY = "lance-encoding:"
@@ -64,7 +64,7 @@ HINTS: dict[str, dict[str, str]] = {
     "dict": {"dict-divisor": "1", "dict-size-ratio": "1.0", "dict-values-compression": "zstd"},
     "packed": {"packed": "true"},
 }
-#: Hints that pylance takes for files of a version; others change nothing there.
+#: Hints that pylance uses for files of a version. Other hints change nothing there.
 HINTS_OF = {
     "0.1": (NO_HINT,),
     "2.0": (NO_HINT, "lz4", "zstd", "fsst", "packed"),
@@ -101,8 +101,8 @@ TYPES: dict[str, pa.Field] = {
 
 
 class Cell(NamedTuple):
-    """What holds for a type, a version and a hint: how many of the cell's columns were read,
-    written, and are there.
+    """The result for a type, a version and a hint: how many columns of the cell were read and
+    written, and how many it has.
     """
 
     read: int
@@ -116,7 +116,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One hint of one version: a cell for each type, and the encodings that pages had."""
+    """The result for a hint of a version: a cell for each type, and the encodings of the pages."""
 
     cells: dict[str, Cell]
     theirs: set[str]
@@ -154,7 +154,9 @@ def _column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) 
 
 
 def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -> Column:
-    """Check types with a hint in files of a version; raises where the two disagree."""
+    """Check types with a hint in files of a version. Raise an error if this package and pylance
+    disagree.
+    """
     result = Column({}, set(), set())
     for name in names:
         field = TYPES[name]
@@ -164,7 +166,7 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
         note = f"{name}, {version}, {hint}"
         theirs, ours = folder / f"{name}.theirs", folder / f"{name}.ours"
         read = written = 0
-        # What version 0.1 can hold of the table is what pylance reads of it.
+        # Version 0.1 can hold what pylance reads of the table.
         held = [] if version == "0.1" else [table]
         for part in _parts(
             table, lambda part, path=theirs: _pylance_values_of(part, path, version)
@@ -188,8 +190,8 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
 
 
 def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
-    """Yield the table once it is written; if it cannot be, those of its columns that can, one by
-    one.
+    """Yield the table after it is written. If it cannot be written, yield each of its columns that
+    can.
     """
     if write(table):
         yield table
@@ -201,7 +203,7 @@ def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Ta
 
 
 def _pylance_values_of(table: pa.Table, path: Path, version: str) -> bool:
-    """Have pylance write a table; return whether it reads what it has written."""
+    """Let pylance write a table; return whether it reads the same values."""
     shutil.rmtree(path, ignore_errors=True)
     with _silent():
         try:
@@ -216,7 +218,7 @@ def _pylance_values_of(table: pa.Table, path: Path, version: str) -> bool:
 
 
 def _reraise_unless_pylance(error: BaseException) -> None:
-    # Panics of Rust are no Exception.
+    # Panics of Rust do not derive from Exception.
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
 
@@ -283,7 +285,7 @@ def _names(message: Message) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what Rust prints when it panics out of the way."""
+    """Hide the output of Rust when it panics."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -1,5 +1,5 @@
-"""What becomes of a change when another one was committed since it was planned: tried for every
-pair of changes.
+"""The outcome of a change if another change was committed since it was planned, for every pair of
+changes.
 
 `python -m tests.interop.conflicts` writes `docs/reference/conflicts.md`; the test of the same name
 holds the page to what is so. Each pair is tried in three ways, on copies of one table:
@@ -28,7 +28,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.base import MATRIX, OPERATION_NAMES, Conflict
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
-#: Answers of the conflict matrix, as the page writes them.
+#: Answers of the conflict matrix, as the page shows them.
 _OUTCOMES = {
     Conflict.COMPATIBLE: "ok",
     Conflict.REBASE: "ok (rebase)",
@@ -38,13 +38,14 @@ _OUTCOMES = {
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conflicts.md"
 COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 
-#: Pairs (first change, change committed before it) that end otherwise with us, with the reason.
+#: Pairs (first change, change committed before it) with another outcome than in pylance, with the
+#: reason.
 _UNSURE = "the transaction does not record which rows moved: a retry is always right"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("update another row of fragment 0", "overlay row 1 of fragment 0"): _UNSURE,
     ("overlay row 1 of fragment 0", "update another row of fragment 0"): _UNSURE,
 }
-#: Pairs that end alike, but leave other tables behind with us, with the reason.
+#: Pairs with the same outcome as in pylance, but another table, with the reason.
 _LOST = "pylance loses the metadata that was set meanwhile"
 OTHER_TABLES = {
     ("drop column number", "set schema metadata"): _LOST,
@@ -54,7 +55,7 @@ OTHER_TABLES = {
 
 @dataclass(frozen=True)
 class Tables:
-    """The table before any change, and after each."""
+    """The table before any change, and the table after each change."""
 
     folder: Path
     base: Manifest
@@ -75,7 +76,7 @@ class Tables:
         return path
 
     def by_pylance(self, path: Path, change: Change) -> str:
-        """Let pylance make a change that is planned on the first version."""
+        """Let pylance make a change that was planned on the first version."""
         try:
             with overlays_allowed():
                 change.make(lance.dataset(str(path), version=self.base.version))
@@ -88,7 +89,7 @@ class Tables:
         return COMPATIBLE
 
     def by_us(self, path: Path, change: Change) -> str:
-        """Commit what pylance's transaction of the change says, planned on the first version."""
+        """Commit pylance's transaction of the change, planned on the first version."""
         changed = self.made[change.name]
         changed.copy_files(path)
         store = ObjectStore.from_uri(path)
@@ -101,7 +102,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a pair ended in the three ways."""
+    """The outcomes of a pair in the three ways."""
 
     pylance: str
     ours: str
@@ -109,7 +110,7 @@ class Outcome:
 
 
 def content(path: Path) -> tuple[object, ...]:
-    """What the newest version says, by both clients."""
+    """Return what both clients read of the newest version."""
     with overlays_allowed():
         theirs = lance.dataset(str(path))
         theirs.validate()
@@ -196,7 +197,7 @@ def by_kind() -> list[str]:
 
 
 def page(ours: dict[tuple[str, str], str]) -> str:
-    """Return the page, from the outcome of each pair with us."""
+    """Return the page from the outcomes of all pairs in this package."""
     numbers = {change.name: number for number, change in enumerate(CHANGES, 1)}
     lines = [
         "# Conflicts",

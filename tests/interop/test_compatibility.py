@@ -44,7 +44,7 @@ def test_the_page_says_what_is(version: str, hint: str, tmp_path: Path) -> None:
     names = types_of(version, hint)
     result = check(version, hint, tmp_path, names)
     if lance.__version__ != RELEASE:
-        # Another release may write or read more; what it does was compared above.
+        # Another release may write or read more types. Its results were compared above.
         return
     page_cells = CELLS[version, hint]
     measured_cells = {name: str(cell) for name, cell in result.cells.items()}

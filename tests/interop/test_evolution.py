@@ -36,7 +36,7 @@ def table(first: int = 0) -> pa.Table:
 
 
 def new_table(path: Path, version: str) -> lance.LanceDataset:
-    """Three fragments, with rows deleted from two."""
+    """Write three fragments, with deleted rows in two of them."""
     dataset = lance.write_dataset(
         table(), str(path), data_storage_version=version, max_rows_per_file=2_000
     )
@@ -56,7 +56,7 @@ def newer(tmp_path: Path) -> lance.LanceDataset:
 
 
 def check(theirs: lance.LanceDataset, *selections: list[str]) -> pa.Table:
-    """Everything that pylance reads, by name, by position and in batches."""
+    """Check everything that pylance reads: by name, by position and in batches."""
     expected = theirs.to_table()
     ours = lance_spark.open_dataset(theirs.uri)
     assert ours.schema.names == theirs.schema.names
@@ -98,7 +98,7 @@ def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
     checked_table = check(theirs)
     assert checked_table["number"].null_count == checked_table.num_rows
     if theirs.data_storage_version == "2.0":
-        # No null structs can be appended.
+        # This version cannot append null structs.
         return
     lance.write_dataset(
         checked_table.slice(0, 10).set_column(5, "number", pa.array(np.arange(10), pa.float32())),
@@ -167,7 +167,7 @@ def test_children_added_in_files_of_their_own(newer: lance.LanceDataset) -> None
 
 
 def test_columns_replaced(theirs: lance.LanceDataset) -> None:
-    """The column in the old file is marked as gone, its field is in a new one."""
+    """The old file has a mark in place of the column. A new file has its field."""
     fragment = theirs.get_fragments()[0]
     ids = pa.array(np.arange(0, 2_000, 3))
     words = pa.array([f"new {i}" for i in ids.to_pylist()])

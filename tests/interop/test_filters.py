@@ -1,5 +1,5 @@
-"""Filters of a scan against what pylance reads and Arrow filters, and what they spare in files
-that have statistics.
+"""Filters of a scan against tables of pylance that Arrow filters, and the bytes that statistics
+save.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.interop.tables import assert_same
 
 ROWS = 20_000
 
-#: Filters, and the same for Arrow.
+#: Filters, and the same filters for Arrow.
 CASES: dict[str, tuple[list[Any], pc.Expression]] = {
     "less": ([("i", "<", 300)], pc.field("i") < 300),
     "between": (
@@ -62,7 +62,7 @@ def table(*, nulls: bool) -> pa.Table:
 
 
 def bits(table_read: pa.Table) -> pa.Table:
-    """NaN equals nothing, its bits do."""
+    """Return a table with the bits of NaN, because NaN equals no value."""
     floats = table_read["f"].combine_chunks().view(pa.int64())
     return table_read.set_column(table_read.schema.get_field_index("f"), "f", floats)
 
@@ -102,7 +102,7 @@ def test_pages_are_skipped_by_their_statistics(
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     filtered = dataset.to_table(filters=[("i", ">=", 5_000), ("i", "<", 5_010)])
     assert filtered["i"].to_pylist() == list(range(5_000, 5_010))
-    # One batch of 1,024 rows for the condition, its ten rows for the rest.
+    # One batch of 1,024 rows is read for the condition, and its ten rows for the other columns.
     assert sum(read) <= 1_024 + 10
     read.clear()
     assert dataset.to_table(filters=[("i", "<", -1)]).num_rows == 0

@@ -33,13 +33,13 @@ KINDS = pa.schema(
         ("flag", pa.bool_()),
     ]
 )
-#: Ids of the fields that a file names for a column.
+#: Return the ids of the fields that a file names for a column.
 LEAVES = {"number": [0], "word": [1], "point": [3, 4], "items": [6], "vector": [7], "flag": [8]}
 
 
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without it pylance refuses such tables: they are experimental.
+    # Without this variable, pylance refuses such tables, because they are experimental.
     monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
 
 

@@ -1,6 +1,4 @@
-"""Versions of ours on top of tables of old releases: what the rows and columns need is carried
-to the new manifest.
-"""
+"""New versions on tables of old releases: the new manifest keeps all that rows and columns need."""
 
 from __future__ import annotations
 

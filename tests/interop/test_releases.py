@@ -27,23 +27,25 @@ each_table = pytest.mark.parametrize("fixture", ALL, ids=str)
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
-    """The folder of a release's tables, unpacked when first asked for."""
+    """Return the folder of a release's tables, which is unpacked once."""
     return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
 
 
 def columns_read(fixture: Fixture, version: Version, releases: Unpack) -> list[str]:
-    """The columns that the newer pylance reads."""
+    """Return the columns that the newer pylance reads."""
     names = fixture.expected(version, releases).column_names
     return [name for name in names if name not in version.refused_columns]
 
 
 def stored(dtype: pa.DataType) -> pa.DataType:
-    """What a type is stored as, which is how we read it."""
+    """Return the storage type of a type: this package reads extension types so."""
     return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
 
 
 def assert_same(table: pa.Table, expected: pa.Table, note: str) -> None:
-    """Equal in columns, types and values, but for the chunks and what dictionaries hold unused."""
+    """Check that columns, types and values are equal. Chunks and unused items of dictionaries may
+    differ.
+    """
     assert table.column_names == expected.column_names, note
     assert table.num_rows == expected.num_rows, note
     for name in expected.column_names:
@@ -66,7 +68,7 @@ def assert_same_schema(schema: pa.Schema, expected: pa.Schema, note: str) -> Non
         if isinstance(theirs.type, pa.BaseExtensionType):
             name = theirs.type.extension_name
             if name == "lance.blob.v2":
-                # We say what reading gives, which is how pylance has it in its tables, too.
+                # The schema has the type of the values that are read, as in tables of pylance.
                 assert pa.types.is_struct(ours.type), place
                 continue
             assert ours.metadata[b"ARROW:extension:name"].decode() == name, place
@@ -77,7 +79,7 @@ def assert_same_schema(schema: pa.Schema, expected: pa.Schema, note: str) -> Non
 
 
 def check(ours: lance_spark.Dataset, theirs: pa.Table, note: str) -> None:
-    """All rows, rows by position, and one column of them."""
+    """Check all rows, rows by position, and one column of these rows."""
     names = theirs.column_names
     assert ours.count_rows() == theirs.num_rows, note
     assert_same(ours.to_table(names), theirs, note)
@@ -173,14 +175,16 @@ def test_bytes_of_blobs(fixture: Fixture, releases: Unpack) -> None:
     theirs = lance.dataset(fixture.path(releases)).to_table(blob_handling="all_binary")
     assert_same(ours.to_table(blob_handling="all_binary"), theirs, str(fixture))
     if "bytes" not in fixture.facts.get("skipped", {}):
-        # The files of blobs that are null are empty, with older releases.
+        # In older releases, the blob files of null blobs are empty.
         files = fixture.stored("bytes", releases)["blob"].to_pylist()
         values = theirs["blob"].to_pylist()
         assert [value or b"" for value in values] == [value or b"" for value in files]
 
 
 def complaint(dataset: lance.LanceDataset) -> str:
-    """What pylance finds wrong: releases around 0.25 compacted row ids wrong themselves."""
+    """Return the problem that pylance finds: releases around 0.25 wrote wrong row ids when they
+    compacted.
+    """
     try:
         dataset.validate()
     except OSError as error:
@@ -188,8 +192,8 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
-#: The first release whose indexes name the right fragments; commits leave out those of earlier
-#: ones.
+#: The first release whose indexes name the right fragments. Commits leave out indexes of earlier
+#: releases.
 TRUSTED_BITMAPS = (0, 8, 15)
 
 

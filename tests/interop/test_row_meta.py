@@ -51,7 +51,7 @@ def same(ours: pa.Table, theirs: pa.Table) -> None:
 
 
 def with_row_ids(path: Path, ids: Any) -> None:
-    """Rewrite the newest manifest, with other row ids of its first fragment, or none."""
+    """Rewrite the newest manifest with other row ids, or no row ids, for its first fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
@@ -99,7 +99,7 @@ def test_tasks_that_start_in_the_middle(path: Path) -> None:
 
 
 def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
-    """Ids in no order take megabytes of the manifest, and every slice of the fragment would have
+    """Unordered ids take megabytes of the manifest, and every slice of the fragment would have
     them.
     """
     path = tmp_path / "t.lance"
@@ -129,7 +129,7 @@ def test_with_filters(path: Path) -> None:
         for columns in (["id", *ALL], ["id"], ["_rowoffset"]):
             table_read = ours.to_table(columns, filters=[ours_filter])
             same(table_read, theirs.to_table(columns=columns, filter=theirs_filter))
-    # pylance has no filter on positions.
+    # pylance has no filter on row offsets.
     table_read = ours.to_table(["id"], filters=[("_rowoffset", ">=", 10), ("_rowoffset", "<", 13)])
     assert table_read.equals(ours.take([10, 11, 12], ["id"]))
 
@@ -153,7 +153,7 @@ def test_rows_by_id(path: Path) -> None:
             same(ours.take_rows(ids, columns), expected)
         same(ours.take_rows(pa.array(ids)), theirs._take_rows(ids.tolist()))
         assert ours.take_rows([]).num_rows == 0
-    # Rows that an update moved are no longer at their first address, deleted ones nowhere.
+    # Rows that an update moved are no longer at their first address. Deleted rows have no address.
     known = set(ours.to_table(["_rowid"])["_rowid"].to_pylist())
     requested = [*range(200), (40 << 32) + 1, 2**62]
     row_ids = ours.take_rows(requested, ["_rowid"])["_rowid"].to_pylist()
@@ -200,7 +200,7 @@ def test_fragment_ids(path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_with_blobs(tmp_path: Path, version: str) -> None:
-    """Windows of blobs are cut by their size, and the other columns with them."""
+    """Windows with blobs are cut by the size of the blobs. Other columns are cut in the same way."""
     path = tmp_path / "t.lance"
     values = [None if i % 9 == 4 else bytes([i]) * (i * 900) for i in range(120)]
     rows = table(marked(values) if version == "2.0" else extended(values))
@@ -246,7 +246,7 @@ def test_version_0_1(tmp_path: Path) -> None:
 
 
 def test_a_column_of_the_table_that_has_such_a_name(tmp_path: Path) -> None:
-    """pylance lets such columns be added, and then cannot read them."""
+    """pylance adds such columns, but cannot read them."""
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(pa.table({"id": range(5)}), str(path))
     dataset.add_columns({"_rowid": "id * 10"})

@@ -37,8 +37,8 @@ def table(count: int = ROWS) -> pa.Table:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two fragments of 6,000 rows; the second version has few deleted rows in one, many in the
-    other.
+    """Write two fragments of 6,000 rows. The second version has few deleted rows in one fragment,
+    many in the other.
     """
     lance_spark.write_dataset(
         table(), tmp_path, max_rows_per_file=6_000, enable_stable_row_ids=True
@@ -207,7 +207,7 @@ def test_tags_and_branches(path: Path) -> None:
     assert [file.name for file in (path / "_refs" / "tags").iterdir()] == ["v1.json"]
     (branch,) = (path / "_refs" / "branches").iterdir()
     assert branch.suffix == ".json"
-    # The manifests of a branch are below tree/, and refer to the files of the main line by a base
+    # The manifests of a branch are below tree/, and refer to files of the main branch by a base
     # path.
     root = path / "tree" / "feature" / "x"
     assert {folder.name for folder in root.iterdir()} >= {"_versions", "_deletions"}
@@ -229,7 +229,7 @@ def test_empty_strings_of_version_0_1_are_null(tmp_path: Path) -> None:
 
 
 def test_page_tables_of_version_0_1(tmp_path: Path) -> None:
-    # Every field has a run of <position, length>; that of a struct is of length 0.
+    # Every field has a run of <position, length>. For a struct, the length is 0.
     data = pa.table({"a": np.arange(2_000), "p": [{"x": number} for number in range(2_000)]})
     lance_spark.write_dataset(data, tmp_path, data_storage_version="0.1")
     (file,) = (tmp_path / "data").iterdir()

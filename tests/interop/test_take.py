@@ -15,7 +15,7 @@ import lance_spark
 from lance_spark.file.writer import FileWriter
 from tests.support.interop.tables import TABLES, assert_same, for_2_0, random_table
 
-#: As many as `make test-long` takes of ten thousand tables.
+#: As many tables as `make test-long` chooses of ten thousand.
 SEEDS = max(16, TABLES // 100)
 ROWS = 3_000
 
@@ -26,7 +26,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def part_of(array: pa.Array, field: pa.Field, paths: list[list[str]]) -> tuple[pa.Array, pa.Field]:
-    """The children that the paths name, in the struct's own order."""
+    """Return the children that the paths name, in the order of the struct."""
     if any(not path for path in paths):
         return array, field
     children, fields = [], []
@@ -55,7 +55,7 @@ def subset(table: pa.Table, columns: list[str]) -> pa.Table:
 
 
 def some_columns(schema: pa.Schema, rng: np.random.Generator) -> list[str]:
-    """Some columns in any order, and of structs some children in any order."""
+    """Return some columns in a random order, and of structs some children in a random order."""
     names: list[str] = []
     for field in schema:
         if rng.random() < 0.3:
@@ -90,7 +90,7 @@ def indices_of(rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -> None:
-    """Read a table of ours in every way there is."""
+    """Read a table with this package in every way."""
     ours = lance_spark.open_dataset(str(path))
     assert ours.count_rows() == expected.num_rows
     assert_same(ours.to_table(), expected, note)
@@ -117,7 +117,7 @@ def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -
 
 
 def delete(path: Path, rng: np.random.Generator) -> None:
-    """Delete rows all over the table, and a run of them."""
+    """Delete rows in all parts of the table, and a run of rows."""
     dataset = lance.dataset(str(path))
     first = int(rng.integers(0, ROWS - 600))
     share = int(rng.choice([2, 13, 50]))

@@ -27,11 +27,11 @@ from tests.support.interop.counting import Reads, count_reads
 from tests.support.interop.random_access import lists, numbers, strings, vectors
 
 VERSIONS = ["0.1", "2.0", "2.1", "2.2", "2.3"]
-#: What opening a file reads of its end.
+#: Bytes that are read from the end of a file when it is opened.
 TAIL = 64 * 1024
-#: Chunk, its search structures, or whatever else one value of a short column costs.
+#: Bytes of a chunk, its search structures, or other costs of one value of a short column.
 VALUE = 24 * 1024
-#: Rows of version 0.1 and 2.0 that are nearer than this are read together.
+#: Rows of versions 0.1 and 2.0 that are nearer than this are read together.
 NEAR = 64 * 1024
 
 
@@ -69,7 +69,7 @@ def test_only_fragments_with_rows_are_opened(tmp_path: Path, reads: Reads, versi
     expected = dataset.to_table()
     ours = lance_spark.open_dataset(str(path))
     reads.clear()
-    # Rows of fragments 2 and 9; only the first of them has deletions.
+    # Rows of fragments 2 and 9. Only fragment 2 has deletions.
     rows = [2_500, 9_500, 2_400, 9_500, 2_499]
     rows_read = ours.take(rows)
     assert rows_read.equals(expected.take(rows))
@@ -104,7 +104,7 @@ LARGE = 100_000
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of one file of some 50 MB for each version."""
+    """Write a table of one file of some 50 MB for each version."""
     folder = tmp_path_factory.mktemp("large")
     data = table(LARGE)
     for version in VERSIONS:
@@ -125,13 +125,13 @@ def test_a_cold_take(large: Path, reads: Reads, version: str) -> None:
             reads.clear()
             rows_read = ours.take([row], [name])
             assert rows_read.equals(dataset.take([row], [name])), name
-            # The end of the file, what is left of schema and metadata, search structures, the row.
+            # The end of the file, the rest of schema and metadata, search structures, the row.
             assert len(reads.rounds) <= 5, name
             assert reads.size <= 3 * TAIL, f"{name}: {reads.size}"
     reads.clear()
     lance_spark.open_dataset(str(large / version)).take([LARGE // 2])
     assert reads.size < 1_000_000
-    # The manifest, and then no more than for one column.
+    # The manifest, and then no more reads than for one column.
     assert len(reads.rounds) <= 7
 
 
@@ -181,7 +181,7 @@ def test_a_scan_of_few_survivors(tmp_path: Path, reads: Reads, version: str, cas
 
 
 def test_survivors_of_long_runs_of_deletions(tmp_path: Path, reads: Reads) -> None:
-    # So many that a window of them is decoded whole: not what lies before and after.
+    # A window of so many rows is decoded completely, but not the rows before and after it.
     data = table(50_000)
     path = write(data, tmp_path / "t")
     lance.dataset(str(path)).delete("id < 40000 or id % 9 = 1")
@@ -215,7 +215,7 @@ def test_blobs(tmp_path: Path, reads: Reads, version: str, writer: str) -> None:
         held = [expected[row] for row in rows]
         assert rows_read["b"].to_pylist() == held
         content = sum(len(value or b"") for value in held)
-        # Where the blobs are, then the blobs: those of one file in one read.
+        # First the positions of the blobs, then the blobs: one read for all blobs of a file.
         assert reads.size <= content + len(rows) * VALUE
         sidecars = len(reads.opened)
         assert sidecars <= len(rows)
@@ -228,13 +228,13 @@ def test_blobs(tmp_path: Path, reads: Reads, version: str, writer: str) -> None:
 
 @dataclass
 class Remote:
-    """A store in memory that writes down its requests, each of which takes some time."""
+    """A store in memory that records its requests, each of which takes some time."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
     delay: float = 0.0
 
     def copy(self, path: Path) -> str:
-        """Put a table there; return its URI."""
+        """Copy a table to the store; return its URI."""
         fs = fsspec.filesystem("memory")
         for file in path.rglob("*"):
             if file.is_file():
@@ -283,18 +283,16 @@ def test_scattered_rows_of_a_remote_file(
         reads.clear()
         requests.clear()
         assert ours.take(rows, [name]).equals(expected)
-        # The file is open after the first take, and then a value is two reads away, pages' search
-        # structures included. Lists are three away in version 2.0, and where their structure is
-        # sparse.
+        # After the first take, the file is open. Then a value takes two reads, search structures of
+        # pages included. Lists take three reads in version 2.0, and in sparse pages.
         most = 2 + (name == "list" and version in ("2.0", "2.3"))
         assert len(reads.rounds) <= (5 if count == 1 else most)
         ranges = [part for _, parts in reads.rounds for part in parts]
-        # The sizes of files that manifests of version 0.1 give are not to be trusted.
+        # The sizes of files in manifests of version 0.1 cannot be trusted.
         unknown = version == "0.1" and count == 1
         assert [size for _, size in requests if not size] == [0] * unknown
         requests[:] = [request for request in requests if request[1]]
-        # Ranges that are near one another are one request, and what lies between is read for
-        # nothing.
+        # Ranges that are near each other are one request, which also reads the bytes between them.
         assert len(requests) <= len(ranges)
         needed = sum(part.length for part in ranges)
         fetched = sum(size for _, size in requests)
@@ -332,7 +330,7 @@ def test_takes_from_several_threads(large: Path, reads: Reads) -> None:
         tables = list(pool.map(ours.take, rows))
     for wanted, taken in zip(rows, tables, strict=True):
         assert taken.equals(dataset.take(wanted.tolist()))
-    # Each thread has a file of its own, and one stays open.
+    # Each thread has its own file, and one file stays open.
     assert len(reads.of("data")) - reads.closed == 1
 
 

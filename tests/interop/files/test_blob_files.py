@@ -1,5 +1,5 @@
-"""Blobs as files: what `take_blobs` of both clients gives, read by the same random calls; and
-what libraries do with files.
+"""Blobs as files: `take_blobs` of both clients, read by the same random calls, and files in other
+libraries.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def call(file: Any, rng: np.random.Generator, size: int) -> Any:
-    """Do something to a file by chance; return what it says, and where it is then."""
+    """Call a random method of a file; return its result, and the position in the file."""
     number = int(rng.integers(-1, size + 20))
     action = int(rng.integers(0, 8))
     if action == 0:

@@ -1,5 +1,5 @@
-"""Tables whose files say of blobs what cannot be: refused by name, at once, without memory for
-what is not there.
+"""Tables whose files describe impossible blobs. Readers name the table, fail at once, and allocate
+no memory for the described sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HUGE = (1 << 60, (1 << 64) - 1, 1 << 48, 1 << 40)
 
 @contextmanager
 def frugal(mebibytes: int = 64, seconds: float = 1) -> Iterator[None]:
-    """Fail if what is inside takes more memory or time."""
+    """Fail if the block takes too much memory or time."""
     tracemalloc.start()
     before, started = pa.total_allocated_bytes(), time.perf_counter()
     try:
@@ -52,7 +52,7 @@ def frugal(mebibytes: int = 64, seconds: float = 1) -> Iterator[None]:
 
 
 def forge(monkeypatch: pytest.MonkeyPatch, path: Path, version: str, descriptors: list[Any]) -> Any:
-    """Write a table that says of its blobs what is given, and open it."""
+    """Write a table with these descriptions of blobs, and open it."""
     dtype = PLACE if version < "2.2" else BLOB_DESCRIPTOR
     rows = [
         None if descriptor is None else dict(zip(dtype.names, descriptor, strict=True))
@@ -66,7 +66,7 @@ def forge(monkeypatch: pytest.MonkeyPatch, path: Path, version: str, descriptors
 
 
 def refused(dataset: Any, error: type[LanceError], match: str) -> None:
-    """Check that nothing gives the bytes of the first row, whoever asks."""
+    """Check that no way to read the first row returns its bytes."""
     rows = dataset.count_rows()
     with frugal():
         assert dataset.to_table().num_rows == rows

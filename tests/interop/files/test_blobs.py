@@ -1,6 +1,4 @@
-"""Blobs that pylance wrote: as bytes, as what says where they are, left out, in part, and as
-files.
-"""
+"""Blobs that pylance wrote: as bytes, as descriptions, left out, in part, and as files."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def test_limits_are_those_of_pylance(tmp_path: Path) -> None:
 
 
 def later(path: Path, version: str, change: str) -> None:
-    """A table whose blobs, or other columns, came after its first fragments."""
+    """Write a table whose blobs, or other columns, were added after its first fragments."""
     values = blobs.random_values(40)
     plain = pa.table({"i": pa.array(range(40))})
     blob = table(marked(values))
@@ -111,7 +109,7 @@ CHANGES = ["reader", "merge", "null", "other", "rename", "compact", "update", "u
 def test_tables_that_changed(tmp_path: Path, version: str, change: str) -> None:
     later(tmp_path / "t", version, change)
     if version == "2.2" and change in ("reader", "merge"):
-        # These it writes, and cannot read again.
+        # pylance writes these tables, but cannot read them.
         ours = lance_spark.open_dataset(str(tmp_path / "t"))
         values = blobs.random_values(40)
         assert ours.to_table(blob_handling="all_binary")["b"].to_pylist() == values
@@ -235,7 +233,7 @@ def test_references_move_with_their_base(tmp_path: Path, objects: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     with pytest.raises(lance_spark.errors.MissingFileError, match=r"f\.bin"):
         dataset.to_table(blob_handling="all_binary")
-    # What says where they are needs none of them.
+    # A read of descriptions opens no file of blobs.
     assert dataset.to_table().num_rows == len(CONTENT)
     (file,) = dataset.take_blobs("b", indices=[3])
     assert file is not None

@@ -1,4 +1,4 @@
-"""Blobs that we wrote, read by pylance; and both clients writing to one table."""
+"""Blobs that this package wrote, read by pylance, and both clients writing to one table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def content(path: Path, column: str = "b") -> list[Any]:
 
 
 def kinds(path: Path, column: str = "b") -> list[Any]:
-    """What is said of each blob, but for where in the data file it is."""
+    """Return the description of each blob, without its position in the data file."""
     return [
         description
         and (
@@ -61,7 +61,7 @@ def kinds(path: Path, column: str = "b") -> list[Any]:
 
 
 def sidecars(path: Path) -> dict[str, int]:
-    """Sizes of the files of blobs of a table of one data file."""
+    """Return the sizes of the blob files of a table with one data file."""
     return {file.name: file.stat().st_size for file in path.glob("data/*/*.blob")}
 
 
@@ -95,7 +95,7 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     assert [d.fields for f in ours.get_fragments() for d in f.data_files()] == [
         d.fields for f in theirs.get_fragments() for d in f.data_files()
     ]
-    # Batches of several columns are packed together, and those of pylance are of another size.
+    # Batches of several columns are packed together. The batches of pylance have another size.
     if version == "2.2" and "b" in data.schema.names and "c" not in data.schema.names:
         assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
     check_reads(tmp_path / "t")
@@ -140,7 +140,7 @@ def test_limits_of_a_column(tmp_path: Path, limits: dict[str, int], rows: int) -
     assert content(tmp_path / "t") == content(tmp_path / "p")
     metadata = [lance.dataset(str(tmp_path / name)).schema.field("b").metadata for name in "tp"]
     assert metadata[0] == metadata[1]
-    # Rows that are appended go by the limits of the table.
+    # The limits of the table also hold for appended rows.
     for name in "tp":
         lance.write_dataset(data, str(tmp_path / name), mode="append")
     lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
@@ -195,14 +195,15 @@ def test_appends(tmp_path: Path, version: str, first_shape: str, second_shape: s
     path = tmp_path / "t"
     lance.write_dataset(shapes(first)[first_shape], str(path), data_storage_version=version)
     if version < "2.2" and second_shape in ("extended", "minimal"):
-        # There is no place for URIs, and these have none; bytes are bytes.
+        # Version 2.0 and 2.1 cannot store URIs. These blobs have none, and their bytes can be
+        # stored.
         with pytest.raises((SchemaMismatchError, UnsupportedTypeError)):
             lance_spark.write_dataset(shapes(second)[second_shape], str(path), "append")
         return
     lance_spark.write_dataset(shapes(second)[second_shape].select(["b", "i"]), str(path), "append")
     assert content(path) == first + second
     before = lance.dataset(str(path)).schema
-    # And pylance goes on.
+    # pylance appends to the table.
     lance.write_dataset(shapes(first)[first_shape], str(path), mode="append")
     assert content(path) == first + second + first
     assert lance.dataset(str(path)).schema == before
@@ -233,12 +234,12 @@ def test_overwrites(tmp_path: Path, version: str) -> None:
     lance_spark.write_dataset(table(marked(values, name="c")), str(path), "overwrite")
     assert lance.dataset(str(path)).data_storage_version == version
     assert content(path, "c") == values
-    # What was read is written again as what it was.
+    # Values that were read are written again as blobs.
     copy = lance_spark.open_dataset(str(path)).to_table(blob_handling="all_binary")
     lance_spark.write_dataset(copy, str(tmp_path / "copy"))
     assert content(tmp_path / "copy", "c") == values
     assert blobs.blob_paths(lance.dataset(str(tmp_path / "copy")).schema) == ["c"]
-    # Without the mark they are binaries as any other.
+    # Without the mark of blobs they are binary values.
     plain = pa.table({"c": pa.array(values, pa.large_binary())})
     lance_spark.write_dataset(plain, str(path), "overwrite")
     assert read(path)["c"].to_pylist() == values
@@ -273,13 +274,13 @@ def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
 
     expected = list(rows[0])
     check(expected)
-    # What is declared as blobs, what a read gave, and binary values without any mark.
+    # Append declared blobs, blobs that were read, and binary values without a mark.
     read_again = lance_spark.open_dataset(path).to_table(blob_handling="all_binary")
     for rows_given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
         lance_spark.write_dataset(rows_given, path, "append")
         expected += rows[0] if rows_given is read_again else rows[1]
         check(expected)
-    # pylance appends what was declared in the same way.
+    # pylance appends blobs that were declared in the same way.
     rows_given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
     lance.write_dataset(rows_given, path, mode="append")
     expected += rows[1]
@@ -289,7 +290,7 @@ def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
     lance.dataset(path).validate()
     after = lance.dataset(path).to_table(blob_handling="all_binary")["l"].to_pylist()
     assert sorted(after, key=repr) == sorted(expected, key=repr)
-    # The table's columns are blobs again after an overwrite with what was read.
+    # After an overwrite with rows that were read, the columns are blobs again.
     lance_spark.write_dataset(read_again, path, "overwrite")
     check(rows[0])
     schema = lance_spark.open_dataset(path)._table.schema
@@ -367,7 +368,7 @@ def test_what_says_where_blobs_are_is_no_blob(tmp_path: Path, version: str) -> N
 
 
 def spoilt(data: Any, uri: Any, position: Any, size: Any) -> pa.Table:
-    """One value whose parts do not fit, which pylance's own constructors refuse."""
+    """Return a value whose parts contradict each other. The constructors of pylance refuse it."""
     dtype = blob_field("b").type
     parts = [
         pa.array([b"good", part], field.type)
@@ -450,7 +451,7 @@ def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
         DatasetBasePath((objects / "sub").as_uri(), name="c", is_dataset_root=False),
     ]
     values, expected = references(objects)
-    # As paths, with steps to go back, and in other spellings.
+    # Add a path, a URI with `..`, and a URI in another spelling.
     values += [
         str(objects / "f.bin"),
         f"file:{objects}/sub/../f.bin",

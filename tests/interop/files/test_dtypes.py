@@ -279,7 +279,7 @@ PAIRS = [(name, version) for name, (versions, _) in CASES.items() for version in
 
 
 def stored(dtype: pa.DataType) -> pa.DataType:
-    """Return a type with its extension types replaced by what they are stored as."""
+    """Return a type in which storage types replace extension types."""
     if isinstance(dtype, pa.BaseExtensionType):
         return stored(dtype.storage_type)
     if pa.types.is_fixed_size_list(dtype):
@@ -337,13 +337,13 @@ def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("writer", ["pylance", "we"])
 def test_no_rows(tmp_path: Path, writer: str, version: str) -> None:
-    """Every type in a table without rows."""
+    """Tables without rows are read with every type."""
     arrays = {
         name: case()
         for name, (versions, case) in CASES.items()
         if version in versions and not isinstance(case().type, pa.BaseExtensionType)
     }
-    # Only the last columns of a file can be structs without fields; see test_empty_structs.
+    # Structs without fields can only be the last columns of a file; see test_empty_structs.
     arrays |= {name: arrays.pop(name) for name in [*arrays] if name.startswith("structs around")}
     arrays |= {name: arrays.pop(name) for name in ["structs without children"]}
     table = pa.table({name.replace(".", " "): array.slice(0, 0) for name, array in arrays.items()})
@@ -361,8 +361,8 @@ def test_no_rows(tmp_path: Path, writer: str, version: str) -> None:
 
 @pytest.mark.parametrize("writer", ["pylance", "we"])
 def test_beside_vectors_of_structs(tmp_path: Path, writer: str) -> None:
-    """pylance writes a column beside such vectors in one struct, but counts its rows wrong when
-    it reads them.
+    """pylance writes a column beside such vectors in a struct, but counts its rows wrong when it
+    reads them.
     """
     fields = [vectors(structs(), 3), pa.array(range(400))]
     array = pa.StructArray.from_arrays(fields, ["v", "x"])
@@ -376,8 +376,8 @@ def test_beside_vectors_of_structs(tmp_path: Path, writer: str) -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 def test_struct_without_children_first(tmp_path: Path, version: str) -> None:
-    """pylance takes what stands beside such a struct for null if the struct comes first; the
-    values are there.
+    """pylance reads values beside such a struct as null if the struct is the first column. The file
+    has the values.
     """
     array = pa.StructArray.from_arrays([empties(), pa.array(numbers())], ["e", "x"])
     path = str(tmp_path / "t.lance")

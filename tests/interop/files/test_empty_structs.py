@@ -85,13 +85,13 @@ def tables(nulls: bool) -> dict[tuple[str, str], pa.Table]:
 
 
 def reads(dataset: lance.LanceDataset, table: pa.Table) -> bool:
-    """Tell whether pylance reads all columns, and each of them alone."""
+    """Return whether pylance reads all columns together, and each column alone."""
     selections = [table.column_names, *([name] for name in table.column_names)]
     return all(dataset.to_table(names).equals(table.select(names)) for names in selections)
 
 
 def readable_by_pylance(path: Path, table: pa.Table, version: str) -> bool:
-    """Tell whether pylance writes the table, and reads it as it was."""
+    """Return whether pylance writes the table, and reads the same values."""
     try:
         return reads(lance.write_dataset(table, str(path), data_storage_version=version), table)
     except BaseException as error:
@@ -151,7 +151,7 @@ def test_changes_keep_tables_readable(tmp_path: Path, version: str, change: str)
     CHANGES[change](lance_spark.open_dataset(path))
     after = lance_spark.open_dataset(path).to_table()
     assert reads(lance.dataset(path), after)
-    # The new column is in a file of its own, after which no new file can have all columns.
+    # The new column is in a file of its own. After that, no new file can have all columns.
     lance.dataset(path).add_columns({"x": "i + 1"})
     after = lance_spark.open_dataset(path).to_table()
     assert reads(lance.dataset(path), after)

@@ -19,7 +19,7 @@ VERSIONS = ("2.0", "2.1", "2.2")
 
 
 class Unknown(pa.ExtensionType):
-    """A type that neither Arrow nor Lance knows."""
+    """An extension type that neither Arrow nor Lance knows."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "acme.unknown")
@@ -90,9 +90,7 @@ def table_of(name: str) -> pa.Table:
 
 
 def with_extensions(table: pa.Table) -> pa.Table:
-    """Send a table through Arrow's own format, which makes extensions of what the metadata
-    names.
-    """
+    """Send a table through Arrow's IPC format, which creates extension types from the metadata."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -112,7 +110,7 @@ def test_both_ways(tmp_path: Path, name: str, version: str) -> None:
     assert extended.schema.equals(with_extensions(expected).schema, check_metadata=True)
     assert extended.equals(expected)
 
-    # What was read is written again: its metadata alone says what it is.
+    # The table that was read is written again: its metadata names the extension types.
     for written in (table, read):
         path = str(tmp_path / f"ours{written is read}")
         lance_spark.write_dataset(written, path, data_storage_version=version)

@@ -1,5 +1,5 @@
-"""Encodings that field metadata forces on pylance: they must really occur in what it writes, and we
-must read them.
+"""Encodings that field metadata forces on pylance: pages must have them, and this package must read
+them.
 
 A page is described in one line, ``mini(general:zstd(variable(flat:32)))``, so that a case can say
 what it covers.
@@ -134,8 +134,8 @@ COLUMNS = [
     "decimal few",
 ]
 
-#: What pylance writes: keys, columns and their pages, in 2.1 and 2.2 if these differ. Columns that
-#: are not listed under some keys are read as well, whatever they are stored as.
+#: What pylance writes: keys, columns and their pages, in 2.1 and in 2.2 if they differ. Columns
+#: that are not listed for some keys are read too, with any encoding.
 FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     "": {
         "int64": "mini(inline:64)",
@@ -316,7 +316,8 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     "minichunk-size=128": {},
     "minichunk-size=65536": {},
 }
-#: What we write: what a page's description must have in it, or after a `!` must not have.
+#: What this package writes: the text that the description of a page must contain, or after `!` must
+#: not contain.
 ASKED: dict[str, dict[str, str]] = {
     "compression=none": {
         "int64 runs": "mini(flat:64)",
@@ -378,7 +379,7 @@ ASKED: dict[str, dict[str, str]] = {
 
 
 def field_of(name: str, keys: str) -> tuple[pa.Array, pa.Field]:
-    """Return a column and its field with the keys, which for lists are those of the items too."""
+    """Return a column and its field with the keys. Items of lists have the keys too."""
     array = column(name)
     metadata = {PREFIX + key: value for key, value in (pair.split("=") for pair in keys.split())}
     if name == "struct":
@@ -399,7 +400,7 @@ def by_pylance(path: Path, array: pa.Array, field: pa.Field, version: str) -> Wr
 
 
 def check(path: Path, array: pa.Array, note: str) -> None:
-    """We read the file whole, in ranges and at places."""
+    """Check that this package reads the whole file, ranges and positions."""
     rows = len(array)
     assert ours(path).equals(array), note
     for part in (range(1), range(rows - 1, rows), range(1_000, 1_100), range(rows // 3, rows)):
@@ -469,8 +470,8 @@ def test_sizes_of_chunks(tmp_path: Path, version: str, size: int, least: int, mo
 
 
 def test_chunks_of_many_values(tmp_path: Path) -> None:
-    """An environment variable, read once by pylance, allows chunks the 32,768 values that a
-    chunk's word can tell.
+    """An environment variable, which pylance reads once, allows chunks of up to 32,768 values, the
+    limit of a chunk's word.
     """
     code = """
 import sys

@@ -1,4 +1,6 @@
-"""JSON columns, both ways: text to users, JSONB in the files, wherever such a column may stand."""
+"""JSON columns, both ways: text for users, JSONB in files, at every place where such a column can
+be.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ PAIRS = [(name, version) for name, (versions, _) in CASES.items() for version in
 
 
 def check(path: str, theirs: pa.Table) -> None:
-    """We read what pylance reads: all, some rows, and windows that do not begin at the first."""
+    """Check that this package reads what pylance reads: all rows, some rows, and windows that do
+    not begin at the first row.
+    """
     ours = lance_spark.open_dataset(path)
     values = theirs["c"].to_pylist()
     assert ours.to_table()["c"].to_pylist() == values
@@ -102,7 +106,7 @@ def check(path: str, theirs: pa.Table) -> None:
 
 
 def plain(dtype: pa.DataType) -> str:
-    """A type with JSON as the string that it is."""
+    """Return a type with strings in place of JSON."""
     return str(dtype).replace("extension<arrow.json>", "string")
 
 
@@ -122,7 +126,7 @@ def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
     table = pa.table({"c": CASES[name][1]()})
     ours, theirs = str(tmp_path / "ours.lance"), str(tmp_path / "theirs.lance")
     expected = lance.write_dataset(table, theirs, data_storage_version=version)
-    # A slice has offsets that do not begin at 0.
+    # The offsets of a slice do not begin at 0.
     halves = [table.slice(0, 5), table.slice(5)] if len(table) else [table]
     batches = [batch for half in halves for batch in half.to_batches()]
     lance_spark.write_dataset(batches, ours, schema=table.schema, data_storage_version=version)
@@ -203,7 +207,7 @@ STRINGS = [
 
 @pytest.mark.parametrize("version", BOTH)
 def test_appends(tmp_path: Path, version: str) -> None:
-    """JSON of every kind of string, strings that say nothing, and what a read gave."""
+    """Append JSON in every type of strings, strings without metadata, and rows that were read."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": texts(5)}), path, data_storage_version=version)
     before = lance.dataset(path).to_table()["c"].to_pylist()
@@ -241,7 +245,7 @@ def test_binary_json_is_taken_as_pylance_takes_it(tmp_path: Path) -> None:
 
 
 def test_tables_that_hold_json_as_strings_take_json(tmp_path: Path) -> None:
-    """As release 0.33 made them; their text stays what it is."""
+    """A table of release 0.33. Its old text does not change."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": pa.array(['{ "b":1}'])}), path, data_storage_version="2.0")
     dataset = lance.dataset(path)
@@ -301,7 +305,7 @@ def test_types_that_hold_no_json(tmp_path: Path) -> None:
 def test_damage_names_file_and_column(tmp_path: Path) -> None:
     field = pa.field("c", pa.large_binary(), metadata={"ARROW:extension:name": "lance.json"})
     values = pa.array([b"\x20\0\0\0"] * 3, pa.large_binary())
-    # pylance stores such bytes as they are given.
+    # pylance stores such bytes without a change.
     lance.write_dataset(pa.table([values], schema=pa.schema([field])), str(tmp_path / "t.lance"))
     (file,) = (tmp_path / "t.lance" / "data").iterdir()
     with pytest.raises(CorruptFileError, match=rf"{file.name}, column 'c': JSONB is damaged"):

@@ -49,7 +49,7 @@ def rows_over_chunks() -> pa.Array:
 
 
 def sparse() -> pa.Array:
-    """Values, 200,000 null or empty lists in a row, values."""
+    """Return values, then 200,000 null or empty lists, then values."""
     lengths = np.concatenate(
         [[3, 2], np.zeros(200_000, np.int64), [1, 4], np.zeros(70_000, np.int64)]
     )
@@ -58,7 +58,7 @@ def sparse() -> pa.Array:
 
 
 def sparse_inside() -> pa.Array:
-    """One row of 200,000 null and empty lists with few items in between, among other rows."""
+    """Return a row of 200,000 null and empty lists with few items, among other rows."""
     inner = np.zeros(200_010, np.int64)
     inner[::40_000] = 2
     nulls = (inner == 0) & (np.arange(len(inner)) % 2 == 0)
@@ -112,7 +112,7 @@ def vectors_of_structs() -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(items, type=dtype)
 
 
-#: The versions that have each case.
+#: The versions that can store each case.
 CASES: dict[Callable[[], pa.Array], list[str]] = {
     many_rows: ["2.0", "2.1", "2.2"],
     one_long_row: ["2.0", "2.1", "2.2"],
@@ -172,7 +172,7 @@ def test_we_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) ->
 
 
 def dictionaries() -> pa.ChunkedArray:
-    """Dictionary arrays of several pages, each with a dictionary of its own."""
+    """Return dictionary arrays of several pages, each with a dictionary of its own."""
     rng = np.random.default_rng(9)
     dtype = pa.dictionary(pa.int32(), pa.string())
     chunks = []

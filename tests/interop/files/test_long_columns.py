@@ -1,5 +1,5 @@
-"""Columns of more than 2 GiB of text in one file, which take next to nothing on disk and never
-stand in memory whole.
+"""Columns of more than 2 GiB of text in one file. They take little space on disk, and are never
+completely in memory.
 
 ``make test-long`` also reads such a column in one piece: `string` columns cannot hold that,
 `large_string` columns can.
@@ -65,7 +65,7 @@ def pool() -> Iterator[pa.MemoryPool]:
     ids=["we", "pylance", "same"],
 )
 def test_in_pieces(tmp_path: Path, pool: pa.MemoryPool, writer: str, equal_values: bool) -> None:
-    """Batches are cut by what values decode to, not by what they take in the file."""
+    """Batches are cut by the decoded size of values, not by their size in the file."""
     write(tmp_path / "t.lance", writer, pa.string(), equal_values=equal_values)
     dataset = lance_spark.open_dataset(str(tmp_path / "t.lance"))
     num_rows = 0

@@ -28,7 +28,7 @@ from tests.support.interop.tables import (
 
 ALL = {**SCALARS, **VECTORS, **NESTED}
 
-#: What pylance itself refuses to write in 2.0: nulls of structs.
+#: Nulls of structs, which pylance refuses to write in version 2.0.
 STRUCTS = {name for name, dtype in ALL.items() if "struct" in str(dtype)}
 
 VERSIONS = ("2.0", "2.1", "2.2")
@@ -36,7 +36,7 @@ LARGE = max(SIZES)
 
 
 def is_chosen(version: int, pattern: int, nulls: int, rows: int) -> bool:
-    """Tell whether to try a cell, from the numbers of its version, pattern and nulls."""
+    """Return whether to try a cell, from the numbers of its version, pattern and nulls."""
     return ALL_CELLS or rows < LARGE or (version + pattern + 3 * nulls) % 6 == 0
 
 
@@ -64,8 +64,8 @@ def test_we_read_pylance(
     table = matrix_table(pattern, nulls, rows, version)
     pylance.write(table, tmp_path / "t.lance", version)
     table_read = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
-    # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is
-    # there.
+    # Version 2.0 does not keep everything, for example lists with only nulls: the expected values
+    # are the values that pylance reads.
     expected = pylance.read(tmp_path / "t.lance") if version == "2.0" else table
     assert_same(table_read, expected, f"{version} {pattern} {nulls} {rows}")
 

@@ -58,12 +58,12 @@ TYPES = {**SCALARS, **VECTORS, **NESTED, **OTHERS, **DICTIONARIES}
 
 def write(table: pa.Table, path: Path, **options: int) -> lance.LanceDataset:
     lance.write_dataset(table, str(path), data_storage_version="0.1", **options)
-    # What the writer remembers of the dictionaries is not what it stored.
+    # The dataset that the writer returns remembers dictionaries that it did not store.
     return lance.dataset(str(path))
 
 
 def check(theirs: lance.LanceDataset, *, seed: int = 1) -> pa.Table:
-    """Everything that pylance reads: all rows, rows by position, batches, single columns."""
+    """Check everything that pylance reads: all rows, rows by position, batches, single columns."""
     expected = theirs.to_table()
     ours = lance_spark.open_dataset(theirs.uri)
     assert ours.data_storage_version == "0.1"
@@ -138,7 +138,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
 
 
 def nullable_items(dtype: pa.DataType) -> pa.DataType:
-    """The type with items of lists that may be null: pylance fails on others inside of structs."""
+    """Return a type whose lists have nullable items: inside structs, pylance fails on other lists."""
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(nullable_items(field.type)) for field in dtype])
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
@@ -175,7 +175,7 @@ def people(first: int, rows: int) -> pa.Table:
 
 @pytest.fixture
 def evolving(tmp_path: Path) -> lance.LanceDataset:
-    """Three fragments of three batches each, a dictionary column that all files share."""
+    """Write three fragments of three batches each, with a dictionary column that all files share."""
     path = tmp_path / "t.lance"
     dictionary = pa.array(["red", "green", "blue"])
     for first in (0, 2_500, 5_000):
@@ -263,9 +263,7 @@ def test_older_versions(evolving: lance.LanceDataset) -> None:
 
 
 def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> table_pb2.Manifest:
-    """Rewrite the newest manifest as early releases wrote it: without counts, and without a file
-    version.
-    """
+    """Rewrite the newest manifest as early releases wrote it, without counts and file version."""
     newest = min((path / "_versions").glob("*.manifest"))
     manifest = decode(newest.read_bytes(), str(newest))
     proto = manifest.to_proto()
@@ -273,7 +271,7 @@ def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> tabl
     if not keep_writer:
         proto.ClearField("writer_version")
     for fragment in proto.fragments:
-        # Without a writer's version what is noted may be wrong.
+        # If the manifest names no version of the writer, its counts may be wrong.
         fragment.physical_rows = 0 if keep_writer else 3
         if delete:
             fragment.deletion_file.num_deleted_rows = 0
@@ -316,7 +314,7 @@ def test_manifests_of_early_releases(tmp_path: Path) -> None:
     early(path)
     shutil.copy(path / "_versions" / "1.manifest", path / "_latest.manifest")
     check(lance.dataset(str(path)))
-    # pylance does not open a table of which only the copy is left.
+    # pylance does not open a table of which only the copy of the manifest is left.
     expected = lance.dataset(str(path)).to_table()
     shutil.rmtree(path / "_versions")
     assert_same(lance_spark.open_dataset(str(path)).to_table(), expected, "_latest.manifest")

@@ -1,5 +1,5 @@
-"""On disk no column takes 1.2 times (and 4 KiB) what pylance makes of it, and no column of
-strings 1.1 times.
+"""No column takes more than 1.2 times the bytes (and 4 KiB) of pylance's column, no column of
+strings more than 1.1 times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SYLLABLES = ["ka", "lo", "mi", "ter", "an", "os", "vel", "in", "dra", "su", "en"
 
 
 def column_bytes(path: Path) -> dict[str, int]:
-    """Bytes of the pages of each column, over all files."""
+    """Return the bytes of the pages of each column in all files."""
     num_bytes: dict[str, int] = {}
     for file in sorted((path / "data").iterdir()):
         reader = FileReader.open(LocalSource(str(file)))
@@ -34,7 +34,7 @@ def column_bytes(path: Path) -> dict[str, int]:
 
 
 def sizes(table: pa.Table, folder: Path, version: str) -> dict[str, tuple[int, int]]:
-    """Ours and theirs, for each column."""
+    """Return the bytes of this package and of pylance for each column."""
     batches, schema = table.to_batches(), table.schema
     lance_spark.write_dataset(
         batches, str(folder / "ours"), schema=schema, data_storage_version=version
@@ -124,7 +124,7 @@ def realistic() -> pa.Table:
             pa.array(rng.normal(0, 1, ROWS * 8).astype(np.float32)), 8
         ),
     }
-    # Rows come in batches, as they do from Spark.
+    # Rows come in batches, as Spark sends them.
     return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=10_000))
 
 

@@ -81,7 +81,7 @@ def typed(pattern: str, nulls: str, rows: int) -> pa.Table:
 
 
 def check(path: Path, expected: pa.Table, note: str = "") -> None:
-    """Read a table of pylance whole, in ranges, and by some rows."""
+    """Read a table of pylance completely, in ranges, and by some rows."""
     dataset = lance_spark.open_dataset(str(path))
     assert dataset.data_storage_version == "2.3"
     assert_same(dataset.to_table(), expected, note)
@@ -103,7 +103,7 @@ def check(path: Path, expected: pa.Table, note: str = "") -> None:
 
 
 def written(path: Path) -> list[WrittenPage]:
-    """Return all pages of a table; their messages hold nothing unknown."""
+    """Return all pages of a table. Their messages must have no unknown fields."""
     files = (path / "data").glob("*.lance")
     pages = [page for file in files for page in pages_of(file.read_bytes())]
     assert all(strangers(page.layout) == [] for page in pages)
@@ -224,7 +224,7 @@ def test_sparse(pylance: Pylance, tmp_path: Path, rate: float) -> None:
     ],
 )
 def test_counts(pylance: Pylance, tmp_path: Path, counts: np.ndarray) -> None:
-    """How long lists are is said in many ways."""
+    """The format has several encodings of the lengths of lists."""
     items = pa.array(np.random.default_rng(5).integers(0, 1 << 40, int(counts.sum())))
     table = pa.table({"c": lists_of(items, counts)})
     pylance.write(with_metadata(table, SPARSE), tmp_path / "t.lance", "2.3")
@@ -279,7 +279,8 @@ def keyed() -> Iterator[tuple[str, pa.Array, dict[str, str]]]:
         [numbers, pa.array(rng.integers(0, 99, count), pa.int16())], ["a", "b"]
     )
     mixed = pa.StructArray.from_arrays([numbers, words(count)], ["a", "b"])
-    # Wide values that come again: worth a dictionary, but not one that is read whole.
+    # Wide values that occur several times: a dictionary saves bytes, but must not be read
+    # completely.
     pool = pa.array([rng.bytes(5000) for _ in range(40)])
     repeated = pool.take(pa.array(rng.integers(0, 40, count)))
     dictionary = pa.DictionaryArray.from_arrays(pa.array(rng.integers(0, 40, count)), words(40))
@@ -414,7 +415,7 @@ def test_writing_is_refused_by_name(pylance: Pylance, tmp_path: Path) -> None:
 
 
 READS = {
-    # Rows of a dense page: its tables, then the chunk.
+    # Rows of a dense page are read by its tables, then the chunk.
     "dense": (lambda: pa.array(np.random.default_rng(1).integers(0, 1 << 62, 60_000)), PLAIN, 2),
     "dense_offsets": (lambda: text(np.full(60_000, 16)), PLAIN, 2),
     "sparse": (lambda: nulls_at(pa.array(range(60_000)), 0.3), SPARSE, 3),
@@ -439,8 +440,8 @@ READS = {
 
 @pytest.mark.parametrize("name", READS)
 def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
-    """The structure of a sparse page is read once; of values only those chunks that hold the
-    rows.
+    """The structure of a sparse page is read once. Of the values, only chunks with the rows are
+    read.
     """
     make, metadata, rounds = READS[name]
     array = make()
@@ -455,7 +456,7 @@ def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
     fields = reader.schema.fields
     data = max(len(buffer) for buffer in page.buffers)
     other_bytes = sum(len(buffer) for buffer in page.buffers) - data
-    # The metadata of the column lies in the end of the file, which is in memory.
+    # The metadata of the column is at the end of the file, which is in memory.
     source.calls.clear()
     rows = np.array([len(array) // 2 + 1])
     assert reader.read(fields, rows)[0].equals(array.take(pa.array(rows)))
@@ -464,7 +465,7 @@ def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
     source.calls.clear()
     rows = np.array([5, len(array) - 3])
     assert reader.read(fields, rows)[0].equals(array.take(pa.array(rows)))
-    # Full-zip values of their own widths: where they are, then they themselves.
+    # Full-zip values of varying width: first their positions are read, then the values.
     assert len(source.calls) <= 2
     assert bytes_of(source) < data / 4
 

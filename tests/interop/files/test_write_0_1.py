@@ -1,5 +1,5 @@
-"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that it
-would have written.
+"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that
+pylance would write.
 
 Version 0.1 loses most nulls. What a file of it holds, as pylance reads it, must survive being
 written by us: this gives rows of any type that the version can store.
@@ -29,7 +29,7 @@ GROUP = 25
 
 
 def as_stored(table: pa.Table, path: Path) -> lance.LanceDataset:
-    """Write a table with pylance; what it reads of that is what version 0.1 can hold."""
+    """Write a table with pylance; return what it reads: this is what version 0.1 can hold."""
     lance.write_dataset(table, str(path), data_storage_version="0.1")
     return lance.dataset(str(path))
 
@@ -48,7 +48,7 @@ def has_fixed_bools(dtype: pa.DataType) -> bool:
 
 
 def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
-    """Read a table that we wrote with pylance: all rows, a range, scattered rows, one column."""
+    """Read a table of this package with pylance: all rows, a range, scattered rows, one column."""
     dataset = lance.dataset(str(path))
     dataset.validate()
     assert dataset.data_storage_version == "0.1"
@@ -57,7 +57,7 @@ def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.integers(0, expected.num_rows, 20))
     if not any(has_fixed_bools(field.type) for field in expected.schema):
-        # pylance panics on rows by number of these, in its own files too.
+        # pylance panics on takes of these types, in its own files too.
         assert_same(dataset.take(rows.tolist()), expected.take(pa.array(rows)), "take")
     first, last = int(rows[3]), int(rows[15]) + 1
     part = dataset.to_table(offset=first, limit=last - first)
@@ -68,7 +68,7 @@ def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
 
 
 def check_statistics(ours: Path, theirs: Path) -> None:
-    """Compare the statistics of two tables of one file each, and the schemas that these have."""
+    """Compare the statistics of two tables of one file each, and the schemas of the statistics."""
     ours_reader, theirs_reader = data_file(ours), data_file(theirs)
     assert [f.logical_type for f in ours_reader.schema.walk()] == [
         f.logical_type for f in theirs_reader.schema.walk()
@@ -79,7 +79,7 @@ def check_statistics(ours: Path, theirs: Path) -> None:
             ours_reader.statistics(node.id),
         )
         if ours_statistics is None and theirs_statistics is not None:
-            # pylance leaves NaN out of its bounds, and loses rows by them.
+            # pylance leaves NaN out of its bounds, and loses rows by these bounds.
             top = next(f for f in theirs_reader.schema.fields if node in f.walk())
             (array,) = theirs_reader.read([top], range(theirs_reader.num_rows))
             assert "nan" in repr(array.to_pylist()), node.name
@@ -93,7 +93,7 @@ def check_statistics(ours: Path, theirs: Path) -> None:
                 getattr(ours_statistics, name).to_pylist(),
             )
             if name == "maximum":
-                # Pages of nulls and one value: pylance takes their nulls for that value.
+                # Pages with nulls and one value: pylance takes the nulls for this value.
                 pages = zip(
                     theirs_statistics.null_count.to_pylist(),
                     theirs_statistics.minimum.to_pylist(),
@@ -175,12 +175,12 @@ CHANGED = {
 def test_values_that_would_change_are_refused(tmp_path: Path, name: str) -> None:
     array, message = CHANGED[name]
     table = pa.table({"id": range(len(array)), "x": array})
-    # pylance writes them, and reads other values.
+    # pylance writes these types, and reads other values.
     assert as_stored(table, tmp_path / "theirs").to_table()["x"].to_pylist() != array.to_pylist()
     with pytest.raises(InvalidInputError, match=f"{message}.*data storage version 2.2"):
         lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
     assert not list((tmp_path / "t").rglob("*.*"))
-    # A batch further back, of a table that there is.
+    # The same rows after a good row, appended to an existing table, are refused too.
     good = table.slice(0, 0 if array[0].as_py() is None else 1)
     with pytest.raises(InvalidInputError, match="would be read as"):
         lance_spark.write_dataset(
@@ -276,7 +276,7 @@ def test_bytes_under_nulls_are_not_written(tmp_path: Path) -> None:
 
 
 def extremes(rows: int) -> pa.Table:
-    """Values whose bounds have rules of their own, in runs of a batch."""
+    """Return values whose bounds have special rules, in runs of a batch."""
     run = np.arange(rows) // 1_024
     floats = np.choose(run % 4, [np.nan, -0.0, np.inf, run * 1.5])
     floats[::5] = np.nan
@@ -372,8 +372,8 @@ def test_our_filters_over_pages(tmp_path: Path) -> None:
 
 
 def filtered_rows(count: int, seed: int) -> pa.Table:
-    """Rows whose values come in runs and at random, with the bounds of their types, signed
-    zeros, NaN in a few batches, null strings.
+    """Return rows with values in runs and at random: bounds of the types, signed zeros, NaN in a
+    few batches, null strings.
     """
     rng = np.random.default_rng(seed)
     runs = np.arange(count) // 500
@@ -401,7 +401,7 @@ def filtered_rows(count: int, seed: int) -> pa.Table:
 def random_filter(
     rng: np.random.Generator, table: pa.Table
 ) -> tuple[str, str, object] | tuple[str, str]:
-    """A comparison with a value of the column, or one next to it."""
+    """Return a comparison with a value of the column, or with a value next to it."""
     name = str(rng.choice([n for n in table.column_names if n != "id"]))
     if rng.random() < 0.15:
         return name, str(rng.choice(["is_null", "is_not_null"]))
@@ -420,7 +420,7 @@ def random_filter(
 
 
 def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
-    """The condition as pylance reads it."""
+    """Return the condition as pylance parses it."""
     name, op = condition[:2]
     if len(condition) == 2:
         return f"{name} is {'not ' if op == 'is_not_null' else ''}null"
@@ -465,7 +465,7 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
         assert numbers == expected, conditions
         num_partial += 0 < len(numbers) < model.count_rows()
         if any(name in "fg" for name, *_ in conditions):
-            # DataFusion sorts NaN, and tells signed zeros apart.
+            # DataFusion sorts NaN, and distinguishes signed zeros.
             continue
         text = " and ".join(map(theirs_of, conditions))
         for use_stats in (True, False):
@@ -476,7 +476,7 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("value", ["b", "b" * 64, "\U0010ffff" * 16, b"b", b"\xff" * 64], ids=repr)
 def test_nulls_beside_one_value_are_found(tmp_path: Path, value: str | bytes) -> None:
-    # Where both bounds of a page are one value, pylance takes the nulls of the page for it.
+    # If both bounds of a page are one value, pylance takes the nulls of the page for this value.
     table = pa.table(
         {"id": range(1_500), "s": [value if number % 3 else None for number in range(1_500)]}
     )
@@ -540,7 +540,7 @@ print(highest - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it there")
 @pytest.mark.parametrize(("size", "rows"), [(100_000, 6_000_000), (700, 700_000)])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, size: int, rows: int) -> None:
-    # 150 MB in large batches, and batches of fewer rows than those of the file.
+    # Large batches of 150 MB, and batches with fewer rows than the batches of the file.
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(size), str(rows)]
     root = Path(__file__).parents[3]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
@@ -552,7 +552,7 @@ def test_a_table_keeps_its_version_until_an_overwrite_names_another(tmp_path: Pa
     path = str(tmp_path)
     full = pa.table({"id": [1, 2], "s": ["a", None]})
     lance_spark.write_dataset(full, path, data_storage_version="0.1")
-    # pylance's overwrite keeps the table's version too.
+    # An overwrite by pylance keeps the file version of the table too.
     twin = str(tmp_path / "twin")
     lance.write_dataset(full, twin, data_storage_version="0.1")
     for mode, version in (("append", None), ("overwrite", None), ("overwrite", "2.2")):
@@ -566,7 +566,7 @@ def test_a_table_keeps_its_version_until_an_overwrite_names_another(tmp_path: Pa
     nulls = pa.table({"id": [1, None], "s": ["a", ""]})
     lance_spark.write_dataset(nulls, path, mode="overwrite")
     assert lance.dataset(path).to_table() == nulls
-    # The versions before stay what they were.
+    # The versions before do not change.
     old = lance_spark.open_dataset(path, 2)
     assert (old.data_storage_version, old.count_rows()) == ("0.1", 4)
     lance_spark.write_dataset(full, path, mode="overwrite", data_storage_version="legacy")

@@ -1,5 +1,5 @@
-"""Files of version 2.0 as this package writes them: what pylance makes of them, and what it
-would have written.
+"""Files of version 2.0 as this package writes them: what pylance reads, and the pages that pylance
+would write.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_file(
 
 
 def messages(path: Path) -> Iterator[list[pb.ArrayEncoding]]:
-    """What the pages of each column say."""
+    """Return the messages of the pages of each column."""
     tail = Tail(LocalSource(str(path)))
     footer = read_footer(tail)
     for meta in read_columns(tail, footer, range(len(footer.column_metadata))):
@@ -118,7 +118,7 @@ def all_types(rows: int, nulls: str) -> pa.Table:
 
 
 def check(path: Path, table: pa.Table) -> None:
-    """Read a file with pylance: whole, a part and scattered rows; and with this package."""
+    """Read a file with pylance (all rows, a range, scattered rows) and with this package."""
     rows = table.num_rows
     reader = LanceFileReader(str(path))
     assert reader.metadata().num_rows == rows
@@ -152,7 +152,7 @@ def test_every_type(tmp_path: Path, page_bytes: int, nulls: str, rows: int) -> N
 @pytest.mark.parametrize("rows", [1, 99, 100, 1000])
 @pytest.mark.parametrize("nulls", NULLS)
 def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int) -> None:
-    # pylance writes what lies under nulls, so that there must be nothing.
+    # pylance writes values under nulls, so the test has none.
     table = all_types(rows, nulls)
     bare = [pa.array(values(c), c.type) for c in table.columns]
     table = pa.table(bare, schema=table.schema)
@@ -161,7 +161,7 @@ def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int
         writer.write_batch(table)
     ours, theirs = messages(tmp_path / "ours.lance"), messages(tmp_path / "theirs.lance")
     for number, (our_message, their_message) in enumerate(zip(ours, theirs, strict=True)):
-        # It makes a dictionary of fewer than 100 items only.
+        # pylance makes a dictionary only of fewer than 100 items.
         if not (
             our_message[0].dictionary.num_dictionary_items >= 100
             and their_message[0].HasField("binary")
@@ -240,7 +240,7 @@ def test_a_dictionary_for_few_strings_only(tmp_path: Path) -> None:
     assert kinds(text.cast(pa.large_string())) == "binary"
     assert kinds(text.slice(0, 99)) == "binary"
     assert kinds(pa.array([f"{i % 256}" for i in range(20_000)])) == "binary"
-    # The sample at the start has few, the whole has many.
+    # The sample at the start has few distinct values, the whole column has many.
     late = pa.array(["a"] * 10_000 + [str(i) for i in range(10_000)])
     assert kinds(late) == "binary"
 
@@ -251,7 +251,7 @@ def test_indices_that_have_no_room_for_a_null(tmp_path: Path) -> None:
     full = pa.DictionaryArray.from_arrays(pa.array(index, pa.int8()), text)
     with pytest.raises(InvalidInputError, match="wider index type"):
         write_file(tmp_path / "f.lance", pa.table({"c": full}))
-    # Items that nothing refers to make room.
+    # Items without references are not stored.
     table = pa.table({"c": full.slice(64)})
     write_file(tmp_path / "g.lance", table)
     check(tmp_path / "g.lance", table)

@@ -95,7 +95,7 @@ CLOCKS = [
     *(dt.datetime(1970, 1, 1), dt.datetime(2024, 1, 31), dt.datetime(2024, 1, 31, 12, 30, 15)),
     dt.datetime(2024, 1, 31, 12, 30, 15, 123456),
     dt.datetime(2024, 1, 31, 23, 0),
-    # Hours that time zones skip or repeat.
+    # Times of day that time zones skip or repeat.
     *(dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 3, 10, 7, 0)),
     *(dt.datetime(2024, 3, 31, 1, 0), dt.datetime(2024, 3, 31, 2, 30)),
     *(dt.datetime(2024, 11, 3, 5, 30), dt.datetime(2024, 11, 3, 6, 30)),
@@ -104,7 +104,7 @@ CLOCKS = [
 ]
 INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
 SECONDS = [clock.replace(microsecond=0) for clock in CLOCKS]
-#: What 64 bits of nanoseconds reach.
+#: Years that 64 bits of nanoseconds reach.
 NANOS = [clock for clock in CLOCKS if 1700 < clock.year < 2200]
 
 HOURS = [
@@ -198,7 +198,7 @@ PLAIN: list[tuple[str, pa.DataType, list[Any], str]] = [
     ("列", pa.string(), TEXTS, "text"),
     ("1st", pa.int32(), integers(32), "integer"),
 ]
-#: Only asked whether they are null.
+#: Columns that are only compared with null.
 OPAQUE: list[tuple[str, pa.DataType, list[Any]]] = [
     ("list", pa.list_(pa.int32()), [[], [1, None], [2]]),
     ("vector", pa.list_(pa.float32(), 2), [[1.0, 2.0], [NAN, 0.0]]),
@@ -206,7 +206,7 @@ OPAQUE: list[tuple[str, pa.DataType, list[Any]]] = [
 ]
 MAP = ("map", pa.map_(pa.string(), pa.int32()), [[], [("a", 1)], [("b", None)]])
 
-#: How predicates name the columns that need no backticks, or do.
+#: The texts by which predicates name columns without backticks, or with them.
 _QUOTED = {"a-b", "with space", "größe", "列", "1st"}
 
 
@@ -234,9 +234,7 @@ NULLABLE = ["deep", "deep.`in ner`", *(name for name, *_ in OPAQUE)]
 
 
 def values_of(rng: random.Random, choices: list[Any], rows: int, nulls: float = 0.12) -> list[Any]:
-    """Return values of a column: each choice once at least if they are so few, in an order that
-    the seed says.
-    """
+    """Return values of a column in a random order, each choice at least once if they are few."""
     values = [*choices, *(rng.choice(choices) for _ in range(max(rows - len(choices), 0)))][:rows]
     rng.shuffle(values)
     return [None if rng.random() < nulls else value for value in values]

@@ -21,9 +21,9 @@ _TYPES = [
     *("decimal(38, 18)", "string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
     *("interval day to second", *(["time"] if HAS_TIME else [])),
 ]
-#: The share of predicates that are about columns of the families that are wanted often.
+#: The share of predicates about columns of the families that are wanted often.
 _OFTEN = 0.8
-#: Templates of two predicates; some without parentheses, so that precedence decides.
+#: Templates of two predicates. Some have no parentheses, so that precedence decides.
 _BINARY = [
     *["({}) AND ({})", "({}) OR ({})"] * 6,
     *("{} AND {}", "{} OR {}", "NOT {} AND {}", "NOT {} OR {}", "{} and not {}", "{} or !({})"),
@@ -41,7 +41,7 @@ _UNARY = [
 
 @dataclass(frozen=True)
 class Tree:
-    """A predicate: a template, and the predicates that stand in its places."""
+    """A predicate: a template, and the predicates in its places."""
 
     template: str
     parts: tuple[Tree, ...] = ()
@@ -52,7 +52,7 @@ class Tree:
         return self.template.format(*map(str, self.parts))
 
     def smaller(self) -> Iterator[Tree]:
-        """Yield trees with one part less, the smallest ones first."""
+        """Yield trees with one part less, the smallest trees first."""
         yield from self.parts
         for index, part in enumerate(self.parts):
             for smaller_part in part.smaller():
@@ -83,7 +83,7 @@ class Predicates:
         self._nullable = [column for column in NULLABLE if _top(column) in existing_names]
 
     def predicate(self) -> Tree:
-        """Return a predicate, nested three deep at most."""
+        """Return a predicate, nested at most three deep."""
         return self._tree(self._choice([0, 0, 0, 1, 1, 2, 3]))
 
     def _tree(self, depth: int) -> Tree:

@@ -1,4 +1,4 @@
-"""Predicates by Spark and by every way in here: what differs, and counts of the rest."""
+"""Compares Spark and every entry point of this package for predicates, and counts outcomes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.interop.predicates.sessions import QUICK, SESSIONS, Session, settings
 from tests.interop.predicates.tables import Table
 from tests.interop.predicates.ways import Bench, LeftToSparkError
 
-#: Predicates of a batch: one table, one session.
+#: Predicates of a batch, on one table in one session.
 BATCH = 100
-#: How often a failure is tried to be made smaller.
+#: How often the harness tries to shrink a failure.
 _TRIES = 25
 _SHOWN_ROWS = 3
-#: The share of predicates that go to `Dataset` too, which has the parser of the way `text`.
+#: The share of predicates that `Dataset` evaluates too: it has the same parser as the way `text`.
 _DEFAULTS = 0.25
-#: The share that `LanceTable` reads; what it hands over is what the way `pushed` does.
+#: The share of predicates that `LanceTable` reads: it passes on what the way `pushed` evaluates.
 _NATIVE = 0.3
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A predicate that one way answers otherwise than Spark."""
+    """A predicate for which a way keeps other rows than Spark."""
 
     seed: int
     predicate: str
@@ -165,7 +165,7 @@ class Harness:
         self._families = families
 
     def random_batch(self, seed: int, count: int = BATCH) -> Report:
-        """Run random predicates; table and session go by the seed too."""
+        """Run random predicates. The seed also chooses table and session."""
         table = self.tables[seed % len(self.tables)]
         session = SESSIONS[seed // len(self.tables) % len(SESSIONS)]
         source = Predicates(seed, table.names, self._families)
@@ -219,7 +219,7 @@ class Harness:
         expected: Outcome,
         report: Report | None,
     ) -> tuple[frozenset[int], frozenset[int], str] | None:
-        """Return missing rows, extra rows and what is wrong; None if nothing is."""
+        """Return missing rows, extra rows and the problem; None if the outcome is right."""
         report = report or Report()
         partly = False
         try:
@@ -237,7 +237,7 @@ class Harness:
         if expected.refusal:
             report.counts[way, "more than Spark takes"] += 1
             if 'of type "VOID" is not a boolean' in expected.refusal and not answer:
-                # NULL keeps no row, whatever it is taken for.
+                # NULL keeps no row, for any type.
                 return None
             return frozenset(), frozenset(), f"Spark: {expected.refusal}"
         missing = expected.rows - answer
@@ -317,7 +317,7 @@ class Harness:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error says, without the table, names and values that it is about."""
+    """Return the text of an error without table, names and values."""
     first = re.sub(r"^/\S+: ", "", str(error).partition("\n")[0])
     for pattern in (r"'(?:[^'\\]|\\.)*'", r'"(?:[^"\\]|\\.)*"', r"\d+"):
         first = re.sub(pattern, "…", first)
@@ -325,7 +325,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _values(bench: Bench, text: str, rows: Sequence[int]) -> str:
-    """Return the values of some rows, of the columns that a text names."""
+    """Return the values of some rows, in the columns that a text names."""
     names = [column.name for column in bench.dataset.schema if column.name.lower() in text.lower()]
     table = bench.dataset.to_table(["row", *names])
     chosen = (

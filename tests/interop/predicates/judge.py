@@ -1,4 +1,4 @@
-"""`Judge.java` in the JVM of a session."""
+"""Access to `Judge.java` in the JVM of a session."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def judge(spark: Any) -> Judge:
 
 
 class Judge:
-    """Analyses many texts by one call."""
+    """Analyses many texts in one call."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
@@ -75,7 +75,7 @@ class Judge:
         self._select = self._call(owner, "select", 2)
 
     def analyse(self, frame: Any, texts: Sequence[str]) -> list[Analysis]:
-        """Return what Spark makes of texts on a frame."""
+        """Return the analyses of texts on a frame by Spark."""
         analyses = []
         for refusal, column, plan_error, pushed in self._analyse(
             frame._jdf, self._array(texts), *self._rules
@@ -85,7 +85,7 @@ class Judge:
         return analyses
 
     def select(self, frame: Any, columns: Sequence[Any]) -> Any:
-        """Return a frame of the rows' numbers and of columns p0, p1, ..."""
+        """Return a frame with the numbers of the rows and columns p0, p1, ..."""
         from pyspark.sql import DataFrame
 
         return DataFrame(self._select(frame._jdf, self._array(columns)), frame.sparkSession)

@@ -117,9 +117,7 @@ SPANS = [
 
 
 def text(rng: random.Random, value: str) -> str:
-    """Return a string literal that means a value by Spark's defaults, most of the time, in one
-    of the spellings.
-    """
+    """Return a string literal of a value in some spelling, by Spark's defaults most of the time."""
     choice = rng.randrange(10)
     if choice < 4:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -134,7 +132,7 @@ def text(rng: random.Random, value: str) -> str:
         doubled = value.replace("\\", "\\\\").replace('"', '""')
         return f'"{doubled}"'
     if choice == 7:
-        # As they are: backslashes mean what the session says.
+        # The text is not escaped: the settings of the session decide what backslashes mean.
         quote = "'" if "'" not in value else '"'
         return f"{rng.choice(['', 'r', 'R'])}{quote}{value}{quote}"
     if choice == 8 and len(value) > 1:
@@ -156,7 +154,7 @@ def _spelt(rng: random.Random, char: str) -> str:
         if number <= 0x7F and rng.random() < 0.4:
             return f"\\{number:03o}"
         return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08X}"
-    # A backslash before another character means that character; before the wildcards it stays.
+    # A backslash before another character is dropped. Before a wildcard it stays.
     return f"\\{char}" if char in "#-%_." and rng.random() < 0.5 else char
 
 

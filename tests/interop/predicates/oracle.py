@@ -1,4 +1,4 @@
-"""What Spark itself keeps: many predicates in one job over Parquet.
+"""The rows that Spark keeps: many predicates in one job over Parquet.
 
 | outcome | Spark |
 | --- | --- |
@@ -21,13 +21,13 @@ from pyspark.errors import PySparkException
 
 from tests.interop.predicates.judge import Analysis, judge
 
-#: Expressions of one job.
+#: Expressions in one job.
 _TOGETHER = 100
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What Spark makes of a predicate.
+    """The outcome of a predicate in Spark.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
-    """Return what Spark makes of predicates on a view, by the settings of the session."""
+    """Return the outcomes of predicates on a view, by the settings of the session."""
     frame = spark.table(view)
     analyses = judge(spark).analyse(frame, texts)
     known = [number for number, analysis in enumerate(analyses) if not analysis.refusal]
@@ -66,16 +66,14 @@ def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
 def _run(
     spark: Any, frame: Any, analyses: Sequence[Analysis], known: Sequence[int]
 ) -> dict[int, Outcome]:
-    """Return the outcomes of analysed predicates; those of a job that fails all the same are
-    tried one by one.
-    """
+    """Return the outcomes of analysed predicates. If their job fails, try each predicate alone."""
     try:
         columns = [analyses[number].column for number in known]
         rows = judge(spark).select(frame, columns).toArrow()
     except (PySparkException, Py4JJavaError):
         if len(known) == 1:
-            # It raises outside of TRY_EVAL, as BETWEEN does, whose value is computed apart: no row
-            # is known.
+            # An error outside of TRY_EVAL, as of BETWEEN, whose value is computed before: no row is
+            # known.
             every = judge(spark).select(frame, []).toArrow()["row"].to_pylist()
             return {known[0]: Outcome(raised=frozenset(every))}
         half = len(known) // 2

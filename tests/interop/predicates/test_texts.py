@@ -1,4 +1,5 @@
-"""The parser of texts alone, without Spark: whatever the text, an answer or a `LanceError`.
+"""The parser of texts alone, without Spark: for any text, the result is an answer or a
+`LanceError`.
 
 What holds for a row is false for its opposite, and a predicate that was pickled keeps the same
 rows.

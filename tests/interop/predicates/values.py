@@ -1,4 +1,4 @@
-"""Random computed values: expressions of a family of types, nested two deep at most."""
+"""Random computed values: expressions of a family of types, nested at most two deep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Values:
         self._rng = rng
         self._choice = rng.choice
         self._column = column
-        #: Computed values of the newer types of times.
+        #: Computed values of the new types of times.
         self._families = ["span", *(["hours"] if HAS_TIME else [])]
 
     def condition(self) -> str:

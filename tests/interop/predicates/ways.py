@@ -43,12 +43,12 @@ from tests.interop.predicates.judge import Analysis, judge
 from tests.interop.predicates.sessions import ZONE, Session
 from tests.interop.predicates.tables import Table
 
-#: Added to the numbers of rows that an update finds.
+#: An update adds this number to `row`.
 _MARK = 1_000_000
 
 
 class LeftToSparkError(Exception):
-    """A condition that this package does not answer by itself."""
+    """A condition that this package leaves to Spark."""
 
 
 @dataclass
@@ -66,13 +66,13 @@ class Bench:
         self.schema = self.dataset._table.schema
         self.settings = settings_of_session({ZONE: self.session.zone, **self.session.conf})
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
-        #: What Spark makes of texts before any job.
+        #: The analyses of texts by Spark, before any job.
         self.analyses: dict[str, Analysis] = {}
         self._kept: dict[bytes, frozenset[int]] = {}
         self._copies = 0
 
     def keep(self, predicate: Predicate) -> frozenset[int]:
-        """Return the rows that a scan with a predicate gives; the same predicate is scanned
+        """Return the rows that a scan with a predicate returns. A repeated predicate is scanned
         once.
         """
         key = pickle.dumps(predicate)
@@ -86,7 +86,7 @@ class Bench:
         return rows
 
     def copy(self) -> Path:
-        """Return a copy of the table; its files are the same ones."""
+        """Return a copy of the table with hard links to its files."""
         self._copies += 1
         path = self.folder / f"copy{self._copies}.lance"
         shutil.copytree(self.table.path, path, copy_function=os.link)
@@ -130,7 +130,7 @@ def native_condition(bench: Bench, predicate_text: str) -> frozenset[int]:
 
 
 def pushed(bench: Bench, predicate_text: str) -> tuple[frozenset[int], bool]:
-    """Return the rows, and whether Spark has conditions left to ask of them."""
+    """Return the rows, and whether conditions are left to Spark."""
     analysis = bench.analyses.get(predicate_text)
     if analysis is None:
         (analysis,) = judge(bench.spark).analyse(
@@ -239,7 +239,7 @@ def merge_by_source(bench: Bench, predicate_text: str) -> frozenset[int]:
 
 
 def merge_insert(bench: Bench, predicate_text: str) -> frozenset[int]:
-    """Return the rows of the source that a condition has inserted."""
+    """Return the rows of the source that the merge inserted."""
     path = bench.copy()
     source = bench.spark.table(bench.table.view)
     try:
@@ -254,19 +254,19 @@ def merge_insert(bench: Bench, predicate_text: str) -> frozenset[int]:
     return frozenset(number - _MARK for number in numbers if number >= _MARK)
 
 
-#: For every predicate.
+#: Ways for every predicate.
 CHEAP: dict[str, Callable[[Bench, str], Any]] = {
     "text": text,
     "dataset": dataset,
     "native": native_condition,
     "pushed": pushed,
 }
-#: For some predicates, without Spark.
+#: Ways for some predicates, without Spark jobs.
 COPYING: dict[str, Callable[[Bench, str], Any]] = {
     "dataset delete": dataset_delete,
     "dataset update": dataset_update,
 }
-#: For some predicates, by Spark jobs.
+#: Ways for some predicates, by Spark jobs.
 JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "where": where,
     "option": option,
@@ -278,6 +278,6 @@ JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "merge by source": merge_by_source,
     "merge insert": merge_insert,
 }
-#: By Spark's defaults, whatever the session says.
+#: Ways by Spark's defaults, in any session.
 WITHOUT_SESSION = {"dataset", "dataset delete", "dataset update"}
 __all__ = ["CHEAP", "COPYING", "JOBS", "WITHOUT_SESSION", "Bench", "LanceError", "LeftToSparkError"]
