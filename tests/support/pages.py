@@ -1,4 +1,4 @@
-"""Pages of the documentation: their blocks, and runs of these in a session of any deployment.
+"""Pages of the documentation: their blocks, and runs of the blocks in a session of any deployment.
 
 docs/develop/testing.md describes how a page marks setup, output and blocks that cannot be run.
 """

@@ -1,4 +1,6 @@
-"""Pages that pylance writes, cut into the pieces that codecs are handed: an independent, plain reading of the bytes."""
+"""Pages that pylance writes, cut into the pieces that codecs get, by an independent and slow reader
+of the bytes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def write_field(array: pa.Array, field: pa.Field, version: str) -> list[WrittenP
 
 
 def read_by_both(folder: Path, table: pa.Table, version: tuple[int, int], rows: list[int]) -> None:
-    """Write a file of this package; read it whole by pylance and by this package, and some rows."""
+    """Write a file with this package. Read the whole file and some rows with pylance and with this
+    package.
+    """
     path = folder / "strings.lance"
     path.write_bytes(file_bytes(table, version))
     reader = LanceFileReader(str(path))
@@ -153,14 +157,14 @@ def block_of(values: list[bytes], offset_dtype: type = np.int32) -> VariableWidt
 
 
 def strings_of(block: object) -> list[bytes]:
-    """Return the values of a VariableWidthBlock, one by one."""
+    """Return the values of a VariableWidthBlock as a list."""
     data = block.data.tobytes()
     offsets = block.offsets.tolist()
     return [data[a:b] for a, b in pairwise(offsets)]
 
 
 def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
-    """Return the table of FSST symbols as files hold it."""
+    """Return the table of FSST symbols as it is stored in files."""
     table = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
     table += b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
     table += bytes(len(symbol) for symbol in symbols)

@@ -1,4 +1,6 @@
-"""What the tests of fixed-width codecs share: plain packing in Python integers, and pieces put apart in memory."""
+"""Helpers for tests of fixed-width codecs: slow packing in Python integers, and pieces that are
+apart in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _GROUPS = (0, 4, 2, 6, 1, 5, 3, 7)
 
 
 def slow_pack(values: list[int], width: int, bits: int) -> bytes:
-    """Pack 1,024 integers one by one."""
+    """Pack 1,024 integers, one after the other."""
     lanes = 1024 // bits
     streams = [0] * lanes
     for lane in range(lanes):
@@ -39,7 +41,7 @@ def pack(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def random_values(seed: int, count: int, width: int, bits: int) -> np.ndarray:
-    """Return `count` integers of up to `width` bits, the largest one among them."""
+    """Return `count` integers of up to `width` bits. One of them has `width` bits."""
     raw = np.random.default_rng(seed).integers(0, 1 << 32, (count, 2), dtype=np.uint64)
     values = (raw[:, 0] << np.uint64(32)) | raw[:, 1]
     values &= np.uint64((1 << width) - 1)
@@ -49,7 +51,7 @@ def random_values(seed: int, count: int, width: int, bits: int) -> np.ndarray:
 
 
 def apart(buffer: ChunkBuffer, seed: int = 0) -> ChunkBuffer:
-    """Return the same pieces with other bytes of uneven lengths between them."""
+    """Return the same pieces with bytes of uneven lengths between them."""
     gaps = np.random.default_rng(seed).integers(0, 20, len(buffer.sizes))
     ends = np.cumsum(buffer.sizes + gaps)
     starts = ends - buffer.sizes

@@ -1,4 +1,4 @@
-"""What has to be true of a version: both clients read the same, what the model says, and find it by index as without."""
+"""Checks of a version: both clients read what the model holds, also by indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def check_content(
     stable: bool,
     brief: bool = False,
 ) -> State:
-    """Read a version by both clients; return the outcome that it is, with what is known now of its rows."""
+    """Read a version by both clients. Return the outcome that it has, with the ids and versions of
+    its rows.
+    """
     if not brief:
         theirs.validate()
         ours.validate()
@@ -94,7 +96,7 @@ def _fitting(table: pa.Table, keys: list[int], outcomes: Sequence[State], change
             fitting.append(outcome)
     if not fitting:
         raise AssertionError("\n".join(errors) or "no outcome could fit")
-    # A row that has its new value already moves in one of them only.
+    # Only one outcome moves a row that already has its new value.
     return next((item for item in fitting if list(item.rows) == keys), fitting[0])
 
 
@@ -105,7 +107,7 @@ def check_queries(
     random: Random,
     most: int = 3,
 ) -> None:
-    """Filters on some columns, those with indexes first, and a take."""
+    """Try filters on some columns, first on columns with indexes, and a take."""
     rows = state.rows
     indexes = theirs.list_indices()
     listed = _indexes(ours.list_indices()), _indexes(indexes)
@@ -224,7 +226,7 @@ def _indexes(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) -> None:
-    """Ids go up, flags say what there is."""
+    """Check that ids increase, and that flags match the content."""
     fragments = manifest.fragments
     ids = [fragment.id for fragment in fragments]
     assert len(ids) == len(set(ids))

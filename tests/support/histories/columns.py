@@ -1,4 +1,4 @@
-"""Changes of columns that random histories are made of: each with what both clients do, and what it leaves."""
+"""Changes of columns in random histories: the calls of both clients, and the effect."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def cast_column(common: Common, state: State, random: Random) -> Change | None:
 
 
 def alter_nullability(common: Common, state: State, random: Random) -> Change | None:
-    """Let a column be null, or no longer."""
+    """Make a column nullable, or not nullable."""
     if not state.columns:
         return None
     column = random.choice(state.columns)
@@ -136,7 +136,7 @@ def alter_nullability(common: Common, state: State, random: Random) -> Change | 
 
 
 def add_child(common: Common, state: State, random: Random) -> Change | None:
-    """A struct gets another child without values."""
+    """Add a child without values to a struct."""
     structs = [column for column in state.columns if pa.types.is_struct(column.type)]
     if not structs:
         return None
@@ -151,7 +151,7 @@ def add_child(common: Common, state: State, random: Random) -> Change | None:
         rows = {}
         for key, row in current.rows.items():
             value = row.values.get(column.number)
-            # Dropped children of that name are not this one.
+            # Dropped children of the same name are different children.
             plain = None if value is None else {**value, letter: None}
             rows[key] = row.with_values({column.number: plain}, touch=False)
         return _altered(current, column, type=struct).with_rows(rows)
@@ -176,7 +176,7 @@ def alter_child(common: Common, state: State, random: Random) -> Change | None:
     child = children[place]
     path = f"{column.name}.{child.name}"
 
-    # The struct may have other children by the time that the change is made.
+    # The struct may have other children when the change is made.
     def without(current: State) -> State:
         remaining = [item for item in current.column(column.number).type if item.name != child.name]
         if remaining:

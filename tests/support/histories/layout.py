@@ -1,5 +1,5 @@
-"""Changes of settings, data files and indexes that random histories are made of: each with what both clients do, and what it
-leaves.
+"""Changes of settings, data files and indexes in random histories: the calls of both clients, and
+the effect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _with(existing: Mapping[str, str], values: Mapping[str, str | None]) -> dict
 def config(common: Common, state: State, random: Random) -> Change:
     key = random.choice(["k1", "k2", "k3"])
     if random.random() < 0.25 and not any("cleanup" in name for name in state.config):
-        # Commits remove old versions from now on.
+        # From now on, commits remove old versions.
         values = {
             "lance.auto_cleanup.interval": str(random.choice([1, 3])),
             "lance.auto_cleanup.older_than": "0s",
@@ -92,7 +92,9 @@ def metadata(common: Common, state: State, random: Random) -> Change:
 
 
 def schema_metadata(common: Common, state: State, random: Random) -> Change:
-    """Metadata of the schema or of a field: only that both clients see the same is looked at."""
+    """Set metadata of the schema or of a field. The test checks only that both clients read the
+    same.
+    """
     values = {random.choice(["s1", "s2"]): str(random.randrange(1000))}
     name = random.choice([KEY.name, *(column.name for column in state.columns)])
     if random.random() < 0.5:
@@ -111,7 +113,7 @@ def schema_metadata(common: Common, state: State, random: Random) -> Change:
 
 
 def replace_data(common: Common, state: State, random: Random) -> Change | None:
-    """A new file for one column of one fragment, committed by hand."""
+    """Write a new file for one column of a fragment, and commit it by a user operation."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not columns or not state.rows:
         return None
@@ -198,7 +200,8 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
 
 
 def optimize_indices(common: Common, state: State, random: Random) -> Change:
-    # With 0, a segment for a fragment whose column was replaced brings the old values back: pylance masks segments by what all cover.
+    # With 0, a segment for a fragment whose column was replaced brings back the old values: pylance
+    # masks segments by the coverage of all segments.
     options: dict[str, Any] = random.choice(
         [{}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
     )
@@ -221,7 +224,7 @@ def optimize_indices(common: Common, state: State, random: Random) -> Change:
 
 
 def overlay(common: Common, state: State, random: Random) -> Change | None:
-    """New values for single cells, by pylance, which calls them experimental."""
+    """Write new values for single cells with pylance, in which overlays are experimental."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not common.overlays or not columns or not state.rows:
         return None

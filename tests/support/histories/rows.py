@@ -1,4 +1,4 @@
-"""Changes of rows that random histories are made of: each with what both clients do, and what it leaves."""
+"""Changes of rows in random histories: the calls of both clients, and the effect."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def delete(common: Common, state: State, random: Random) -> Change:
 
 
 def delete_chosen(common: Common, state: State, random: Random) -> Change | None:
-    """Rows by id, address or position, with a filter on top or without: by us."""
+    """Delete rows by id, address or position, with a filter or without. Only this package can do
+    it.
+    """
     if not state.rows:
         return None
     row_condition = condition(state, random)
@@ -112,7 +114,7 @@ def delete_chosen(common: Common, state: State, random: Random) -> Change | None
 
 
 def update(common: Common, state: State, random: Random) -> Change | None:
-    """Rows with new values, in new fragments."""
+    """Give rows new values, in new fragments."""
     if not state.columns:
         return None
     row_condition = condition(state, random)
@@ -147,7 +149,7 @@ def update(common: Common, state: State, random: Random) -> Change | None:
 
 
 def update_columns(common: Common, state: State, random: Random) -> Change | None:
-    """Rows with new values, which stay where they are: new files for the columns."""
+    """Give rows new values at the same addresses, in new files for the columns."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not columns or not state.rows:
         return None
@@ -203,7 +205,7 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
 
 
 def merge_insert(common: Common, state: State, random: Random) -> Change | None:
-    """Rows that are there get new values, others come in: by pylance, we have none."""
+    """Give existing rows new values and insert others. Only pylance can do it."""
     known = random.sample(list(state.rows), min(len(state.rows), random.choice([0, 1, 5])))
     new = common.keys(random.choice([0, 1, 4]))
     mode = random.choice(["upsert", "upsert", "update", "insert", "partial", "replace"])
@@ -235,7 +237,7 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
         if mode in ("upsert", "insert", "replace"):
             result |= missing
         if mode == "replace":
-            # Rows that came in meanwhile were not seen.
+            # The merge did not see rows that were added after its planned version.
             gone = planned.rows.keys() - rows.keys()
             result = {key: row for key, row in result.items() if key not in gone}
         return current.with_rows(result)
@@ -263,7 +265,7 @@ def compact(common: Common, state: State, random: Random) -> Change:
         lambda dataset: dataset.compact_files(**named_options),
         lambda dataset: dataset.optimize.compact_files(**named_options),
         lambda _, current: current,
-        # Fragments stand in the order of their ids: those that stay come first.
+        # Fragments are ordered by their ids, so fragments that are not rewritten come first.
         keeps_order=False,
         commits=False,
     )

@@ -1,4 +1,5 @@
-"""Random histories of one small table that both clients change in turn, and what has to be true after each step.
+"""Random histories of a small table that both clients change in turn, and the checks after each
+step.
 
 A history is a list of steps; a step is a kind of change, a client, a seed of its own and how old the version is that it is planned on.
 What is left of a list when some of its steps are taken out is a history too, so that `history_shrink` finds a short one that fails the same way:
@@ -43,7 +44,7 @@ from tests.support.histories.steps import MAKERS
 
 @dataclass
 class Branch:
-    """The versions of a branch that there are, and what they hold."""
+    """The existing versions of a branch, and their content."""
 
     uri: str
     states: dict[int, State] = field(default_factory=dict)
@@ -59,7 +60,7 @@ _NO_NULL_STRUCTS = ("does not encode struct validity", "structs are null, which 
 
 @dataclass
 class History:
-    """A history while it happens."""
+    """A history that is running."""
 
     plan: Plan
     path: Path
@@ -99,14 +100,14 @@ class History:
         rows = common.rows(columns, common.keys(number), random)
         state = State(columns, rows)
         options: dict[str, Any] = {
-            # Of large tables, deletion files can be bitmaps.
+            # Deletion files of large tables can be bitmaps.
             "max_rows_per_file": random.choice([5, 13, 100]) * (1 if number < 1000 else 1000),
             "data_storage_version": common.data_version,
             "enable_stable_row_ids": common.stable,
         }
         data = state.table()
         if random.random() < 0.15:
-            # Merges note the keys that they insert.
+            # Merges record the keys that they insert.
             marked = KEY.with_metadata({"lance-schema:unenforced-primary-key": "true"})
             data = data.cast(data.schema.set(0, marked))
         ours = random.random() < 0.5
@@ -120,7 +121,7 @@ class History:
         branch = self.branches["main"]
         self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
         if common.stable and random.random() < 0.15:
-            # Ids and versions of rows lie in hidden columns.
+            # Ids and versions of rows are stored in hidden columns.
             values = {
                 "lance.row_lineage.spill": "true",
                 "lance.row_lineage.inline_max_bytes": random.choice(["0", "20"]),
@@ -182,7 +183,7 @@ class History:
         except (LanceError, OSError, ValueError, RuntimeError) as error:
             text = str(error).lower()
             refused = change.refusal and change.refusal in text
-            # Rows that lack a struct cannot be written anew: stale appends leave them.
+            # Rows that lack a struct cannot be written again. Stale appends leave them out.
             refused = refused or any(words in text for words in _NO_NULL_STRUCTS)
             if not refused and not (stale and _says_conflict(error, planned, current)):
                 raise
@@ -194,7 +195,7 @@ class History:
         self.accept(branch, list(_outcomes(change, planned, current, stale)), change)
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
-        """Find out which of the outcomes the newest version is, and that it is one."""
+        """Find the outcome that the newest version has, and fail if it has none."""
         theirs, ours = self.theirs(branch), self.ours(branch)
         version = theirs.version
         assert ours.version == version, f"we see version {ours.version}, pylance {version}"
@@ -203,7 +204,7 @@ class History:
             outcomes = [branch.states[before]]
         else:
             assert version > before, f"still version {version}"
-            # A compaction that failed has reserved fragments.
+            # A failed compaction may have reserved fragments.
             several = ("compact", "index", "optimize", "nothing")
             assert version == before + 1 or change.name.startswith(several)
         outcomes = [settled(outcome, version) for outcome in outcomes]
@@ -219,7 +220,7 @@ class History:
         self.check_new_manifests(branch, change)
 
     def forget_removed(self, branch: Branch, newest: int = 1) -> None:
-        """Versions were removed, but not those that have to stay."""
+        """Forget versions that were removed. Check that all versions that must stay exist."""
         existing = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
         name = next(
             n
@@ -249,7 +250,7 @@ class History:
             check_manifest(manifest, before, change)
             branch.manifests[location.version] = manifest
 
-    # What is no change of the newest version alone.
+    # Steps that do not change the newest version only.
 
     def restore(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         version = random.choice(sorted(branch.states))
@@ -314,7 +315,7 @@ class History:
         self.check_new_manifests(result, Change("branch", None, None, lambda _, n: n))
 
     def can_go(self, name: str) -> bool:
-        """Whether nothing is based on a branch."""
+        """Return whether nothing depends on a branch."""
         listed = self.main(ours=True).branches.list()
         return not any(value["parent_branch"] == name for value in listed.values()) and not any(
             branch == name for branch, _ in self.tags.values()
@@ -322,7 +323,7 @@ class History:
 
     def cleanup(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         keep = random.choice([1, 2, 4])
-        # Nobody may be writing then.
+        # No client may write a table during this step.
         unverified = random.random() < 0.5 and self.pending is None
         options: dict[str, Any] = {"retain_versions": keep, "delete_unverified": unverified}
         if random.random() < 0.5:
@@ -361,7 +362,7 @@ class History:
         self.make(change, ours, result, version, planned, current)
 
     def clone(self, step: Step, random: Random, name: str, branch: Branch) -> None:
-        """A table of its own, with the files of this one or with copies of them."""
+        """Make another table, which refers to the files of this table, or has copies of them."""
         if len(self.clones) > 1 or name in self.clones:
             return
         version = random.choice(sorted(branch.states))
@@ -387,7 +388,7 @@ class History:
         return self.ours(branch) if ours else self.theirs(branch)
 
     def check_all(self) -> None:
-        """Every version that there is, on all branches; tags; lists."""
+        """Check every existing version on all branches, the tags, and the lists."""
         for branch in (*self.branches.values(), *self.clones.values()):
             ours = [version.version for version in self.ours(branch).versions()]
             theirs = sorted(version["version"] for version in self.theirs(branch).versions())
@@ -429,7 +430,7 @@ def _their_append(dataset: lance.LanceDataset, data: pa.Table) -> Callable[[Any]
 
 
 def _outcomes(change: Change, planned: State, current: State, stale: bool) -> Iterator[State]:
-    """What the change may leave: it was planned again, or is committed as it was planned."""
+    """Yield the possible results of a change: planned again, or committed as it was planned."""
     for base in (current, planned) if stale else (current,):
         if base is planned and not _untouched(change, planned, current):
             continue
@@ -468,14 +469,14 @@ def _says_conflict(error: Exception, planned: State, current: State) -> bool:
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
-    """Let a history happen; AssertionError, or whatever a client raised, if something is wrong."""
+    """Run a history. If something is wrong, raise AssertionError or the error of a client."""
     return run_plan(Plan.of_seed(seed), folder)
 
 
 def run_plan(plan: Plan, folder: Path) -> Counter[str]:
     path = folder / f"history-{plan.seed}"
     history = History(plan, path)
-    # pylance opens no table with overlays without it.
+    # Without this variable, pylance opens no table with overlays.
     os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
     try:
         with _quiet():

@@ -1,4 +1,4 @@
-"""Tables with blobs, of every shape and in every place, and what both clients say of them."""
+"""Tables with blobs of every shape and at every place, and comparisons of what both clients read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import lance_spark
 
 MARK = {"lance-encoding:blob": "true"}
 HANDLINGS = (None, "all_binary", "blobs_descriptions", "all_descriptions")
-#: So small that a table of some hundred kilobytes has blobs of every kind, and several packed files.
+#: Limits that are so small that a table of some hundred kilobytes has blobs of every kind, and
+#: several packed files.
 LIMITS = {
     "inline_size_threshold": 100,
     "dedicated_size_threshold": 5_000,
@@ -25,7 +26,7 @@ Values = list[bytes | None]
 
 
 def random_values(count: int, seed: int = 0, largest: int = 6_500) -> Values:
-    """Values of every kind by `LIMITS`, a tenth of them null and a tenth empty."""
+    """Return values of every kind by `LIMITS`, a tenth of them null and a tenth empty."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.uniform(0, np.log(largest), count)).astype(int)
     values: Values = [rng.bytes(int(size)) for size in sizes]
@@ -39,18 +40,18 @@ def random_values(count: int, seed: int = 0, largest: int = 6_500) -> Values:
 def marked(
     values: Values, dtype: pa.DataType | None = None, name: str = "b"
 ) -> tuple[pa.Array, pa.Field]:
-    """A column of the first kind."""
+    """Return a column of blobs that metadata marks."""
     dtype = dtype or pa.large_binary()
     return pa.array(values, dtype), pa.field(name, dtype, metadata=MARK)
 
 
 def extended(values: Any, name: str = "b", **limits: int) -> tuple[pa.Array, pa.Field]:
-    """A column of the second kind."""
+    """Return a column of the extension type of blobs."""
     return blob_array(values), blob_field(name, **(limits or LIMITS))
 
 
 def table(*columns: tuple[pa.Array, pa.Field], ids: bool = True) -> pa.Table:
-    """A table of columns, after one that counts the rows."""
+    """Return a table of columns, with a first column that counts the rows."""
     rows = len(columns[0][0])
     counted = [(pa.array(range(rows), pa.int64()), pa.field("i", pa.int64()))] if ids else []
     arrays, fields = zip(*counted, *columns, strict=True)
@@ -112,13 +113,15 @@ def in_struct_of_list(values: Values) -> tuple[pa.Array, pa.Field]:
 
 
 def as_extended(data: pa.Table) -> pa.Table:
-    """The same table, with blobs of the second kind in the place of those marked by metadata, below lists and structs."""
+    """Return the same table, with the extension type of blobs in place of marked columns, also
+    below lists and structs.
+    """
     columns = [_extended(column.combine_chunks(), field) for column, field in _columns(data)]
     return pa.table([array for array, _ in columns], schema=pa.schema([f for _, f in columns]))
 
 
 def without_marks(data: pa.Table) -> pa.Table:
-    """The same table without the mark of blobs, below lists and structs."""
+    """Return the same table without the mark of blobs, also below lists and structs."""
     fields = [pa.field(field.name, _unmarked(field.type)) for field in data.schema]
     arrays = [pa.array(column.to_pylist(), f.type) for column, f in zip(data, fields, strict=True)]
     return pa.table(arrays, schema=pa.schema(fields))
@@ -174,7 +177,7 @@ def _second(version: str, make: Callable[[], Any]) -> Any:
     return None if version in ("2.0", "2.1") else make()
 
 
-#: What a table holds, by name; None for a version that cannot store it.
+#: Return the columns of a table, by name; None for a version that cannot store it.
 CASES: dict[str, Case] = {
     "marked": lambda _: table(marked(random_values(120))),
     "only": lambda _: table(marked(random_values(40)), ids=False),
@@ -216,7 +219,7 @@ CASES: dict[str, Case] = {
 
 
 def minimal(values: Values) -> tuple[pa.Array, pa.Field]:
-    """A column of the second kind with two children instead of four."""
+    """Return a column of the extension type with two children instead of four."""
     parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
     storage = pa.StructArray.from_arrays(
         [pa.array(values, pa.large_binary()), pa.nulls(len(values), pa.string())],
@@ -228,7 +231,7 @@ def minimal(values: Values) -> tuple[pa.Array, pa.Field]:
 
 
 def blob_paths(schema: pa.Schema) -> list[str]:
-    """Dotted paths of the blobs that no list holds."""
+    """Return the dotted paths of the blobs that are not in a list."""
     return [path for field in schema for path in _paths(field, field.name)]
 
 
@@ -243,7 +246,9 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
 
 
 def same(first: pa.Table, second: pa.Table) -> bool:
-    """Whether tables have the same names, types and values; not shown, since blobs are long."""
+    """Return whether tables have the same names, types and values. Blobs are too long for a
+    message.
+    """
     types = [field.type for field in first.schema] == [field.type for field in second.schema]
     return (
         first.schema.names == second.schema.names
@@ -253,7 +258,9 @@ def same(first: pa.Table, second: pa.Table) -> bool:
 
 
 def check_reads(path: Path, seed: int = 0) -> None:
-    """Compare what both clients read of a table: whole, in small batches, some rows, some columns, as files."""
+    """Compare what both clients read of a table: all rows, small batches, some rows, some columns,
+    files.
+    """
     theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
     rows = theirs.count_rows()
     assert ours.count_rows() == rows
@@ -267,7 +274,7 @@ def check_reads(path: Path, seed: int = 0) -> None:
         table_read.validate(full=True)
         assert same(table_read, expected), handling
         if handling in HANDLINGS[2:]:
-            # Other names of the first.
+            # These are other names of the first handlings.
             continue
         rows_taken = ours.take(positions, blob_handling=handling)
         rows_taken.validate(full=True)
@@ -288,7 +295,7 @@ def check_reads(path: Path, seed: int = 0) -> None:
 
 
 def check_files(path: Path, column: str, indices: list[int]) -> None:
-    """Compare what both clients take of a blob column as files."""
+    """Compare the blobs of a column as files of both clients."""
     theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
     if not indices:
         assert ours.take_blobs(column, indices=[]) == []

@@ -1,4 +1,5 @@
-"""Tables to try on both clients: every type, every pattern of values, every mix of nulls, and random nests.
+"""Tables for both clients: every type, every pattern of values, every mix of nulls, and random
+nested types.
 
 All values come out of one int64 vector per column, so that a pattern (constant, runs, ...) is the same for every type,
 and everything is built by kernels, so that large tables are quick. Null slots keep their values underneath, as real data does.
@@ -15,9 +16,9 @@ import pyarrow.compute as pc
 
 Vector = np.ndarray
 
-#: Random tables per suite.
+#: Random tables in each suite.
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "200"))
-#: Whether the matrices of types are tried as a whole.
+#: Whether all cells of the matrices of types are tried.
 ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
@@ -91,7 +92,7 @@ NESTED: dict[str, pa.DataType] = {
 
 
 def with_nulls(array: pa.Array, mask: np.ndarray) -> pa.Array:
-    """Lay nulls over an array and keep the values that lie under them."""
+    """Put nulls on an array, and keep the values below them."""
     dtype = array.type
     if not mask.any() or pa.types.is_null(dtype):
         return array
@@ -197,7 +198,7 @@ def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
         text = pc.binary_join_element_wise(
             "née ", pa.array(v).cast(pa.string()), pa.array(v % 17).cast(pa.string()), "/"
         )
-        # Every seventh value is empty, unless all are alike.
+        # Every seventh value is empty, unless all values are equal.
         if len(v) and v.min() != v.max():
             text = pc.if_else(pa.array(v % 7 == 0), "", text)
         if long:
@@ -217,14 +218,14 @@ def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
 
 
 def column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
-    """One column of the matrix."""
+    """Return a column of the matrix."""
     rng = np.random.default_rng(seed)
     values = PATTERNS[pattern](rows, rng).astype(np.int64)
     return build(dtype, values, NULLS[nulls], rng, long=pattern == "long")
 
 
 def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> pa.DataType:
-    """A random type with at most `depth` levels of nesting."""
+    """Return a random type with at most `depth` levels of nesting."""
     leaves = [t for name, t in SCALARS.items() if name != "null"]
     choice = rng.random()
     if depth == 0 or choice < 0.4:
@@ -250,7 +251,9 @@ def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> 
 def random_table(
     seed: int, *, maps: bool = False, max_rows: int = 2_000, num_rows: int | None = None
 ) -> pa.Table:
-    """A table of a few columns of random types and patterns; the arguments decide everything."""
+    """Return a table of a few columns with random types and patterns. Its arguments determine all
+    values.
+    """
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([0, 1, 7, 100, 1_023, 1_024, 1_025, rng.integers(0, max_rows)]))
     rows = rows if num_rows is None else num_rows
@@ -268,7 +271,9 @@ def random_table(
 
 
 def for_2_0(table: pa.Table) -> pa.Table:
-    """The table without what file version 2.0 cannot store: structs are no longer null, only their children are."""
+    """Return the table without nulls that file version 2.0 cannot store: structs are not null, only
+    their children are.
+    """
     columns = [
         pa.chunked_array([_solid(chunk) for chunk in column.chunks], column.type)
         for column in table.columns
@@ -291,7 +296,7 @@ def _solid(array: pa.Array) -> pa.Array:
 
 
 def assert_same(table: pa.Table, expected: pa.Table, note: str = "") -> None:
-    """Equal in columns, types and values, whatever the chunks."""
+    """Check that columns, types and values are equal. Chunks may differ."""
     assert table.column_names == expected.column_names, note
     assert table.num_rows == expected.num_rows, note
     for name in expected.column_names:

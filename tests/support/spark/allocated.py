@@ -1,4 +1,4 @@
-"""Counts the bytes that numpy and Arrow take for arrays, whether they are given back or not.
+"""Counts the bytes that numpy and Arrow allocate for arrays, also if they are freed later.
 
 numpy asks a handler for the memory of arrays (NEP 49), which is set by its C interface; each thread has its own.
 """
@@ -36,7 +36,7 @@ class _Handler(ctypes.Structure):
 
 
 class Allocated:
-    """What was taken so far.
+    """The bytes that were allocated so far.
 
     Attributes
     ----------
@@ -108,7 +108,8 @@ def _set_handler(handler: object) -> object:
 
 @contextmanager
 def counting() -> Iterator[Allocated]:
-    """Count what this thread takes for numpy's arrays, and the process from Arrow's pool.
+    """Count what this thread allocates for arrays of numpy, and what the process allocates from
+    Arrow's pool.
 
     The result is set when the block ends.
     """

@@ -1,4 +1,4 @@
-"""The environment of processes that start a Spark: the home of Spark, variables, and options of Java."""
+"""The environment of processes that start Spark: the home of Spark, variables, and options of Java."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
-#: A folder on the path of the Python processes of the session that tests share.
+#: A folder on the path of the Python processes of the shared session.
 WORKERS = Path(__file__).with_name("workers")
 #: The folder of the installed pyspark, the home of Spark that tests share, and its archive of classes.
 PYSPARK = Path(str(getattr(find_spec("pyspark"), "origin", ""))).parent
 _KEY = f"spark-{version('pyspark')}-{zlib.crc32(os.fsencode(PYSPARK)):08x}"
 HOME = ROOT / "build" / _KEY
 CLASSES = HOME / "classes.jsa"
-#: A JVM that lives for some tests needs less processor time without its second compiler, with a garbage
-#: collector of one thread, and with classes that are parsed and verified already.
+#: A JVM that lives for a few tests needs less processor time without its second compiler, with a
+#: garbage collector of one thread, and with classes that are already parsed and verified.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Spark's scripts read what Java prints: it must not print that it cannot use the archive.
 JAVA_OPTIONS = f"{SHORT_LIVED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable"
 if " " in str(CLASSES):
     JAVA_OPTIONS = SHORT_LIVED
-#: Uses most classes that a test of a data source in Python uses, and waits for Java to write them.
+#: Uses most classes that a test of a Python data source uses, and waits until Java has written
+#: them.
 USE_CLASSES = """
 import sys
 from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ def make_home(home: Path) -> Path:
 
 @functools.cache
 def shared_home() -> Path:
-    """Return the home of Spark that processes share which keep no logs; make it once for a checkout."""
+    """Return the home of Spark for processes that keep no logs. It is made once for a checkout."""
     if not HOME.exists():
         HOME.parent.mkdir(exist_ok=True)
         new_home = make_home(Path(tempfile.mkdtemp(dir=HOME.parent)) / "home")
@@ -117,7 +118,9 @@ def archive_classes() -> None:
 
 
 def environment(**more_variables: str) -> dict[str, str]:
-    """Return the variables of a process that uses this checkout and this interpreter, and more."""
+    """Return the variables of a process that uses this checkout and this interpreter, and further
+    variables.
+    """
     variables = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -1,4 +1,4 @@
-"""Random queries over the tables of `rule_tables`, the same ones for a seed."""
+"""Random queries over the tables of `rule_tables`; a seed always gives the same queries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PATTERNS = [
     "'a'",
 ]
 OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
-#: Spark keeps these.
+#: Spark evaluates these conditions itself.
 KEPT = ["id % 3 = 1", "length(name) > 2", "cast(x as int) > 0", "upper(s.b) = 'B'", "g + tiny > 3"]
 ORDERED = ["id", "g", "tiny", "price", "day", "at", "clock", "s.a", "s.c.u", "name", "x", "f", "ok"]
 NUMERIC = ["id", "g", "tiny", "small", "price", "s.a", "s.c.u"]
@@ -221,7 +221,7 @@ class Queries:
 
 
 def together(queries: Sequence[str]) -> str:
-    """Return one query for all rows of several, each with the number of the query and as text."""
+    """Return one query with the rows of several queries as text, each with the number of its query."""
     options = "map('ignoreNullFields', 'false')"
     return " union all ".join(
         f"(select {index} as query, to_json(struct(*), {options}) as row from ({text}))"

@@ -61,7 +61,7 @@ class Statements:
         return [self._row(self._new_id()) for _ in range(count)]
 
     def source(self) -> list[tuple[object, ...]]:
-        """Return rows of a source: some ids of the table, some new ones, each once."""
+        """Return rows of a source with some ids of the table and some new ids, each once."""
         old = self._random.sample(range(max(self._next_id, 1)), min(self._next_id, 8))
         return [self._row(number) for number in old] + self.rows(self._random.randrange(3))
 

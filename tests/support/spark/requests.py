@@ -1,4 +1,4 @@
-"""Requests as the rule of Spark's optimizer sends them, and what they mean: slow, plain, and without the code under test."""
+"""Requests as the rule of Spark's optimizer sends them, and a slow model of their meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = date(1970, 1, 1)
 
 @dataclass
 class Answer:
-    """What a request gave."""
+    """The reply to a request."""
 
     rows: int
     size: int
@@ -44,7 +44,9 @@ class Answer:
 
 
 def ask(path: str, columns: list[str] | StructType, request: Any, **options: str) -> Answer:
-    """Send a request through all that pyspark does: the reader is pickled, then plans; partitions are pickled."""
+    """Send a request through all steps of pyspark: the reader is pickled, and plans; partitions are
+    pickled.
+    """
     source = LanceDataSource(CaseInsensitiveDict({"path": path, **options}))
     wanted = columns
     if not isinstance(columns, StructType):
@@ -60,7 +62,7 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     assert schema.names == wanted.names
     copied = pickle.loads(pickle.dumps(reader))
     first, *partitions = reader.partitions()
-    # As the rule looks for it.
+    # The rule looks for this pattern.
     text = pickle.dumps(first).decode("latin-1")
     pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: stream=(\d+))?;"
     match = re.search(pattern, text)
@@ -98,7 +100,7 @@ def op(name: str, *args: Any, **options: Any) -> dict[str, Any]:
 
 
 def lit(value: Any, type_name: str) -> dict[str, Any]:
-    """Return a literal as Java writes it."""
+    """Return a literal in the form that Java writes."""
     text = value
     if isinstance(value, bool):
         text = "true" if value else "false"
@@ -118,7 +120,9 @@ def lit(value: Any, type_name: str) -> dict[str, Any]:
 
 
 def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> bool | None:
-    """Tell whether a filter is true, false or null for a row; `values` has the values of literals by their identity."""
+    """Return whether a filter is true, false or null for a row. `values` has the values of literals
+    by their identity.
+    """
     if "op" not in tree:
         result: bool | None = _value(tree, row, values)
         return result

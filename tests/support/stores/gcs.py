@@ -32,7 +32,7 @@ BUCKET = "bucket"
 _JSON = ("/storage/", "/upload/", "/download/", "/batch/", "/b/")
 _LISTING = re.compile("/storage/v1/b/([^/]+)/o")
 _RANGE = re.compile(r"bytes (?:([0-9]+)-([0-9]+)|\*)/([0-9]+|\*)")
-#: Parts of an upload have a multiple of this, but for the last one.
+#: The size of each part of an upload is a multiple of this number, except the last part.
 _GRAIN = 256 * 1024
 
 
@@ -45,7 +45,7 @@ class _Server(HTTPServer):
     listed = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients hang up when they have what they want."""
+        """Clients close the connection when they have what they need."""
 
 
 class _Handler(RequestHandler):
@@ -64,7 +64,7 @@ class _Handler(RequestHandler):
             self._goes_on(method, query["upload_id"])
             return
         if query.get("uploadType") == "media":
-            # Of an empty object the emulator makes nothing.
+            # The emulator cannot create an empty object.
             self._put(url.path.split("/")[5], query["name"])
             return
         listed = _LISTING.fullmatch(url.path)
@@ -103,7 +103,7 @@ class _Handler(RequestHandler):
         self._dispatch("DELETE")
 
     def _uploads_again(self, path: str, query: dict[str, str]) -> bool:
-        """Refuse an upload whose object is there; hand on what was read of any other."""
+        """Refuse an upload if its object exists; pass on the body of any other request."""
         import io
 
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -310,22 +310,22 @@ class Gcs:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Storage options as pylance has them."""
+        """Return storage options with the names of pylance."""
         return {"google_service_account": str(self.account), "allow_http": "true"}
 
     def sessions(self, prefix: str) -> int:
-        """Uploads of objects that start with a prefix, begun and not ended."""
+        """Return the uploads of objects with a prefix that began and did not end."""
         names = [value["name"] for value in self.storage.resumable.values()]
         return sum(name.startswith(prefix) for name in names)
 
     @property
     def listed(self) -> int:
-        """Objects that were named in listings of the JSON API so far."""
+        """Return the objects that listings of the JSON API have named."""
         return self._server.listed
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Have it forbid all but reads for a while."""
+        """Let the server forbid all requests but reads in this block."""
         self._server.refuses = True
         try:
             yield
@@ -333,7 +333,7 @@ class Gcs:
             self._server.refuses = False
 
     def names(self, prefix: str) -> list[str]:
-        """Objects of the bucket that start with a prefix, without it."""
+        """Return the objects of the bucket that start with a prefix, without the prefix."""
         every = self.storage.objects.get(BUCKET, {})
         return sorted(name[len(prefix) :] for name in every if name.startswith(prefix))
 

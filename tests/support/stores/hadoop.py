@@ -18,10 +18,10 @@ from fsspec.implementations.arrow import ArrowFSWrapper, HadoopFileSystem
 
 
 class StandIn:
-    """What `ArrowFSWrapper` asks of a `pyarrow.fs.HadoopFileSystem`."""
+    """The part of `pyarrow.fs.HadoopFileSystem` that `ArrowFSWrapper` uses."""
 
     type_name = "hdfs"
-    # There is one name node, whoever asks.
+    # All clients use one name node.
     _one_at_a_time = threading.Lock()
 
     def __init__(self, root: Path) -> None:
@@ -66,12 +66,12 @@ class StandIn:
         return self._local.open_input_stream(self._path(path), **kwargs)
 
     def open_output_stream(self, path: str, **kwargs: Any) -> Any:
-        # HDFS makes the folders above.
+        # HDFS creates the folders above.
         Path(self._path(path)).parent.mkdir(parents=True, exist_ok=True)
         return self._local.open_output_stream(self._path(path), **kwargs)
 
     def rename(self, source: str, target: str) -> None:
-        """As HDFS does it."""
+        """Rename as HDFS does."""
         with self._one_at_a_time:
             old, new = self._path(source), self._path(target)
             if os.path.isdir(new):
@@ -81,7 +81,7 @@ class StandIn:
             os.rename(old, new)
 
     def move(self, source: str, target: str) -> None:
-        """As pyarrow does it."""
+        """Move as pyarrow does."""
         try:
             self.rename(source, target)
         except OSError:
@@ -92,7 +92,7 @@ class StandIn:
 
 
 class StandInFileSystem(HadoopFileSystem):
-    """What fsspec has for ``hdfs://``, but for the connection."""
+    """The file system of fsspec for ``hdfs://``, without a connection."""
 
     cachable = False
     root: Path

@@ -12,7 +12,7 @@ import lance_spark
 from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.store import ObjectStore
 
-#: What kills a writer: before it does this.
+#: The step before which a writer is killed.
 STEPS = {
     "commit": (DynamoDbManifestStore, "put_if_absent"),
     "copy": (ObjectStore, "copy"),

@@ -1,4 +1,4 @@
-"""Manifests that are changed in place, as damage or other writers leave them."""
+"""Manifests that are changed in place, as damage or other writers change them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lance_spark.table.manifest.codec import decode, encode
 
 
 def newest_manifest(path: Path) -> Path:
-    """The file of the newest version of a table with names of scheme V2."""
+    """Return the file of the newest version of a table whose manifests have names of scheme V2."""
     return min((path / "_versions").glob("*.manifest"))
 
 
@@ -34,5 +34,5 @@ def rewrite_manifest(
 
 
 def files_below(path: Path) -> set[str]:
-    """All files below a folder, by their relative paths."""
+    """Return all files below a folder, by their relative paths."""
     return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}

@@ -1,4 +1,4 @@
-"""A process that uses a table again and again, each time with other damage to one of its files.
+"""A process that uses a table many times, each time with other damage to one of its files.
 
 Run as `python -m tests.support.tables.hostile_session`, with a pickled `Session` on standard input; prints a JSON object: what was
 raised that is no LanceError, or does not name the table, what was opened outside of the roots of the table, and the longest time that a step took.
@@ -25,7 +25,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.errors import LanceError
 
-#: What a step may take beyond what the process has before it.
+#: Memory that a step may take in addition to the memory of the process before it.
 MEMORY = 1 << 30
 _EVENTS = {
     "open",
@@ -69,7 +69,7 @@ class Session:
 
 
 class Watch:
-    """Notes what the process opens while it is on, but for its own program."""
+    """Records which files the process opens while it is active, except those of its own program."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = roots
@@ -102,7 +102,7 @@ class Watch:
 
 
 def steps(root: str, oldest: int, writes: bool) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything that one does with a table."""
+    """Return all uses of a table."""
     opened: list[lance_spark.Dataset] = []
 
     def every_version() -> None:
@@ -151,7 +151,7 @@ def run(session: Session) -> dict[str, Any]:
     target = Path(session.root) / session.file
     sound_content = target.read_bytes()
     before = _files(session.root)
-    # All that is imported late, and a table that is sound.
+    # Import all modules that are imported late, and use the table without damage.
     every = steps(session.root, session.oldest, session.writes)
     sound = {name: repr(_outcome(step)[0]) for name, step in every}
     _restore(session.root, before, target, sound_content)

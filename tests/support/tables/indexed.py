@@ -1,4 +1,6 @@
-"""Tables with an index of each kind, made by pylance, and whether pylance finds by index what it finds without."""
+"""Tables with an index of each kind, which pylance makes, and comparisons of queries with and
+without indexes.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def copy(uri: str, path: Path) -> str:
 
 
 def used(uri: str) -> set[str]:
-    """Assert that queries by index find what a full scan finds; return the columns whose index the plan uses."""
+    """Check that queries by index find what a full scan finds; return the columns whose index the
+    plan uses.
+    """
     dataset = lance.dataset(uri)
     result = {column for column, query in FILTERS.items() if _filter_agrees(dataset, column, query)}
     if "text" in dataset.schema.names:
@@ -86,7 +90,7 @@ def used(uri: str) -> set[str]:
 
 
 def indexed_rows(uri: str) -> dict[str, int]:
-    """Return how many live rows each index covers, as pylance says."""
+    """Return how many live rows each index covers, as reported by pylance."""
     return {index.name: index.num_rows_indexed for index in lance.dataset(uri).describe_indices()}
 
 
