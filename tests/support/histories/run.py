@@ -24,12 +24,7 @@ import lance
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LanceError,
-    SchemaMismatchError,
-)
+from lance_spark.errors import LanceError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.manifest.codec import read_manifest
@@ -38,6 +33,7 @@ from lance_spark.table.manifest.versions import list_manifests
 from tests.support.histories.checks import check_content, check_manifest, check_queries
 from tests.support.histories.common import Common, Maker, first_columns
 from tests.support.histories.model import KEY, Change, KnownBugError, State, settled
+from tests.support.histories.outcomes import is_conflict, possible_outcomes, was_cast
 from tests.support.histories.plan import OTHERS, Plan, Step
 from tests.support.histories.steps import MAKERS
 
@@ -166,7 +162,7 @@ class History:
         ):
             self.counts["pylance passes over versions that were cleaned up meanwhile"] += 1
             return
-        if not ours and change.name.startswith("append") and _was_cast(planned, current):
+        if not ours and change.name.startswith("append") and was_cast(planned, current):
             self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
             return
         self.log.append(
@@ -185,14 +181,14 @@ class History:
             refused = change.refusal and change.refusal in text
             # Rows that lack a struct cannot be written again. Stale appends leave them out.
             refused = refused or any(words in text for words in _NO_NULL_STRUCTS)
-            if not refused and not (stale and _says_conflict(error, planned, current)):
+            if not refused and not (stale and is_conflict(error, planned, current)):
                 raise
             self.log.append(f"   {type(error).__name__}: {error}")
             self.counts["refused" if refused else "conflicts"] += 1
             self.accept(branch, [current], replace(change, name="nothing", commits=False))
             return
         self.counts[change.name.split()[0]] += 1
-        self.accept(branch, list(_outcomes(change, planned, current, stale)), change)
+        self.accept(branch, list(possible_outcomes(change, planned, current, stale)), change)
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
         """Find the outcome that the newest version has, and fail if it has none."""
@@ -427,45 +423,6 @@ def _their_append(dataset: lance.LanceDataset, data: pa.Table) -> Callable[[Any]
     operation = lance.LanceOperation.Append(fragments)
     version = dataset.version
     return lambda stale: lance.LanceDataset.commit(stale, operation, read_version=version)
-
-
-def _outcomes(change: Change, planned: State, current: State, stale: bool) -> Iterator[State]:
-    """Yield the possible results of a change: planned again, or committed as it was planned."""
-    for base in (current, planned) if stale else (current,):
-        if base is planned and not _untouched(change, planned, current):
-            continue
-        try:
-            yield change.effect(base, current)
-        except (KeyError, AttributeError):
-            continue
-
-
-def _untouched(change: Change, planned: State, current: State) -> bool:
-    numbers = {column.number for column in planned.columns} & {
-        column.number for column in current.columns
-    }
-    for key in change.looks_at:
-        old, new = planned.rows[key], current.rows.get(key)
-        if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
-            return False
-    return True
-
-
-def _was_cast(planned: State, current: State) -> bool:
-    types = {column.number: column.type for column in planned.columns}
-    return any(types.get(column.number, column.type) != column.type for column in current.columns)
-
-
-def _says_conflict(error: Exception, planned: State, current: State) -> bool:
-    if isinstance(error, CommitConflictError):
-        return True
-    other_columns = planned.columns != current.columns
-    if isinstance(error, LanceError):
-        return other_columns and isinstance(error, InvalidInputError | SchemaMismatchError)
-    text = str(error).lower()
-    return other_columns or any(
-        word in text for word in ("conflict", "preempted", "incompatible", "contention")
-    )
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
