@@ -18,8 +18,8 @@ from lance_spark.file.footer import Tail, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_1 import test_hostile
-from tests.encoding.v2_1.test_handmade import (
-    CASES,
+from tests.encoding.v2_1.handmade_cases import CASES
+from tests.encoding.v2_1.mini_block_cases import (
     Case,
     bits,
     one_buffer,
