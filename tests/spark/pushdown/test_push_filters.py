@@ -22,8 +22,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.pushdown.spark_filters import push
 from lance_spark.spark.types.mapping import to_spark_schema
-from tests.spark.test_requests import COLUMNS, KINDS, table
 from tests.support.spark.requests import col, op, truth
+from tests.support.spark.typed_rows import COLUMNS, KINDS, table
 from tests.support.spark.versions import SPARK
 
 pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="Spark pushes to Python sources from 4.1 on")
