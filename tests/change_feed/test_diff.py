@@ -79,14 +79,14 @@ class HistoryWithFeed(History):
         assert applied(rows, changes) == multiset(new.to_table(columns))
         transaction = new.read_transaction(version)
         assert transaction is not None
-        kind = transaction.operation.name
-        self.counts[f"changes of {kind}"] += changes.num_rows
-        if kind in NO_ROW_CHANGES:
+        operation_name = transaction.operation.name
+        self.counts[f"changes of {operation_name}"] += changes.num_rows
+        if operation_name in NO_ROW_CHANGES:
             assert changes.num_rows == 0
         if self.common.stable and old is not None:
-            self.check_pylance(uri, version, kind)
+            self.check_pylance(uri, version, operation_name)
 
-    def check_pylance(self, uri: str, version: int, kind: str) -> None:
+    def check_pylance(self, uri: str, version: int, operation_name: str) -> None:
         changes = feed(uri, version, version, [KEY.name, "_rowid"])
         theirs = lance.dataset(uri, version=version).delta(compared_against=version - 1)
         ids: dict[str, set[int]] = {}
@@ -95,15 +95,15 @@ class HistoryWithFeed(History):
             ids[name] = set(mine["_rowid"].to_pylist())
             assert len(ids[name]) == mine.num_rows
         assert ids["update_preimage"] == ids["update_postimage"]
-        if kind in ("restore", "merge", "overwrite", "data_replacement", "data_overlay"):
+        if operation_name in ("restore", "merge", "overwrite", "data_replacement", "data_overlay"):
             return
         self.counts["compared with pylance"] += 1
         inserted = theirs.get_inserted_rows().read_all()
-        assert set(inserted["_rowid"].to_pylist()) == ids["insert"], kind
+        assert set(inserted["_rowid"].to_pylist()) == ids["insert"], operation_name
         updated = theirs.get_updated_rows().read_all()
-        assert set(updated["_rowid"].to_pylist()) == ids["update_postimage"], kind
+        assert set(updated["_rowid"].to_pylist()) == ids["update_postimage"], operation_name
         deleted = theirs.get_deleted_row_ids().read_all()
-        assert set(deleted["_rowid"].to_pylist()) == ids["delete"], kind
+        assert set(deleted["_rowid"].to_pylist()) == ids["delete"], operation_name
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
@@ -218,8 +218,8 @@ def test_a_fragment_with_more_rows_than_before(tmp_path: Path) -> None:
         done.updated_fragment_offset_bitmaps.clear()
 
     uri = forged(tmp_path, change)
-    what = "fragment 1 has 4294967295 rows, but 5 in the previous version"
-    with pytest.raises(CorruptTableError, match=what):
+    message = "fragment 1 has 4294967295 rows, but 5 in the previous version"
+    with pytest.raises(CorruptTableError, match=message):
         feed(uri, 2, 2)
 
 
