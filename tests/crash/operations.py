@@ -138,8 +138,8 @@ def cleanup(path: str) -> None:
 
 #: By name. Each of them leaves another table behind.
 OPERATIONS: dict[str, Callable[[str], None]] = {
-    one.__name__: one
-    for one in (
+    operation.__name__: operation
+    for operation in (
         append,
         append_files,
         overwrite,
@@ -181,7 +181,7 @@ def run(path: str, operation: str, last_step: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _EVENTS and any(
-            isinstance(one, str) and one.startswith(path) for one in arguments
+            isinstance(argument, str) and argument.startswith(path) for argument in arguments
         ):
             step()
 

@@ -60,12 +60,12 @@ def content(path: Path) -> tuple[object, ...]:
     assert sorted(ours.branches.list()) == branches
     in_branches = {}
     for branch in branches:
-        there = theirs.checkout_version((branch, None))
+        their_branch = theirs.checkout_version((branch, None))
         # The table is a copy, whose branch reads the original.
         allowed = {"allow_foreign_branch_bases": "true"}
-        here = lance_spark.open_dataset(str(path), branch=branch, storage_options=allowed)
-        in_branches[branch] = here.to_table().to_pylist()
-        assert in_branches[branch] == there.to_table().to_pylist()
+        our_branch = lance_spark.open_dataset(str(path), branch=branch, storage_options=allowed)
+        in_branches[branch] = our_branch.to_table().to_pylist()
+        assert in_branches[branch] == their_branch.to_table().to_pylist()
     assert ours.config() == theirs.config()
     return (
         ours.to_table().to_pylist(),
@@ -107,12 +107,12 @@ def left(path: Path) -> tuple[tuple[str, int], ...]:
 
     Steps that only read or sync leave what the step before them left.
     """
-    found = []
+    remaining = []
     for file in path.rglob("*"):
-        where = file.relative_to(path)
-        name = re.sub(r"[0-9a-f]{8,}(-[0-9a-f]+)*", "*", str(where))
-        found.append((name, file.stat().st_size if file.is_file() else 0))
-    return tuple(sorted(found))
+        relative_path = file.relative_to(path)
+        name = re.sub(r"[0-9a-f]{8,}(-[0-9a-f]+)*", "*", str(relative_path))
+        remaining.append((name, file.stat().st_size if file.is_file() else 0))
+    return tuple(sorted(remaining))
 
 
 def done(path: Path, operation: str) -> tuple[object, ...]:
@@ -144,13 +144,13 @@ def test_killed_before_every_step(table: Path, operation: str, tmp_path: Path) -
             shutil.rmtree(path)
             continue
         states.add(files)
-        found = content(path)
+        content_after = content(path)
         if operation not in GRADUAL:
-            assert found in (before, after), step
-            seen.add(found == after)
+            assert content_after in (before, after), step
+            seen.add(content_after == after)
         again = done(path, operation)
         # What was done in part may be found, and ended.
-        assert again in ((after,) if found == before else (after, twice)), step
+        assert again in ((after,) if content_after == before else (after, twice)), step
         OPERATIONS["cleanup"](str(path))
         assert not unused(path), step
         assert content(path) == (again if len(again) > 2 else again[1]), step
