@@ -47,9 +47,9 @@ class File:
         self.readers = {}
         for field in schema:
             count = count_columns(field)
-            own, columns = columns[:count], columns[count:]
-            self.columns[field.name] = own
-            self.readers[field.name] = open_field(field, own, path)
+            field_columns, columns = columns[:count], columns[count:]
+            self.columns[field.name] = field_columns
+            self.readers[field.name] = open_field(field, field_columns, path)
 
     def read(self, name: str, rows: Rows) -> pa.Array:
         (array,) = run_plans(self.source, [self.readers[name].read(rows)])
@@ -81,10 +81,10 @@ def assert_rows(file: File, name: str, expected: pa.Array | pa.ChunkedArray, see
     chunks = expected.chunks if isinstance(expected, pa.ChunkedArray) else [expected]
     plain = pa.concat_arrays([_plain(chunk) for chunk in chunks or [pa.array([], expected.type)]])
     for rows in row_choices(len(expected), seed):
-        got = file.read(name, rows)
-        assert got.type == file.schema.field(name).type, name
+        values = file.read(name, rows)
+        assert values.type == file.schema.field(name).type, name
         wanted = plain[rows.start : rows.stop] if isinstance(rows, range) else plain.take(rows)
-        plain_got = _plain(got)
+        plain_got = _plain(values)
         assert plain_got.equals(wanted), f"{name}, {rows!r}:\n{plain_got}\n{wanted}"
 
 

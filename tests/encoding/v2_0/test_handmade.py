@@ -157,8 +157,8 @@ READ: dict[str, tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding, list[obje
     ],
 )
 def test_what_pylance_reads(name: str, wrapped: bool, tmp_path: Path) -> None:
-    kind, rows, buffers, encoding, expected = READ[name]
-    field = pa.field("c", kind)
+    dtype, rows, buffers, encoding, expected = READ[name]
+    field = pa.field("c", dtype)
     message = no_nulls(encoding) if wrapped else encoding
     path = make(tmp_path / "f.lance", field, rows, buffers, message)
     theirs = read_theirs(path)["c"]

@@ -69,7 +69,7 @@ def zip_nested_vectors(flags: Sequence[bool]) -> Case:
     count = 40
     rng = np.random.default_rng(6)
     total = count * 30
-    kind: pa.DataType = pa.int16()
+    dtype: pa.DataType = pa.int16()
     validity, items = [], count
     for size, nulls in zip(sizes, flags, strict=True):
         items *= size
@@ -77,10 +77,10 @@ def zip_nested_vectors(flags: Sequence[bool]) -> Case:
     values = rng.integers(-999, 999, total).astype(np.int16)
     array: pa.Array = pa.array(values, mask=None if validity[2] is None else ~validity[2])
     for depth in (2, 1, 0):
-        kind = pa.list_(kind, sizes[depth])
+        dtype = pa.list_(dtype, sizes[depth])
         outer = validity[depth - 1] if depth else None
         mask = None if outer is None else pa.array(~outer)
-        array = pa.FixedSizeListArray.from_arrays(array, type=kind, mask=mask)
+        array = pa.FixedSizeListArray.from_arrays(array, type=dtype, mask=mask)
     pieces = [
         np.packbits(result.reshape(count, -1), axis=1, bitorder="little")
         for result in validity
@@ -99,11 +99,11 @@ def zip_nested_vectors(flags: Sequence[bool]) -> Case:
 
 
 def text_rows(value: CE, store: Callable[[bytes], bytes], **more: Any) -> Case:
-    kind = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.string(), False)])
-    field = pa.field("c", kind, metadata=PACKED)
+    dtype = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.string(), False)])
+    field = pa.field("c", dtype, metadata=PACKED)
     texts_ = words(500)
     array = pa.StructArray.from_arrays(
-        [pa.array(range(500), pa.int32()), pa.array(texts_)], fields=list(kind)
+        [pa.array(range(500), pa.int32()), pa.array(texts_)], fields=list(dtype)
     )
     rows = []
     for i, text in enumerate(texts_):

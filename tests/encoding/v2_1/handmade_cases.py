@@ -176,7 +176,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "levels zstd of packed": lambda: levels(zipped("zstd", bits(3))),
     "levels zstd of runs": lambda: levels(zipped("zstd", as_runs())),
     "levels runs": lambda: levels(as_runs()),
-    "levels runs 16": lambda: levels(as_runs(kind="<u2"), reader=(2, 3)),
+    "levels runs 16": lambda: levels(as_runs(length_dtype="<u2"), reader=(2, 3)),
     "levels runs, values packed": lambda: levels(as_runs(bits(1)), reader=(2, 3)),
     "levels runs, lengths zstd": lambda: levels(as_runs(plain, zipped("zstd")), reader=(2, 3)),
     "levels dictionary": lambda: levels(dictionary_levels, reader=None),

@@ -76,8 +76,8 @@ def pack(values: np.ndarray, width: int) -> bytes:
 # Runs
 
 
-def runs_of(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    most = np.iinfo(kind).max
+def runs_of(values: np.ndarray, length_dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    most = np.iinfo(length_dtype).max
     result = []
     for value, run in groupby(values.tolist()):
         left = len(list(run))
@@ -86,7 +86,7 @@ def runs_of(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
             left -= result[-1][1]
     return (
         np.array([value for value, _ in result], values.dtype),
-        np.array([count for _, count in result], kind),
+        np.array([count for _, count in result], length_dtype),
     )
 
 
@@ -113,10 +113,10 @@ def bits(width: int) -> Child:
     return child
 
 
-def rle(values: Child, lengths: Child, kind: str = "u1") -> Case:
+def rle(values: Child, lengths: Child, length_dtype: str = "u1") -> Case:
     parts, counts = [], []
     for part in cut(numbers()):
-        result, times = runs_of(part, kind)
+        result, times = runs_of(part, length_dtype)
         (of_values, data), (of_lengths, more) = values(result), lengths(times)
         parts.append([data, more])
         counts.append(len(part))
@@ -322,7 +322,7 @@ plain_child = plain
 # Levels
 
 
-def levels(child: Child, kind: str = "<u2", **more: Any) -> Case:
+def levels(child: Child, level_dtype: str = "<u2", **more: Any) -> Case:
     rng = np.random.default_rng(3)
     array = pa.array(numbers(), mask=rng.random(len(numbers())) < 0.2)
     chunks = chunks_of(
@@ -332,7 +332,7 @@ def levels(child: Child, kind: str = "<u2", **more: Any) -> Case:
     def encode(result: np.ndarray, counts: np.ndarray) -> tuple[CE, ChunkBuffer]:
         ends = np.cumsum(counts)
         blocks = [
-            child(result[end - count : end].astype(kind))
+            child(result[end - count : end].astype(level_dtype))
             for end, count in zip(ends.tolist(), counts.tolist(), strict=True)
         ]
         parts = chunks_of([[data] for _, data in blocks], counts.tolist())
@@ -345,10 +345,10 @@ def levels(child: Child, kind: str = "<u2", **more: Any) -> Case:
     return Case(array, make, **more)
 
 
-def as_runs(values: Child = plain, lengths: Child = plain, kind: str = "u1") -> Child:
+def as_runs(values: Child = plain, lengths: Child = plain, length_dtype: str = "u1") -> Child:
     def child(result: np.ndarray) -> tuple[CE, bytes]:
         (of_values, data), (of_lengths, more) = map(
-            lambda f, x: f(x), (values, lengths), runs_of(result, kind)
+            lambda f, x: f(x), (values, lengths), runs_of(result, length_dtype)
         )
         encoding = CE(rle=pb.Rle(values=of_values, run_lengths=of_lengths))
         return encoding, len(data).to_bytes(8, "little") + data + more
@@ -399,8 +399,8 @@ def large_chunks(step: int, version: Version = (2, 2), *, log: bool = False, **m
 
 def nested_lists() -> pa.Array:
     rng = np.random.default_rng(5)
-    kind = pa.list_(pa.list_(pa.list_(pa.int32())))
-    return build(kind, rng.integers(0, 1 << 20, 700), 0.2, rng)
+    dtype = pa.list_(pa.list_(pa.list_(pa.int32())))
+    return build(dtype, rng.integers(0, 1 << 20, 700), 0.2, rng)
 
 
 def deeper_index(more: int) -> Case:

@@ -44,25 +44,31 @@ def validity(meaning: int = NULLS, positions: CE = EMPTY, count: int = 0) -> pb.
     return pb.SparseValiditySet(meaning=meaning, positions=positions, num_positions=count)
 
 
-def item(own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
-    return pb.SparseStructuralLayer(validity=own or validity())
+def item(own_validity: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
+    return pb.SparseStructuralLayer(validity=own_validity or validity())
 
 
 def lists(
-    children: int, positions: CE, count: int, counts: CE, own: pb.SparseValiditySet | None = None
+    children: int,
+    positions: CE,
+    count: int,
+    counts: CE,
+    own_validity: pb.SparseValiditySet | None = None,
 ) -> pb.SparseStructuralLayer:
     layer = pb.SparseListLayer(
         num_child_slots=children,
         non_empty_positions=positions,
         num_non_empty_positions=count,
         counts=counts,
-        validity=own or validity(),
+        validity=own_validity or validity(),
     )
     return pb.SparseStructuralLayer(list=layer)
 
 
-def vectors(dimension: int, own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
-    layer = pb.SparseFixedSizeListLayer(dimension=dimension, validity=own or validity())
+def vectors(
+    dimension: int, own_validity: pb.SparseValiditySet | None = None
+) -> pb.SparseStructuralLayer:
+    layer = pb.SparseFixedSizeListLayer(dimension=dimension, validity=own_validity or validity())
     return pb.SparseStructuralLayer(fixed_size_list=layer)
 
 
@@ -207,9 +213,9 @@ def test_rows_of_pylance(tmp_path: Path, name: str) -> None:
             (range(len(array)), array),
             (rows, array.take(pa.array(rows))),
         ):
-            (got,) = reader.read(fields, wanted)
-            got.validate(full=True)
-            assert got.equals(expected)
+            (values,) = reader.read(fields, wanted)
+            values.validate(full=True)
+            assert values.equals(expected)
 
 
 def test_values_that_are_not_for_the_slots(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def test_whole_pages(tmp_path: Path, name: str, version: str) -> None:
         for source in (LocalSource(str(path)), MemorySource(path.read_bytes())):
             reader = FileReader.open(source)
             for part in parts:
-                (got,) = reader.read(reader.schema.fields, part)
-                got.validate(full=True)
-                assert plain(got).equals(expected.slice(part.start, len(part))), part
+                (values,) = reader.read(reader.schema.fields, part)
+                values.validate(full=True)
+                assert plain(values).equals(expected.slice(part.start, len(part))), part
             reader.close()
     assert together.called or name == "dictionaries"
 
@@ -130,8 +130,8 @@ def test_groups_are_not_large(tmp_path: Path, limit: str) -> None:
         mock.patch.object(mini_block_pages.MiniBlockPage, "decode", decode),
     ):
         reader = FileReader.open(LocalSource(str(path)))
-        (got,) = reader.read(reader.schema.fields, range(reader.num_rows))
-    assert got.equals(expected)
+        (values,) = reader.read(reader.schema.fields, range(reader.num_rows))
+    assert values.equals(expected)
     assert 1 < len(sizes) < len(pages_of(path.read_bytes()))
     assert max(sizes) < 4_000
 

@@ -44,19 +44,19 @@ def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
     return result
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("offset_dtype", [np.int32, np.int64])
 @given(values=VALUES, copies=st.integers(1, 30), start=st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
 def test_codes_stand_for_the_values(
-    kind: type, values: list[bytes], copies: int, start: int
+    offset_dtype: type, values: list[bytes], copies: int, start: int
 ) -> None:
-    whole = block_of([b"before"] * start + values * copies, kind)
+    whole = block_of([b"before"] * start + values * copies, offset_dtype)
     block = VariableWidthBlock(whole.offsets[start:], whole.data)
     if not any(values):
         return
     symbols = fsst_write.train(block)
     codes = fsst_write.encode(block, symbols)
-    assert codes.offsets.dtype == kind
+    assert codes.offsets.dtype == offset_dtype
     assert len(symbols.words) <= 255
     assert ((symbols.lengths >= 1) & (symbols.lengths <= 8)).all()
     assert expand(strings_of(codes), symbols) == values * copies
