@@ -63,8 +63,8 @@ def test_as_many_values_as_indices_can_tell(
 ) -> None:
     uri = str(tmp_path / "t")
     half = room // 2
-    one, other, another = (nested(rows(part, half, index)["word"].chunk(0)) for part in range(3))
-    batches = [pa.RecordBatch.from_arrays([part], ["c"]) for part in (one, other, another)]
+    first, second, third = (nested(rows(part, half, index)["word"].chunk(0)) for part in range(3))
+    batches = [pa.RecordBatch.from_arrays([part], ["c"]) for part in (first, second, third)]
     fitting = [*batches[:2], batches[0], batches[1].slice(3)]
     write_dataset(fitting, uri)
     expected = pa.Table.from_batches(fitting)["c"].to_pylist()

@@ -46,8 +46,8 @@ def bare(dtype: pa.DataType) -> pa.Array:
 
 def empty_lists(dtype: pa.DataType) -> pa.Array:
     """A list, none, and a list, all without values."""
-    own = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
-    return pa.Array.from_buffers(pa.list_(dtype), 3, own, children=[bare(dtype)])
+    buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
+    return pa.Array.from_buffers(pa.list_(dtype), 3, buffers, children=[bare(dtype)])
 
 
 @pytest.mark.parametrize("inner", INNER, ids=str)

@@ -41,8 +41,8 @@ def test_a_shared_dictionary_counts_once(depth) -> None:
     array = nested(words(1000, 5000))[depth]
     rows = PageBuffer(300_000)
     assert not any(rows.add(array.slice(start, 50)) for start in range(0, 5000, 50))
-    other = PageBuffer(300_000)
-    assert any(other.add(nested(words(1000, 50))[depth]) for _ in range(3))
+    second_buffer = PageBuffer(300_000)
+    assert any(second_buffer.add(nested(words(1000, 50))[depth]) for _ in range(3))
 
 
 def test_slices_are_measured_as_slices() -> None:
@@ -65,13 +65,13 @@ def test_rows_of_tiny_batches_stay_in_order_and_are_few_objects(rows) -> None:
 
 
 def test_dictionaries_that_cannot_be_joined_stay_in_order() -> None:
-    kind = pa.dictionary(pa.int8(), pa.string())
+    dtype = pa.dictionary(pa.int8(), pa.string())
     waiting = PageBuffer(10**9)
     expected = []
     for start in range(0, 100 * 100, 100):
         texts = [f"{start + i}" for i in range(100)]
         expected += texts
-        waiting.add(pa.array(texts).dictionary_encode().cast(kind))
+        waiting.add(pa.array(texts).dictionary_encode().cast(dtype))
     assert [text for page in waiting.take() for text in page.to_pylist()] == expected
 
 

@@ -95,10 +95,10 @@ def test_one_column_of_many(
     meta = reader._columns[columns[field.id]]  # type: ignore[attr-defined]
     footer = reader._footer  # type: ignore[attr-defined]
     of_column = int(footer.column_metadata[columns[field.id], 1])
-    own = sum(buffer.length for page in meta.pages for buffer in page.buffers)
+    page_bytes = sum(buffer.length for page in meta.pages for buffer in page.buffers)
     size = sum(part.length for call in source.calls for part in call)
     # The schema of all columns is one message, and the tables of offsets one entry for each.
-    assert size <= TAIL + len(footer.descriptor) + 16 * 1_001 + of_column + own
+    assert size <= TAIL + len(footer.descriptor) + 16 * 1_001 + of_column + page_bytes
     assert of_column < 300
     assert len(source.calls) <= 4 + (version == "2.0")
 

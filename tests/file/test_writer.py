@@ -180,9 +180,9 @@ def test_batches_that_share_a_dictionary_share_a_page(tmp_path) -> None:
 
 
 def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) -> None:
-    kind = pa.dictionary(pa.int8(), pa.string())
+    dtype = pa.dictionary(pa.int8(), pa.string())
     pieces = [
-        pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(kind)
+        pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(dtype)
         for start in (0, 50, 100, 200)
     ]
     same = pa.table({"d": pa.chunked_array(pieces[:1] * 3)})
@@ -190,17 +190,17 @@ def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) 
     assert len(pages_of(raw)[0]) == 1
     assert pylance_reads(raw, tmp_path / "f.lance")["d"].to_pylist() == same["d"].to_pylist()
 
-    other = pa.table({"d": pa.chunked_array(pieces)})
+    too_many = pa.table({"d": pa.chunked_array(pieces)})
     with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 distinct values"):
-        written(other)
+        written(too_many)
     # Other writers give each its own page.
     monkeypatch.setattr(DictionaryCapacity, "add", lambda *_: None)
-    raw, _ = written(other)
+    raw, _ = written(too_many)
     assert len(pages_of(raw)[0]) == 4
     reader = FileReader.open(MemorySource(raw))
     for start in range(0, 400, 100):
-        (got,) = reader.read(reader.schema.fields, range(start, start + 100))
-        assert got.to_pylist() == other["d"].slice(start, 100).to_pylist()
+        (values,) = reader.read(reader.schema.fields, range(start, start + 100))
+        assert values.to_pylist() == too_many["d"].slice(start, 100).to_pylist()
     with pytest.raises(UnsupportedEncodingError, match=r"'d'.*fewer rows"):
         we_read(raw)
 
@@ -287,10 +287,10 @@ def test_versions_that_are_not_written_say_which_are(number) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.map_(pa.string(), pa.int8()), pa.list_(pa.struct([("a", pa.int8())]), 2)], ids=str
+    "dtype", [pa.map_(pa.string(), pa.int8()), pa.list_(pa.struct([("a", pa.int8())]), 2)], ids=str
 )
-def test_types_that_are_newer_than_the_version_are_refused(kind) -> None:
-    schema = Schema.from_arrow(pa.schema([("s", pa.struct([("col", kind)]))]))
+def test_types_that_are_newer_than_the_version_are_refused(dtype) -> None:
+    schema = Schema.from_arrow(pa.schema([("s", pa.struct([("col", dtype)]))]))
     with pytest.raises(UnsupportedTypeError, match=r"'col'.*2\.2"):
         FileWriter(MemoryOutput(), schema, (2, 1))
     with pytest.raises(UnsupportedTypeError, match=r"'s\.col'.*2\.2"):

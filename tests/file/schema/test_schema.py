@@ -51,7 +51,7 @@ def annotated() -> pa.Schema:
 
 
 @pytest.mark.parametrize(
-    "schema", [named(KEPT), named([kind for kind, _ in TURNED]), NESTED, annotated()]
+    "schema", [named(KEPT), named([dtype for dtype, _ in TURNED]), NESTED, annotated()]
 )
 def test_messages_are_those_of_pylance(schema, manifest_of) -> None:
     manifest = manifest_of(schema.empty_table())

@@ -23,7 +23,7 @@ ROWS = 1_100
 def sample(rows: int = ROWS, nulls: float = 0.1) -> pa.Table:
     rng = np.random.default_rng(2)
     values = rng.integers(0, 2**40, rows)
-    kinds = {
+    dtypes = {
         "i": pa.int64(),
         "s": pa.string(),
         "b": pa.bool_(),
@@ -32,7 +32,7 @@ def sample(rows: int = ROWS, nulls: float = 0.1) -> pa.Table:
         "v": pa.list_(pa.float32(), 4),
         "n": pa.list_(pa.null()),
     }
-    table = pa.table({name: build(kind, values, nulls, rng) for name, kind in kinds.items()})
+    table = pa.table({name: build(dtype, values, nulls, rng) for name, dtype in dtypes.items()})
     colours = pa.array(["red", "green", "blue"])
     indices = pa.array(values % 3, pa.int8())
     return table.append_column("d", pa.DictionaryArray.from_arrays(indices, colours))

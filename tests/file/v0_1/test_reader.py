@@ -50,10 +50,14 @@ def test_what_a_file_says(data: bytes) -> None:
 
 def test_the_reader_is_chosen_by_the_footer(file_of: FileOf) -> None:
     table = pa.table({"i": [1, 2, 3]})
-    for version, kind in (("0.1", LegacyFileReader), ("2.0", FileReader), ("2.2", FileReader)):
+    for version, reader_class in (
+        ("0.1", LegacyFileReader),
+        ("2.0", FileReader),
+        ("2.2", FileReader),
+    ):
         source = MemorySource(file_of(table, version).read_bytes())
         reader = open_file(source)
-        assert type(reader) is kind
+        assert type(reader) is reader_class
         assert len(source.calls) == 1
     with pytest.raises(CorruptFileError, match="LANC"):
         open_file(MemorySource(bytes(100)))
@@ -153,9 +157,13 @@ def test_page_tables_of_added_columns(tmp_path: Path, minor: int, statistics: bo
     for name, file in files.items():
         for ids in ((), tuple(range(first, last + 1)), (-2, *range(first + 1, last + 1))):
             reader = open_file(MemorySource(file), ids)
-            for one in reader.schema.fields:
-                (result,) = reader.read([one], range(ROWS))
-                assert result.equals(expected[one.name].combine_chunks()), (name, ids, one.name)
+            for schema_field in reader.schema.fields:
+                (result,) = reader.read([schema_field], range(ROWS))
+                assert result.equals(expected[schema_field.name].combine_chunks()), (
+                    name,
+                    ids,
+                    schema_field.name,
+                )
 
 
 def test_a_file_without_a_schema(data: bytes) -> None:
@@ -165,15 +173,15 @@ def test_a_file_without_a_schema(data: bytes) -> None:
     metadata.ClearField("manifest_position")
     bare = with_metadata(data, metadata)
     ids = tuple(node.id for f in reader.schema.fields for node in f.walk())
-    other = open_file(MemorySource(bare), ids)
-    assert other.schema.fields == ()
-    assert other.num_rows == ROWS
+    bare_reader = open_file(MemorySource(bare), ids)
+    assert bare_reader.schema.fields == ()
+    assert bare_reader.num_rows == ROWS
     for ours, theirs in zip(
-        other.read(fields, range(ROWS)), reader.read(fields, range(ROWS)), strict=True
+        bare_reader.read(fields, range(ROWS)), reader.read(fields, range(ROWS)), strict=True
     ):
         assert ours.equals(theirs)
     with pytest.raises(CorruptFileError, match="dictionary"):
-        other.read([field(reader, "d")], range(1))
+        bare_reader.read([field(reader, "d")], range(1))
 
 
 # Damage
@@ -181,14 +189,14 @@ def test_a_file_without_a_schema(data: bytes) -> None:
 
 def read_all(data: bytes) -> None:
     reader = open_file(MemorySource(data))
-    for one in reader.schema.fields:
+    for schema_field in reader.schema.fields:
         for rows in (range(reader.num_rows), np.array([0, 5, 1_050])):
             if len(rows) and rows[-1] < reader.num_rows:
-                (result,) = reader.read([one], rows)
+                (result,) = reader.read([schema_field], rows)
                 result.validate()
-        reader.column_bytes([one])
+        reader.column_bytes([schema_field])
         if isinstance(reader, LegacyFileReader):
-            statistics = reader.statistics(one.id)
+            statistics = reader.statistics(schema_field.id)
             if statistics is not None:
                 prune(statistics, "==", 1)
 
@@ -286,9 +294,9 @@ def test_metadata_that_lies(data: bytes) -> None:
 )
 def test_dictionaries_that_lie(data: bytes, offset: int, length: int) -> None:
     metadata, manifest = parts(data)
-    for one in manifest.fields:
-        if one.logical_type.startswith("dict"):
-            one.dictionary.offset, one.dictionary.length = offset, length
+    for message_field in manifest.fields:
+        if message_field.logical_type.startswith("dict"):
+            message_field.dictionary.offset, message_field.dictionary.length = offset, length
     message = manifest.SerializeToString()
     metadata.manifest_position = len(data)
     file = with_metadata(data + struct.pack("<I", len(message)) + message, metadata)
@@ -301,19 +309,19 @@ def test_dictionaries_that_lie(data: bytes, offset: int, length: int) -> None:
 def test_schemas_that_are_no_trees(data: bytes) -> None:
     metadata, manifest = parts(data)
     for change in ("deep", "twice", "orphan"):
-        other = table_pb2.Manifest.FromString(manifest.SerializeToString())
+        changed_manifest = table_pb2.Manifest.FromString(manifest.SerializeToString())
         if change == "deep":
             for i in range(100, 1_500):
-                other.fields.add(
+                changed_manifest.fields.add(
                     id=i, parent_id=i - 1 if i > 100 else -1, logical_type="list", name="x"
                 )
-        other.fields.add(
+        changed_manifest.fields.add(
             id=0 if change == "twice" else 50,
             parent_id=77 if change == "orphan" else -1,
             logical_type="int8",
             name="z",
         )
-        message = other.SerializeToString()
+        message = changed_manifest.SerializeToString()
         metadata.manifest_position = len(data)
         file = with_metadata(data + struct.pack("<I", len(message)) + message, metadata)
         with pytest.raises(CorruptFileError):
