@@ -74,7 +74,7 @@ def files(version: str) -> tuple[bytes, ...]:
         cases = [case() for case in CASES_2_3.values()]
         cases += [case() for _, case in CASES_2_1.values()]
     else:
-        cases = [case() for own, case in CASES_2_1.values() if own <= version]
+        cases = [case() for case_version, case in CASES_2_1.values() if case_version <= version]
     result = [_small(*case, version) for case in cases]
     if version == "2.0":
         result += [*_released("2.0"), *rare.files_2_0(folder())]
@@ -363,14 +363,18 @@ def _without_sizes(path: Path) -> None:
     manifest = decode(file.read_bytes(), "m")
     proto = manifest.to_proto()
     for fragment in proto.fragments:
-        for one in fragment.files:
-            one.ClearField("file_size_bytes")
+        for file_message in fragment.files:
+            file_message.ClearField("file_size_bytes")
     file.write_bytes(encode(proto, manifest.index_section, manifest.transaction_section))
 
 
 def newest(path: Path) -> Path:
     """Return the newest manifest of a table."""
-    return min(one for one in (path / "_versions").glob("*.manifest") if one.name[0] != "d")
+    return min(
+        manifest_path
+        for manifest_path in (path / "_versions").glob("*.manifest")
+        if manifest_path.name[0] != "d"
+    )
 
 
 def json_values() -> list[bytes]:

@@ -203,10 +203,12 @@ def _new_buffer(file: File, rng: random.Random) -> None:
     elif how < 0.75:
         new = held + bytes(rng.choice((1, 8, 4_096)))
     elif how < 0.85:
-        other = rng.choice(pages)
-        which = rng.randrange(min(len(other.buffer_offsets), len(other.buffer_sizes) or 1))
-        page.buffer_offsets[number] = other.buffer_offsets[which]
-        page.buffer_sizes[number] = (*other.buffer_sizes, 0)[which]
+        other_page = rng.choice(pages)
+        buffer_number = rng.randrange(
+            min(len(other_page.buffer_offsets), len(other_page.buffer_sizes) or 1)
+        )
+        page.buffer_offsets[number] = other_page.buffer_offsets[buffer_number]
+        page.buffer_sizes[number] = (*other_page.buffer_sizes, 0)[buffer_number]
         return
     else:
         new = worse_bytes(held, rng)
@@ -221,13 +223,13 @@ def _swap_pages(file: File, rng: random.Random) -> None:
     pages = file.pages()
     if len(pages) < 2:
         return
-    one, other = rng.sample(pages, 2)
+    first, second = rng.sample(pages, 2)
     if rng.random() < 0.5:
-        one.encoding.CopyFrom(other.encoding)
+        first.encoding.CopyFrom(second.encoding)
     else:
-        rows = one.length
-        one.CopyFrom(other)
-        one.length = rows
+        rows = first.length
+        first.CopyFrom(second)
+        first.length = rows
 
 
 def _many_pages(file: File, rng: random.Random) -> None:
@@ -282,29 +284,29 @@ def worse_fields(fields: Any, rng: random.Random) -> None:
         return
     how = rng.randrange(6)
     ids = [field.id for field in fields]
-    one = rng.choice(fields)
+    chosen = rng.choice(fields)
     if how == 0:
-        one.parent_id = rng.choice((*ids, one.id, -2, 2**31 - 1))
+        chosen.parent_id = rng.choice((*ids, chosen.id, -2, 2**31 - 1))
     elif how == 1:
-        one.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
+        chosen.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
     elif how == 2:
         # Each below the one before.
-        parent = one.id
-        one.logical_type = rng.choice(("struct", "list", one.logical_type))
+        parent = chosen.id
+        chosen.logical_type = rng.choice(("struct", "list", chosen.logical_type))
         for number in range(rng.choice((50, 500, 10_000))):
             added = fields.add()
-            added.CopyFrom(one)
+            added.CopyFrom(chosen)
             added.id = max(ids) + 1 + number
             added.parent_id = parent
             parent = added.id
     elif how == 3:
         for _ in range(rng.choice((1, 3_000))):
-            fields.add().CopyFrom(one)
+            fields.add().CopyFrom(chosen)
     elif how == 4 and len(fields) > 1:
-        other = rng.choice(fields)
-        one.parent_id, other.parent_id = other.id, one.id
+        second = rng.choice(fields)
+        chosen.parent_id, second.parent_id = second.id, chosen.id
     else:
-        worsen(one, rng)
+        worsen(chosen, rng)
 
 
 def worse_legacy(data: bytes, rng: random.Random) -> bytes:

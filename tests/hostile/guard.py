@@ -73,14 +73,14 @@ def guarded(
     if isinstance(error, KeyboardInterrupt):
         raise error
     taken = time.process_time() - started
-    what = fault(error)
-    if what is None and taken > allowed:
-        what = f"TooSlow: {taken:.1f} s"
-    if what is not None:
-        where = _where(error)
+    problem = fault(error)
+    if problem is None and taken > allowed:
+        problem = f"TooSlow: {taken:.1f} s"
+    if problem is not None:
+        place = _where(error)
         error = None
         gc.collect()
-        raise Breach(f"{what} @ {where}")
+        raise Breach(f"{problem} @ {place}")
     assert error is None or isinstance(error, LanceError)
     if error is not None:
         # Frames hold on to what was read.
@@ -108,11 +108,11 @@ def fault(error: BaseException | None) -> str | None:
     return None
 
 
-def worse_of(one: Exception | None, other: Exception) -> Exception:
+def worse_of(first: Exception | None, second: Exception) -> Exception:
     """Return what matters more: an error that is not of this package, or that stands for a lack
     of memory.
     """
-    return other if one is None or fault(one) is None else one
+    return second if first is None or fault(first) is None else first
 
 
 def _where(error: BaseException | None) -> str:

@@ -211,19 +211,19 @@ def _setter(
 
 def _of_any(message: any_pb2.Any) -> Message | None:
     try:
-        kind = symbol_database.Default().GetSymbol(message.type_url.rpartition("/")[2])
-        inner: Message = kind.FromString(message.value)
+        message_class = symbol_database.Default().GetSymbol(message.type_url.rpartition("/")[2])
+        inner: Message = message_class.FromString(message.value)
     except (KeyError, DecodeError):
         return None
     return inner
 
 
 def _of_bytes(owner: Message, name: str, value: bytes) -> Message | None:
-    kind: type[Message] | None = NESTED.get(f"{owner.DESCRIPTOR.full_name}.{name}")
+    message_class: type[Message] | None = NESTED.get(f"{owner.DESCRIPTOR.full_name}.{name}")
     if owner.DESCRIPTOR.full_name == "lance.file.v2.DirectEncoding":
-        kind = any_pb2.Any
+        message_class = any_pb2.Any
     try:
-        return kind.FromString(value) if kind is not None else None
+        return message_class.FromString(value) if message_class is not None else None
     except DecodeError:
         return None
 
@@ -242,19 +242,21 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
     if not result:
         return
     # Those of few kinds are as likely as those of many.
-    kind = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
-    node = rng.choice([item for item in result if item.message.DESCRIPTOR.full_name == kind])
+    message_name = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
+    node = rng.choice(
+        [item for item in result if item.message.DESCRIPTOR.full_name == message_name]
+    )
     _worsen(node.message, rng, spared)
     node.store()
 
 
-def worse_message(kind: Any) -> Mutate:
+def worse_message(message_class: Any) -> Mutate:
     """Return what makes messages of a kind worse."""
 
     def mutate(data: bytes, rng: random.Random) -> bytes:
         if rng.random() < 0.15:
             return worse_bytes(data, rng)
-        message = kind.FromString(data)
+        message = message_class.FromString(data)
         for _ in range(rng.choice((1, 1, 2))):
             worsen(message, rng)
         written: bytes = message.SerializeToString()
@@ -282,10 +284,10 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
     elif field.type == FieldDescriptor.TYPE_MESSAGE:
         inner = getattr(message, name)
         inner.SetInParent()
-        own = [field for field in inner.DESCRIPTOR.fields if field.name == name]
+        same_name = [field for field in inner.DESCRIPTOR.fields if field.name == name]
         if rng.random() < 0.3:
             _nest(inner, rng)
-        elif own or rng.random() < 0.5:
+        elif same_name or rng.random() < 0.5:
             _worsen(inner, rng, spared)
     else:
         setattr(message, name, _value(field, getattr(message, name), rng))
@@ -293,14 +295,14 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
 
 def _nest(message: Message, rng: random.Random) -> None:
     """Put a message into itself, again and again."""
-    kind = message.DESCRIPTOR.full_name
+    message_name = message.DESCRIPTOR.full_name
     for field in message.DESCRIPTOR.fields:
         if field.type != FieldDescriptor.TYPE_MESSAGE or field.is_repeated:
             continue
         path = [field.name]
         inner = field.message_type
-        if inner.full_name != kind:
-            again = [field.name for field in inner.fields if _holds(field, kind)]
+        if inner.full_name != message_name:
+            again = [field.name for field in inner.fields if _holds(field, message_name)]
             if not again:
                 continue
             path.append(again[0])
@@ -314,9 +316,9 @@ def _nest(message: Message, rng: random.Random) -> None:
         return
 
 
-def _holds(field: FieldDescriptor, kind: str) -> bool:
+def _holds(field: FieldDescriptor, message_name: str) -> bool:
     inner = field.message_type
-    return inner is not None and inner.full_name == kind and not field.is_repeated
+    return inner is not None and inner.full_name == message_name and not field.is_repeated
 
 
 def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:
@@ -324,8 +326,8 @@ def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         how = rng.random()
         if how < 0.3 and len(values) > 1:
-            one, other = rng.sample(range(len(values)), 2)
-            values[one].CopyFrom(values[other])
+            target, source = rng.sample(range(len(values)), 2)
+            values[target].CopyFrom(values[source])
         elif how < 0.5 and len(values):
             del values[rng.randrange(len(values))]
         else:
@@ -364,19 +366,19 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _value(field: FieldDescriptor, good: Any, rng: random.Random) -> Any:
-    kind = field.cpp_type
-    if kind in _END:
+    cpp_type = field.cpp_type
+    if cpp_type in _END:
         near = (good + 1, good - 1, good * 2, good // 2, good * 1_000) if good else (5, 1_000)
         every = (*NUMBERS, *near, *near, -1, -(2**31), -(2**63))
-        return rng.choice([item for item in every if _LEAST[kind] <= item < _END[kind]])
-    if kind == FieldDescriptor.CPPTYPE_ENUM:
+        return rng.choice([item for item in every if _LEAST[cpp_type] <= item < _END[cpp_type]])
+    if cpp_type == FieldDescriptor.CPPTYPE_ENUM:
         return rng.choice((0, 1, 2, 3, 4, 77))
-    if kind == FieldDescriptor.CPPTYPE_BOOL:
+    if cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return not good
     if field.type == FieldDescriptor.TYPE_BYTES:
         return rng.choice(
             (b"", b"\xff" * 40, rng.randbytes(100), *_BITMAPS, worse_bytes(good or b"\0", rng))
         )
-    if kind == FieldDescriptor.CPPTYPE_STRING:
+    if cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return rng.choice(TEXTS)
     return rng.choice((float("nan"), float("inf"), -1.0, 0.0, 1e300))

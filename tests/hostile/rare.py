@@ -21,10 +21,10 @@ Made = tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding]
 def files_2_0(folder: Path) -> Iterator[bytes]:
     """Yield files made by hand: each arm of `ArrayEncoding` that version 2.0 has."""
     made: list[Made] = [
-        (kind, rows, data, encoding) for kind, rows, data, encoding, _ in READ.values()
+        (dtype, rows, data, encoding) for dtype, rows, data, encoding, _ in READ.values()
     ]
-    for kind, rows, buffers, encoding in (*made, _packed(), _of_one_width()):
-        path = make(folder / "rare.lance", pa.field("c", kind), rows, buffers, encoding)
+    for dtype, rows, buffers, encoding in (*made, _packed(), _of_one_width()):
+        path = make(folder / "rare.lance", pa.field("c", dtype), rows, buffers, encoding)
         yield Path(path).read_bytes()
 
 

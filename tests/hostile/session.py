@@ -72,7 +72,7 @@ def throw(seed: int, count: int, seconds: float, names: Sequence[str] = ()) -> O
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         while (left := ends - time.monotonic()) > 0 and outcome.inputs.total() < count:
             before = outcome.inputs.total()
-            status, said = _child(seed, count - before, left, names, Path(folder))
+            status, output = _child(seed, count - before, left, names, Path(folder))
             _add(outcome, Path(folder))
             seed += 1
             if status == 0:
@@ -81,7 +81,7 @@ def throw(seed: int, count: int, seconds: float, names: Sequence[str] = ()) -> O
                 (Path(folder) / "target").read_text() if before < outcome.inputs.total() else "?"
             )
             data = (Path(folder) / "input").read_bytes() if target != "?" else b""
-            outcome.failures.append((target, f"the process died ({status}): {said[-800:]}", data))
+            outcome.failures.append((target, f"the process died ({status}): {output[-800:]}", data))
             if target == "?":
                 break
     return outcome
@@ -135,7 +135,7 @@ def _child(
 ) -> tuple[int, str]:
     for entry in folder.iterdir():
         entry.unlink()
-    with open(folder / "said", "wb") as said:
+    with open(folder / "said", "wb") as output:
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -149,8 +149,8 @@ def _child(
                 str(folder),
                 *names,
             ],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={**os.environ, **ENVIRONMENT},
             cwd=Path(__file__).parents[2],
         )
@@ -184,8 +184,8 @@ def _add(outcome: Outcome, folder: Path) -> None:
             outcome.refused[name] += refused == "refused"
     if (folder / "failures").exists():
         for line in (folder / "failures").read_text().splitlines():
-            name, what, data = json.loads(line)
-            outcome.failures.append((name, what, bytes.fromhex(data)))
+            name, problem, data = json.loads(line)
+            outcome.failures.append((name, problem, bytes.fromhex(data)))
 
 
 def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[str]) -> None:
@@ -199,9 +199,9 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
     ends = time.monotonic() + seconds
     known: Counter[str] = Counter()
     seeds = {item.name: item.seeds() for item in chosen}
-    for one in chosen:
+    for chosen_target in chosen:
         # What is imported late counts for nobody.
-        guarded(one.run, seeds[one.name][0])
+        guarded(chosen_target.run, seeds[chosen_target.name][0])
     with (
         open(folder / "inputs", "w", buffering=1) as inputs,
         open(folder / "failures", "w") as failures,

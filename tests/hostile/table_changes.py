@@ -146,8 +146,8 @@ def _worse_transaction(data: bytes, rng: random.Random) -> bytes:
 
 
 def _reuse_file(data: bytes, rng: random.Random) -> bytes:
-    kind = table_pb2.FragmentReuseIndexDetails.InlineContent
-    return worse_message(kind)(data, rng)
+    message_class = table_pb2.FragmentReuseIndexDetails.InlineContent
+    return worse_message(message_class)(data, rng)
 
 
 def targets() -> Iterator[TableTarget]:
@@ -172,11 +172,13 @@ def targets() -> Iterator[TableTarget]:
     )
     yield made("manifest_told", "stable", corpus.newest, manifest, (told,))
     yield made("update_told", "patched", corpus.newest, _worse_transaction, (told,), 2)
-    for kind in ("delete", "create_index", "append"):
-        file = _transaction(kind)
+    for operation_name in ("delete", "create_index", "append"):
+        file = _transaction(operation_name)
         worse = worse_message(transaction_pb2.Transaction)
         changes = changing(late_settings, late_delete, late_columns, late_compaction)
-        yield made(f"transaction_{kind}", "old", file, worse, (tables.look, told, changes))
+        yield made(
+            f"transaction_{operation_name}", "old", file, worse, (tables.look, told, changes)
+        )
     moves = (tables.look, changing(deferred))
     yield made("reuse_file", "reused", one_of("_indices/*/details.binpb"), _reuse_file, moves)
     rewrites = (changing(compacted, updated, patched),)
@@ -193,12 +195,16 @@ def targets() -> Iterator[TableTarget]:
     yield made("overlay_changed", "overlaid", one_of("data/o*.lance"), older, overlays)
 
 
-def _transaction(kind: str) -> Callable[[Path], Path]:
+def _transaction(operation_name: str) -> Callable[[Path], Path]:
     """Return what finds the file of a transaction."""
 
     def find(root: Path) -> Path:
         names = sorted((root / "_transactions").iterdir(), reverse=True)
-        kinds = {name: transaction_pb2.Transaction.FromString(name.read_bytes()) for name in names}
-        return next(one for one, message in kinds.items() if message.HasField(kind))
+        messages = {
+            name: transaction_pb2.Transaction.FromString(name.read_bytes()) for name in names
+        }
+        return next(
+            file_name for file_name, message in messages.items() if message.HasField(operation_name)
+        )
 
     return find

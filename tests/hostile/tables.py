@@ -258,7 +258,7 @@ def one_of(pattern: str) -> Callable[[Path], Path]:
 
 def largest(pattern: str) -> Callable[[Path], Path]:
     """Return what finds the largest file of a pattern."""
-    return lambda root: max(root.glob(pattern), key=lambda one: (one.stat().st_size, one.name))
+    return lambda root: max(root.glob(pattern), key=lambda file: (file.stat().st_size, file.name))
 
 
 def older(data: bytes, rng: random.Random) -> bytes:
@@ -307,9 +307,9 @@ def targets() -> Iterator[TableTarget]:
     yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (hinted,), 1)
     yield _made("manifest_spread", "spread", corpus.newest, worse_manifest, (scan, shown))
     yield _made("spread", "spread", largest("data/*.lance"), older, (scan, shown))
-    told = (look, old_versions)
-    yield _made("tag", "plain", one_of("_refs/tags/*.json"), texts.worse_json, told, 1)
-    yield _made("branch", "plain", one_of("_refs/branches/*.json"), texts.worse_json, told, 1)
+    steps = (look, old_versions)
+    yield _made("tag", "plain", one_of("_refs/tags/*.json"), texts.worse_json, steps, 1)
+    yield _made("branch", "plain", one_of("_refs/branches/*.json"), texts.worse_json, steps, 1)
     for version in ("2_0", "2_1", "2_2"):
         yield _made(
             f"blobs_{version}", f"blobs_{version}", largest("data/*.lance"), older, (blobs,)

@@ -117,7 +117,7 @@ def check(array: pa.Array) -> None:
     try:
         check_but_texts(array)
     except pa.ArrowInvalid as error:
-        if not any(kind in str(error) for kind in ("date64", "time32", "time64")):
+        if not any(type_name in str(error) for type_name in ("date64", "time32", "time64")):
             raise
 
 
@@ -187,9 +187,9 @@ def sections(data: bytes, name: str) -> bytes | None:
 def _manifests() -> list[bytes]:
     places = [corpus.table(name) for name in ("plain", "stable", "moved")]
     return [
-        one.read_bytes()
+        manifest_path.read_bytes()
         for path in places
-        for one in sorted((path / "_versions").glob("*.manifest"))
+        for manifest_path in sorted((path / "_versions").glob("*.manifest"))
     ]
 
 
@@ -271,11 +271,11 @@ def text_of(data: bytes) -> str:
 
 def options(data: bytes) -> None:
     """Parse options of Spark: lines of name and value."""
-    given = dict(line.split("=", 1) for line in text_of(data).split("\n") if "=" in line)
+    parsed = dict(line.split("=", 1) for line in text_of(data).split("\n") if "=" in line)
     failed: Exception | None = None
     for parse in (ReadOptions.parse, WriteOptions.parse):
         try:
-            parse(given)
+            parse(parsed)
         except Exception as error:
             failed = worse_of(failed, error)
     if failed is not None:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memo
 
 def test_made_inputs() -> None:
     outcome = throw(SEED, INPUTS, 900)
-    assert [(name, what) for name, what, _ in outcome.failures] == []
+    assert [(name, problem) for name, problem, _ in outcome.failures] == []
     assert outcome.inputs.total() == INPUTS
     assert outcome.inputs.keys() == TARGETS.keys()
     # Half of them at least are worse than what they were made from.
@@ -127,13 +127,13 @@ def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     def refuses(data: bytes) -> None:
         raise CorruptFileError("as it should")
 
-    for run, what in (
+    for run, problem in (
         (hides_a_lack_of_memory, "MemoryError behind CorruptFileError"),
         (lambda data: bytearray(2 * guard.MEMORY), "MemoryError"),
         (lambda data: data[0], "IndexError"),
         (loops, "TooSlow"),
     ):
-        with pytest.raises(Breach, match=what):
+        with pytest.raises(Breach, match=problem):
             guarded(run, b"")
     assert isinstance(guarded(refuses, b""), CorruptFileError)
     assert guarded(len, b"") is None

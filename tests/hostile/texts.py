@@ -104,8 +104,8 @@ def worse_predicate(data: bytes, rng: random.Random) -> bytes:
     how = rng.random()
     if how < 0.15:
         depth = rng.choice((10, 150, 250, 900, 5_000))
-        one = rng.choice((b"(", b"not ", b"-", b"i = 1 and ", b"case when "))
-        return one * depth + data + (b")" * depth if one == b"(" else b"")
+        prefix = rng.choice((b"(", b"not ", b"-", b"i = 1 and ", b"case when "))
+        return prefix * depth + data + (b")" * depth if prefix == b"(" else b"")
     if how < 0.3:
         number = rng.choice(
             (
