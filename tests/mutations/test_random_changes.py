@@ -108,11 +108,11 @@ def make(change: Change, path: Path) -> None:
             dataset.update({"value": change.value}, filters, mode=mode)
         return
     theirs = lance.dataset(str(path), version=change.version)
-    where = f"value >= {change.low} and value < {change.high}"
+    condition = f"value >= {change.low} and value < {change.high}"
     if change.operation == "delete":
-        theirs.delete(where)
+        theirs.delete(condition)
     else:
-        theirs.update({"value": str(change.value)}, where=where)
+        theirs.update({"value": str(change.value)}, where=condition)
 
 
 def append(random: Random, model: Model, path: Path, step: int) -> None:

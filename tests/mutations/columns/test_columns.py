@@ -148,11 +148,12 @@ def test_the_same_as_pylance(tmp_path: Path, version: str, stable: bool) -> None
         changed = by_us(open_dataset(str(ours)))
         assert fields(ours) == fields(theirs), number
         assert layout(ours) == layout(theirs), number
-        mine, other = transaction(ours), transaction(theirs)
-        operation = mine.WhichOneof("operation")
-        assert operation == other.WhichOneof("operation")
+        our_transaction, their_transaction = transaction(ours), transaction(theirs)
+        operation = our_transaction.WhichOneof("operation")
+        assert operation == their_transaction.WhichOneof("operation")
         nullability = [
-            getattr(message, operation).preserves_nullability for message in (mine, other)
+            getattr(message, operation).preserves_nullability
+            for message in (our_transaction, their_transaction)
         ]
         assert nullability[0] == nullability[1], number
         assert checked(ours, changed) == lance.dataset(str(theirs)).to_table(), number

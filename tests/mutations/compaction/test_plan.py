@@ -31,8 +31,8 @@ OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 class Interrupted(Runner):
     """Runs tasks in this process; other clients commit before it returns. Records all runs."""
 
-    def __init__(self, *others: Callable[[], object]) -> None:
-        self._others = list(others)
+    def __init__(self, *concurrent_changes: Callable[[], object]) -> None:
+        self._others = list(concurrent_changes)
         self.runs: list[list[list[int]]] = []
 
     def run(
@@ -151,12 +151,12 @@ def test_nothing_is_committed_if_all_is_changed_in_the_end(tmp_path: Path) -> No
     before = lance.dataset(path).version
     with pytest.raises(CommitConflictError):
         run(path, Interrupted(*changes), retries=2)
-    kinds = {
+    operation_names = {
         type(transaction.operation).__name__
         for transaction in lance.dataset(path).get_transactions(10)
         if transaction
     }
-    assert "Rewrite" not in kinds
+    assert "Rewrite" not in operation_names
     assert lance.dataset(path).version > before
     assert files(path) == named(path)
 
@@ -197,8 +197,8 @@ def test_a_failed_compaction_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError):
         run(path, runner, retries=0)
     assert files(path) == named(path)
-    other = pa.table({"id": [1], "text": ["x"]})
-    runner = Interrupted(lambda: lance.write_dataset(other, path, mode="overwrite"))
+    other_table = pa.table({"id": [1], "text": ["x"]})
+    runner = Interrupted(lambda: lance.write_dataset(other_table, path, mode="overwrite"))
     with pytest.raises(CommitConflictError):
         run(path, runner)
     assert files(path) == named(path)

@@ -296,6 +296,6 @@ def test_two_results_of_one_fragment(tmp_path: Path) -> None:
     table = open_table(str(path))
     patch = ColumnRewriter(table, Schema(table.schema.fields[:1]), old=True)
     patch.put(np.array([2], np.uint64), pa.record_batch({"id": pa.array([1])}))
-    (one,) = patch.finish()
+    (column_file,) = patch.finish()
     with pytest.raises(InvalidInputError, match="fragment 0"):
-        changed_columns(table, [one, one])
+        changed_columns(table, [column_file, column_file])
