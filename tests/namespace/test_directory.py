@@ -289,8 +289,10 @@ def test_other_columns_and_types_of_rows_are_kept(both: Both) -> None:
 
 def test_the_catalog_table_is_as_pylance_makes_it(both: Both, tmp_path: Path) -> None:
     both.ours.create_namespace(("db",), {"a": "b"})
-    other = theirs.DirectoryNamespace(root=str(tmp_path / "other"))
-    other.create_namespace(theirs.CreateNamespaceRequest(id=["db"], properties={"a": "b"}))
+    pylance_namespace = theirs.DirectoryNamespace(root=str(tmp_path / "other"))
+    pylance_namespace.create_namespace(
+        theirs.CreateNamespaceRequest(id=["db"], properties={"a": "b"})
+    )
     ours, pylance = (lance.dataset(p / "__manifest") for p in (both.root, tmp_path / "other"))
     assert ours.to_table() == pylance.to_table()
     assert ours.schema.equals(pylance.schema, check_metadata=True)
@@ -355,8 +357,8 @@ def test_clients_at_the_same_time(tmp_path: Path) -> None:
     answers = context.Queue()
     DirectoryNamespace(root).create_namespace(("first",))
     processes = [
-        context.Process(target=_create_many, args=(root, f"{kind}{n}_", 4, kind == "pylance"))
-        for kind in ("ours", "pylance")
+        context.Process(target=_create_many, args=(root, f"{client}{n}_", 4, client == "pylance"))
+        for client in ("ours", "pylance")
         for n in range(2)
     ] + [context.Process(target=_create_same, args=(root, answers)) for _ in range(3)]
     for process in processes:
@@ -365,7 +367,9 @@ def test_clients_at_the_same_time(tmp_path: Path) -> None:
         process.join(300)
     assert [process.exitcode for process in processes] == [0] * len(processes)
     assert sorted(answers.get(timeout=5) for _ in range(3)) == ["created", "exists", "exists"]
-    made = {f"{kind}{n}_{i}" for kind in ("ours", "pylance") for n in range(2) for i in range(4)}
+    made = {
+        f"{client}{n}_{i}" for client in ("ours", "pylance") for n in range(2) for i in range(4)
+    }
     assert set(Both(tmp_path).namespaces()) == {"first", "same", *made}
     ids = lance.dataset(tmp_path / "__manifest").to_table()["object_id"].to_pylist()
     assert len(ids) == len(set(ids))
