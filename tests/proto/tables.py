@@ -149,14 +149,16 @@ def write_history(folder: Path, version: str, stable_row_ids: bool) -> list[Path
     dataset.add_columns(pa.field("empty", pa.int32()))
     dataset.alter_columns({"path": "double_id", "name": "twice", "data_type": pa.int32()})
     dataset.drop_columns(["empty", "twice"])
-    for column, kind in INDEXES.items():
-        dataset.create_scalar_index(column, kind, name=f"{column}_{kind}".lower())
+    for column, index_type in INDEXES.items():
+        dataset.create_scalar_index(column, index_type, name=f"{column}_{index_type}".lower())
     dataset.create_scalar_index("word", "INVERTED", name="words", with_position=True)
     dataset.create_scalar_index("word", "NGRAM", name="grams")
     dataset.create_scalar_index("id", "ZONEMAP", name="zones")
     dataset.create_scalar_index("id", "BLOOMFILTER", name="blooms")
-    for kind, options in VECTOR_INDEXES.items():
-        dataset.create_index("vector", kind, name=kind.lower(), num_partitions=2, **options)
+    for index_type, options in VECTOR_INDEXES.items():
+        dataset.create_index(
+            "vector", index_type, name=index_type.lower(), num_partitions=2, **options
+        )
     write(rows(2000, 2500), "append")
     dataset = lance.dataset(uri)
     dataset.optimize.optimize_indices()

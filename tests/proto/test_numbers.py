@@ -273,8 +273,8 @@ class FileOracle:
 
 def all_differences(message: type[Message], ask: Ask) -> list[str]:
     assert "failed to decode" not in ask(b"")
-    found = differences(message.DESCRIPTOR, lambda body: body, ask, set())
-    return [difference for difference in found if difference]
+    all_found = differences(message.DESCRIPTOR, lambda body: body, ask, set())
+    return [difference for difference in all_found if difference]
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_index_details(tmp_path: Path, message: type[Message], name: str) -> Non
 def test_messages_of_a_data_file(
     tmp_path: Path, version: str, message: type[Message], place: str
 ) -> None:
-    found = all_differences(message, getattr(FileOracle(tmp_path, version), place))
+    differing = all_differences(message, getattr(FileOracle(tmp_path, version), place))
     if message is encodings_v2_1_pb2.PageLayout:
         # Versions 2.1 to 2.3 share their compressive encodings here; two are of the last alone.
-        found = [difference for difference in found if not ONLY_IN_2_3.match(difference)]
-    assert found == []
+        differing = [difference for difference in differing if not ONLY_IN_2_3.match(difference)]
+    assert differing == []
