@@ -37,10 +37,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(dataset: lance_spark.Dataset, *columns: str, **more: Any) -> ScanMetrics:
     metrics = ScanMetrics()
     for task in dataset.plan(list(columns), rows_per_task=1 << 40, **more):
-        one = ScanMetrics()
-        for _ in task.batches(one):
+        task_metrics = ScanMetrics()
+        for _ in task.batches(task_metrics):
             pass
-        metrics += one
+        metrics += task_metrics
     return metrics
 
 

@@ -68,11 +68,11 @@ def table(ids: np.ndarray) -> pa.Table:
     )  # fmt: skip
 
 
-def write(path: Path, kind: str | None, columns: list[str] = COLUMNS) -> lance.LanceDataset:
+def write(path: Path, index_type: str | None, columns: list[str] = COLUMNS) -> lance.LanceDataset:
     dataset = lance.write_dataset(table(np.arange(ROWS)), str(path), max_rows_per_file=FILE_ROWS)
-    if kind:
+    if index_type:
         for name in columns:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
     return dataset
 
 
@@ -86,16 +86,16 @@ def values_of(path: Path, column: str) -> list[Any]:
     """Return the values that pylance reads, without nulls."""
     name = column.rpartition(".")[2]
     read = lance.dataset(str(path)).scanner(columns={name: column}).to_table()[name]
-    kind = read.type
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        read = read.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    dtype = read.type
+    if pa.types.is_timestamp(dtype) or pa.types.is_time(dtype):
+        read = read.cast(pa.int64() if dtype.bit_width == 64 else pa.int32())
     return [value for value in read.to_pylist() if value is not None]
 
 
 def plain(scalar: pa.Scalar) -> Any:
-    kind = scalar.type
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        scalar = scalar.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    dtype = scalar.type
+    if pa.types.is_timestamp(dtype) or pa.types.is_time(dtype):
+        scalar = scalar.cast(pa.int64() if dtype.bit_width == 64 else pa.int32())
     return scalar.as_py()
 
 
@@ -166,7 +166,7 @@ class TestChanges:
         dataset.delete("id < 100 OR id > 19900 OR id % 10 = 4")
         zoned = kind == "ZONEMAP"
         known = self.known(dataset)
-        assert [one for one, _ in known] == [zoned] * 4
+        assert [minimum_known for minimum_known, _ in known] == [zoned] * 4
         # How many of the deleted rows were null is not known.
         assert [count for _, count in known] == [zoned, False, zoned, zoned]
 
@@ -227,11 +227,11 @@ class TestChanges:
         self.known(dataset)
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
-def test_empty_tables(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
+def test_empty_tables(tmp_path: Path, index_type: str) -> None:
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(pa.table({"id": pa.array([], pa.int64())}), str(path))
-    dataset.create_scalar_index("id", kind)
+    dataset.create_scalar_index("id", index_type)
     assert check(path, "id") == (True, True)
 
 
@@ -243,9 +243,9 @@ def test_loose_bounds_are_corrected(tmp_path: Path) -> None:
         reader = LanceFileReader(str(file))
         zones = reader.read_all().to_table()
         metadata = reader.metadata().schema.metadata
-        kind = zones["min"].type
-        low = pa.array([max(value - 700, 0) for value in zones["min"].to_pylist()], kind)
-        high = pa.array([value + 700 for value in zones["max"].to_pylist()], kind)
+        dtype = zones["min"].type
+        low = pa.array([max(value - 700, 0) for value in zones["min"].to_pylist()], dtype)
+        high = pa.array([value + 700 for value in zones["max"].to_pylist()], dtype)
         zones = zones.set_column(0, "min", low).set_column(1, "max", high)
         counts = pa.array([min(value, 1) for value in zones["null_count"].to_pylist()], pa.uint32())
         zones = zones.set_column(2, zones.schema.field("null_count"), counts)
@@ -375,10 +375,10 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
         some(), str(path), max_rows_per_file=300, enable_stable_row_ids=bool(seed % 2)
     )
     for name in columns:
-        kind, options = [("zonemap", {"rows_per_zone": 64}), ("btree", {"zone_size": 50})][
+        index_type, options = [("zonemap", {"rows_per_zone": 64}), ("btree", {"zone_size": 50})][
             int(randomness.integers(2))
         ]
-        dataset.create_scalar_index(name, lance.indices.IndexConfig(kind, options))
+        dataset.create_scalar_index(name, lance.indices.IndexConfig(index_type, options))
         assert check(path, name) == (True, True)
     for _ in range(10):
         first = int(randomness.integers(-5_000, 30_000))
@@ -435,9 +435,9 @@ def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not [name for name in opens if "_indices" in name]
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.3"])
-def test_every_file_version(tmp_path: Path, version: str, kind: str) -> None:
+def test_every_file_version(tmp_path: Path, version: str, index_type: str) -> None:
     path = tmp_path / "t.lance"
     columns = ["id", "d", "dec", "s", "f32", "sparse", "ok"]
     values = table(np.arange(-3_000, 3_000)).select(columns)
@@ -445,8 +445,8 @@ def test_every_file_version(tmp_path: Path, version: str, kind: str) -> None:
         values, str(path), max_rows_per_file=2_500, data_storage_version=version
     )
     for name in columns:
-        dataset.create_scalar_index(name, kind)
-    if kind == "ZONEMAP":
+        dataset.create_scalar_index(name, index_type)
+    if index_type == "ZONEMAP":
         dataset.delete("id > 2990")
     for name in columns:
         assert check(path, name)[0]

@@ -57,18 +57,18 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     compacted afterwards.
     """
     path = tmp_path_factory.mktemp("zones") / "t.lance"
-    kind = request.param
+    table_kind = request.param
     ids = np.arange(ROWS)
     dataset = lance.write_dataset(
-        table(ids), str(path), max_rows_per_file=25_000, enable_stable_row_ids=kind != "plain"
+        table(ids), str(path), max_rows_per_file=25_000, enable_stable_row_ids=table_kind != "plain"
     )
-    if kind in ("deleted", "mixed"):
+    if table_kind in ("deleted", "mixed"):
         dataset.delete("id < 10 OR id % 4 = 1 OR (id > 24000 AND id < 26000)")
     for name in INDEXED:
         dataset.create_scalar_index(name, "ZONEMAP")
-    if kind in ("deleted", "mixed"):
+    if table_kind in ("deleted", "mixed"):
         dataset.delete("id % 11 = 7")
-    if kind == "mixed":
+    if table_kind == "mixed":
         dataset.insert(table(np.arange(100, 9000)))
         dataset.update({"id": "id + 50000", "s": "'k99999'"}, where="id % 1000 = 0")
         dataset.merge_insert("x").when_matched_update_all().execute(table(ids[:50]).slice(0, 50))

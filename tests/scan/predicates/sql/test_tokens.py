@@ -90,7 +90,9 @@ def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
     for name, value in {**conf, "spark.sql.session.timeZone": ZONE}.items():
         spark.conf.set(name, value)
     try:
-        columns = ", ".join(f"typeof({one}\n) t{at}, {one}\n v{at}" for at, one in enumerate(texts))
+        columns = ", ".join(
+            f"typeof({text}\n) t{at}, {text}\n v{at}" for at, text in enumerate(texts)
+        )
         frame = spark.sql(f"select {columns}")
         (row,) = frame.toArrow().to_pylist()
     finally:
