@@ -61,8 +61,8 @@ def test_names_of_adlfs_and_of_the_emulator(
         f"AccountKey={azurite.options['azure_storage_account_key']};BlobEndpoint={azurite.endpoint};"
     )
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", azurite.endpoint)
-    for given in ({"connection_string": connection}, {"use_emulator": "true"}):
-        dataset = lance_spark.open_dataset(root, storage_options=given)
+    for store_options in ({"connection_string": connection}, {"use_emulator": "true"}):
+        dataset = lance_spark.open_dataset(root, storage_options=store_options)
         assert values(dataset.to_table()) == [1]
 
 

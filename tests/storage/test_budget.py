@@ -234,5 +234,5 @@ def test_a_long_history_and_many_fragments(aws: Aws, long: Side) -> None:
 
 
 def test_the_documentation_names_what_is_measured() -> None:
-    others = {"open the newest of 1,000 versions", "plan a scan of 1,000 fragments"}
-    assert set(budget()) == set(OPERATIONS) | others
+    documented = {"open the newest of 1,000 versions", "plan a scan of 1,000 fragments"}
+    assert set(budget()) == set(OPERATIONS) | documented

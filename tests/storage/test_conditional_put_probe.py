@@ -63,14 +63,14 @@ def changed(
     change: Callable[[dict[str, Any]], list[bytes] | None],
     refusal: str = "501 Not Implemented",
 ) -> Iterator[Server]:
-    one = Server(aws, change, refusal)
-    thread = threading.Thread(target=one.server.serve_forever, daemon=True)
+    changed_server = Server(aws, change, refusal)
+    thread = threading.Thread(target=changed_server.server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield one
+        yield changed_server
     finally:
-        one.server.shutdown()
-        one.server.server_close()
+        changed_server.server.shutdown()
+        changed_server.server.server_close()
         thread.join()
 
 
@@ -252,7 +252,7 @@ def test_what_a_crash_leaves_is_cleaned_up(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "endpoint", "own"),
+    ("scheme", "endpoint", "is_own"),
     [
         ("s3", "https://s3.eu-west-1.amazonaws.com", True),
         ("s3", "https://s3.dualstack.us-east-1.amazonaws.com", True),
@@ -269,8 +269,8 @@ def test_what_a_crash_leaves_is_cleaned_up(
         ("ftp", "https://storage.googleapis.com", False),
     ],
 )
-def test_whose_servers_are_known(scheme: str, endpoint: str | None, own: bool) -> None:
-    assert is_own_endpoint(scheme, endpoint) is own
+def test_whose_servers_are_known(scheme: str, endpoint: str | None, is_own: bool) -> None:
+    assert is_own_endpoint(scheme, endpoint) is is_own
 
 
 def test_the_clouds_own_servers_are_not_asked() -> None:
@@ -288,5 +288,5 @@ def test_the_clouds_own_servers_are_not_asked() -> None:
         assert not connect.is_probed(store.scheme, store._fs), uri
         # No request is sent: there is no network here.
         store.check_put_if_absent()
-    other = ObjectStore.from_uri("s3://bucket/t", {**aws, "endpoint": "http://127.0.0.1:1"})
-    assert connect.is_probed("s3", other._fs)
+    other_store = ObjectStore.from_uri("s3://bucket/t", {**aws, "endpoint": "http://127.0.0.1:1"})
+    assert connect.is_probed("s3", other_store._fs)

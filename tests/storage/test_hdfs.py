@@ -130,9 +130,9 @@ def test_a_rename_that_nobody_may_look_at_is_not_refused(
         renamed.append(target)
         raise OSError(5, "no answer")
 
-    def denied(*given: Any, **named: Any) -> Any:
+    def denied(*arguments: Any, **named: Any) -> Any:
         if not renamed:
-            return allowed(*given, **named)
+            return allowed(*arguments, **named)
         monkeypatch.setattr(place, look, allowed)
         raise PermissionError(13, "the ticket has expired")
 

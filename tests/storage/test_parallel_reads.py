@@ -60,8 +60,8 @@ class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     async def _info(self, path: str, **_kwargs: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        kind = "directory" if os.path.isdir(path) else "file"
-        return {"name": path, "size": os.stat(path).st_size, "type": kind}
+        entry_type = "directory" if os.path.isdir(path) else "file"
+        return {"name": path, "size": os.stat(path).st_size, "type": entry_type}
 
     async def _ls(self, path: str, detail: bool = True, **_kwargs: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -70,19 +70,19 @@ class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_kwargs: Any
     ) -> bytes:
-        kind = SlowFileSystem
-        kind.requests += 1
-        kind.under_way += 1
-        kind.most = max(kind.most, kind.under_way)
+        counters = SlowFileSystem
+        counters.requests += 1
+        counters.under_way += 1
+        counters.most = max(counters.most, counters.under_way)
         try:
             await asyncio.sleep(DELAY)
             with open(self._strip_protocol(path), "rb") as file:
                 file.seek(start or 0)
                 data = file.read() if end is None else file.read(end - (start or 0))
-            kind.fetched += len(data)
-            return data if start is None else kind._changed(data, start)
+            counters.fetched += len(data)
+            return data if start is None else counters._changed(data, start)
         finally:
-            kind.under_way -= 1
+            counters.under_way -= 1
 
     @classmethod
     def _changed(cls, data: bytes, start: int) -> bytes:

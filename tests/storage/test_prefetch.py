@@ -92,7 +92,7 @@ def test_whatever_was_expected(data: st.DataObject) -> None:
         waiting = 0
         for _ in range(data.draw(st.integers(1, 6))):
             several = data.draw(st.lists(st.tuples(st.sampled_from(buffers), share, share)))
-            source.expect([part(one, *sorted(shares)) for one, *shares in several])
+            source.expect([part(buffer, *sorted(shares)) for buffer, *shares in several])
             waiting += 1
             for ranges in data.draw(st.lists(st.lists(place, max_size=4), max_size=3)):
                 read(source, ranges)
@@ -130,7 +130,10 @@ def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> N
                 fetched += expect(step + 1)
             taken = [part(buffer, *bounds[buffer][step : step + 2]) for buffer in buffers]
             # A chunk may have rows of two steps.
-            shared = [(max(start - GAP // 2, one.offset), stop) for one, start, stop in taken]
+            shared = [
+                (max(start - GAP // 2, byte_range.offset), stop)
+                for byte_range, start, stop in taken
+            ]
             read(source, [ByteRange(start, stop - start) for start, stop in shared])
             source.finish()
     finally:

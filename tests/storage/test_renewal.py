@@ -124,9 +124,9 @@ def test_tables_of_two_sources_share_no_client(servers: Expiring) -> None:
     entries = entry(servers), entry(servers, "u")
     options = entries[0].storage_options
     source = entries[1].storage_options["credential_source"]
-    one = ObjectStore.from_uri(entries[0].location, options)
-    two = ObjectStore.from_uri(entries[1].location, {**options, "credential_source": source})
-    assert one._fs is not two._fs
+    first = ObjectStore.from_uri(entries[0].location, options)
+    second = ObjectStore.from_uri(entries[1].location, {**options, "credential_source": source})
+    assert first._fs is not second._fs
 
 
 def test_a_table_beside_pylance(servers: Expiring) -> None:
@@ -149,9 +149,10 @@ def test_manifests_in_dynamodb(servers: Expiring) -> None:
     types = {"base_uri": "S", "version": "N"}
     servers.client("dynamodb").create_table(
         TableName="renewed",
-        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        KeySchema=[{"AttributeName": name, "KeyType": key_type} for name, key_type in keys.items()],
         AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": kind} for name, kind in types.items()
+            {"AttributeName": name, "AttributeType": attribute_type}
+            for name, attribute_type in types.items()
         ],
         BillingMode="PAY_PER_REQUEST",
     )
@@ -311,7 +312,7 @@ def test_google(monkeypatch: pytest.MonkeyPatch, gcs: Gcs, servers: Expiring) ->
 def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> None:
     from azure.storage.blob import generate_account_sas
 
-    given: list[str] = []
+    signatures: list[str] = []
 
     def answers() -> dict[str, str]:
         now = datetime.now(UTC)
@@ -321,13 +322,13 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> No
             "sco",
             "rwdlacup",
             expiry=now + timedelta(seconds=2),
-            start=now - timedelta(minutes=len(given)),
+            start=now - timedelta(minutes=len(signatures)),
         )
-        given.append(signature)
+        signatures.append(signature)
         times = expiring_in(1)
         if by == "signature":
             return {**times, "azure_storage_sas_token": signature}
-        key = "AAAA" if len(given) == 1 else KEY
+        key = "AAAA" if len(signatures) == 1 else KEY
         return {**times, "azure_storage_account_key": key}
 
     renewed = renewing_by(monkeypatch, answers)
@@ -346,6 +347,6 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> No
     store.copy("x", "y")
     assert store.open("y").size == 2 * ((5 << 20) + 1)
     assert store.list_names("") == ["small", "x", "y"]
-    assert len(given) >= 3
+    assert len(signatures) >= 3
     with pytest.raises(LanceError):
         store.read_bytes("nothing")

@@ -81,7 +81,7 @@ def test_what_counts_as_a_secret() -> None:
         "credential",
     }
     for name in names:
-        told = (
+        secret_parts = (
             "secret",
             "token",
             "_key",
@@ -93,7 +93,7 @@ def test_what_counts_as_a_secret() -> None:
         )
         if name.startswith("container_") or "key_enabled" in name:
             continue
-        assert is_secret(name) or not any(part in name for part in told), name
+        assert is_secret(name) or not any(part in name for part in secret_parts), name
     for name in ("region", "endpoint", "account_name", "bucket", "io_threads", "account_host"):
         assert not is_secret(name)
 
@@ -120,9 +120,9 @@ class Leaky(MemoryFileSystem):
     cachable = False
     kind: type[Exception] = OSError
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        self.text = f"cannot sign {given} {quote(json.dumps(given, default=str), safe='')}"
+        self.text = f"cannot sign {arguments} {quote(json.dumps(arguments, default=str), safe='')}"
 
     def fail(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -138,10 +138,10 @@ def told(error: BaseException) -> str:
     return f"{error} {error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize("kind", [OSError, RuntimeError, PermissionError, FileNotFoundError])
+@pytest.mark.parametrize("error_class", [OSError, RuntimeError, PermissionError, FileNotFoundError])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_stores_that_tell_everything(
-    name: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, error_class: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri, options = OPTIONS[name]
     uri_secret = MARK in uri
@@ -149,7 +149,7 @@ def test_stores_that_tell_everything(
     def connect(location: Any, arguments: Any, secrets: Any = None) -> Leaky:
         every = {**arguments, "asked for": location.uri} if uri_secret else dict(arguments)
         made = Leaky(**every)
-        made.kind = kind
+        made.kind = error_class
         return made
 
     monkeypatch.setattr(store_module, "connect", connect)
@@ -244,8 +244,8 @@ def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
 
     wrong = base64.b64encode(f"{MARK} no key".encode()).decode()
     signed = f"sv=2024-11-04&sp=rl&se=2099-01-01&sr=c&sig={quote(wrong, safe='')}"
-    given = {"account_key": wrong} if how == "key" else {"sas_token": signed}
-    options = {"account_name": ACCOUNT, "endpoint": azurite.endpoint, **given}
+    credentials = {"account_key": wrong} if how == "key" else {"sas_token": signed}
+    options = {"account_name": ACCOUNT, "endpoint": azurite.endpoint, **credentials}
     uri = f"az://{CONTAINER}/{uuid.uuid4().hex}"
     for action in (
         lambda: lance_spark.open_dataset(uri, storage_options=options),

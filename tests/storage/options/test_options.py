@@ -100,7 +100,7 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "given", "expected"),
+    ("scheme", "options", "expected"),
     [
         (
             "s3",
@@ -143,10 +143,10 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
         ("ftp", {"host": "h", "region": "r", "aws_region": "r", "commit_lock": "m:f"}, {"host": "h", "region": "r", "commit_lock": "m:f"}),
     ],
 )  # fmt: skip
-def test_what_fsspec_gets(scheme: str, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    before = json.dumps(given)
-    assert to_fsspec(scheme, given, {}) == expected
-    assert json.dumps(given) == before
+def test_what_fsspec_gets(scheme: str, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    before = json.dumps(options)
+    assert to_fsspec(scheme, options, {}) == expected
+    assert json.dumps(options) == before
 
 
 def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
@@ -162,7 +162,7 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "given", "word"),
+    ("scheme", "options", "word"),
     [
         ("s3", {"conditional_put": "disabled"}, "commit_lock"),
         ("s3", {"endpoint": "http://x", "allow_http": "false"}, "https"),
@@ -187,9 +187,11 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
         ("s3", {1: "hunter2"}, "its name must be a text"),
     ],
 )
-def test_what_would_be_less_safe_is_refused(scheme: str, given: dict[str, Any], word: str) -> None:
+def test_what_would_be_less_safe_is_refused(
+    scheme: str, options: dict[str, Any], word: str
+) -> None:
     with pytest.raises(InvalidOptionError, match=word) as caught:
-        to_fsspec(scheme, given, {})
+        to_fsspec(scheme, options, {})
     assert "hunter2" not in str(caught.value)
 
 
@@ -230,10 +232,12 @@ def test_options_count_before_the_environment() -> None:
 def test_a_connection_string_of_the_environment_is_for_its_own_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = "AccountName=other;AccountKey=b3RoZXI=;BlobEndpoint=https://other.blob.core.windows.net"
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", other)
-    given = {"account_name": "mine", "account_key": "bWluZQ=="}
-    store = ObjectStore.from_uri("az://container/t", given)
+    connection_string = (
+        "AccountName=other;AccountKey=b3RoZXI=;BlobEndpoint=https://other.blob.core.windows.net"
+    )
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
+    options = {"account_name": "mine", "account_key": "bWluZQ=="}
+    store = ObjectStore.from_uri("az://container/t", options)
     assert store._fs.service_client.primary_hostname == "mine.blob.core.windows.net"
     plain = ObjectStore.from_uri("az://container/t")
     assert plain._fs.service_client.primary_hostname == "other.blob.core.windows.net"

@@ -136,17 +136,17 @@ def test_every_request_of_a_commit_fails_once(
     """First the requests of one that meets nothing are counted, then each of them is spoilt in a commit of its own."""
     proxy.clear()
     table.write(1)
-    kinds = dict.fromkeys(_kind(request) for request in proxy.requests)
-    assert len(kinds) == 5
-    for turn, kind in enumerate(kinds, 2):
+    patterns = dict.fromkeys(_kind(request) for request in proxy.requests)
+    assert len(patterns) == 5
+    for turn, pattern in enumerate(patterns, 2):
         proxy.clear()
-        proxy.fail(kind, fault)
+        proxy.fail(pattern, fault)
         assert table.write(turn).version == turn + 1
-        assert proxy.left == 0, kind
-    assert table.seen() == (len(kinds) + 2, [*range(len(kinds) + 2)])
+        assert proxy.left == 0, pattern
+    assert table.seen() == (len(patterns) + 2, [*range(len(patterns) + 2)])
     # Files of attempts that came to nothing would be left over: one file and one transaction for each version.
     names = table.aws.names(f"{table.key}/")
-    assert sum(name.startswith("data/") for name in names) == len(kinds) + 2
+    assert sum(name.startswith("data/") for name in names) == len(patterns) + 2
 
 
 def _kind(request: str) -> str:

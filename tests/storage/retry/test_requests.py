@@ -222,12 +222,12 @@ def _with_headers(text: str) -> Exception:
 def test_how_long_is_waited_at_most() -> None:
     tries = Retries(3, 20).tries()
     # The last try is made when the time is over, and not after it.
-    for said in ("3600", "Fri, 31 Dec 2099 23:59:59 GMT"):
-        wait = tries.wait_after(_with_headers(said))
+    for retry_after in ("3600", "Fri, 31 Dec 2099 23:59:59 GMT"):
+        wait = tries.wait_after(_with_headers(retry_after))
         assert wait is not None
         assert 19 < wait <= 20
-    for said in ("0", "Thu, 01 Jan 1970 00:00:00 GMT", "soon", "-5"):
-        wait = Retries(3, 20).tries().wait_after(_with_headers(said))
+    for retry_after in ("0", "Thu, 01 Jan 1970 00:00:00 GMT", "soon", "-5"):
+        wait = Retries(3, 20).tries().wait_after(_with_headers(retry_after))
         assert wait is not None
         assert 0 < wait <= 0.1
     assert Retries(3, 0).tries().wait_after(_with_headers("1")) is None

@@ -95,19 +95,19 @@ class Azure(Cloud):
 
 @pytest.fixture(scope="module", params=["google", "azure"])
 def running(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, FaultProxy]]:
-    kind = {"google": (Google, "gcs"), "azure": (Azure, "azurite")}[request.param]
-    server = request.getfixturevalue(kind[1])
+    class_and_fixture = {"google": (Google, "gcs"), "azure": (Azure, "azurite")}[request.param]
+    server = request.getfixturevalue(class_and_fixture[1])
     with spoiling(server.endpoint) as proxy:
-        yield kind[0], server, proxy
+        yield class_and_fixture[0], server, proxy
 
 
 @pytest.fixture
 def cloud(running: tuple[Any, Any, FaultProxy], monkeypatch: pytest.MonkeyPatch) -> Cloud:
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.002)
     monkeypatch.setattr(upload_azure, "sizes_of", lambda _: PartSizes(PART, 3, constant=True))
-    kind, server, proxy = running
+    cloud_class, server, proxy = running
     proxy.clear()
-    made: Cloud = kind(proxy, server)
+    made: Cloud = cloud_class(proxy, server)
     return made
 
 
@@ -279,13 +279,15 @@ class Swallowing(BaseHTTPRequestHandler):
         for at in range(0, size, 16384):
             self.rfile.read(min(16384, size - at))
         status, headers = 201, {}
-        told = re.fullmatch(r"bytes (\d+)-(\d+)/(.*)", self.headers.get("Content-Range", ""))
-        if told is not None:
-            self.server.ranges.append(told[0])
-            has = int(told[2]) + 1
+        content_range = re.fullmatch(
+            r"bytes (\d+)-(\d+)/(.*)", self.headers.get("Content-Range", "")
+        )
+        if content_range is not None:
+            self.server.ranges.append(content_range[0])
+            has = int(content_range[2]) + 1
             if self.server.takes is not None:
-                has, self.server.takes = int(told[1]) + self.server.takes, None
-            status = 200 if told[3] == str(has) else 308
+                has, self.server.takes = int(content_range[1]) + self.server.takes, None
+            status = 200 if content_range[3] == str(has) else 308
             headers = {"Range": f"bytes=0-{has - 1}"}
         self.server.bytes += size
         self._answer(status, headers)
@@ -329,11 +331,11 @@ def swallowing() -> Iterator[Swallower]:
         server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["gs", "az"])
-def test_memory_of_a_large_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_memory_of_a_large_file(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """52 MiB in pieces of 4 MiB, through 2 parts of 512 KiB on Google, 4 of them on Azure, and what their packages hold."""
     part = MIB // 2
-    held = {"gs": 2, "az": 4}[kind]
+    held = {"gs": 2, "az": 4}[scheme]
     monkeypatch.setattr(upload_azure, "sizes_of", lambda _: PartSizes(part, 3, constant=True))
     with swallowing() as server:
         options: dict[str, Any] = {
@@ -344,7 +346,7 @@ def test_memory_of_a_large_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
                 "endpoint": f"{server.url}/{azurite.ACCOUNT}",
             },
         }
-        store = ObjectStore.from_uri(f"{kind}://b/t", options[kind])
+        store = ObjectStore.from_uri(f"{scheme}://b/t", options[scheme])
         piece = bytes(4 * MIB)
         output = store.open_output("x")
         output.write(piece)
@@ -367,8 +369,13 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blocks.max_parts == 50_000
     assert upload_azure.sizes_of({"lance_initial_upload_size": 10**12}).size(0) == 4000 * MIB
     grain = 256 * 1024
-    for given, size in ((None, 8 * MIB), (1, grain), (grain + 1, 2 * grain), (10**12, 1024 * MIB)):
-        options = {} if given is None else {"Lance_Initial_Upload_Size": given}
+    for initial_size, size in (
+        (None, 8 * MIB),
+        (1, grain),
+        (grain + 1, 2 * grain),
+        (10**12, 1024 * MIB),
+    ):
+        options = {} if initial_size is None else {"Lance_Initial_Upload_Size": initial_size}
         sizes = upload_google.sizes_of(options)
         assert (sizes.size(0), sizes.size(10**6), sizes.under_way(size)) == (size, size, 1)
     monkeypatch.setenv("LANCE_INITIAL_UPLOAD_SIZE", "no")
@@ -399,7 +406,7 @@ def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     fs = Zonal(MemoryFileSystem(), asynchronous=False)
     fs._location = "http://nowhere"
     retries = retry.Retries()
-    for bucket, kind in (("zonal", RemoteOutput), ("other", upload_google.GoogleOutput)):
+    for bucket, output_class in (("zonal", RemoteOutput), ("other", upload_google.GoogleOutput)):
         path = f"gs://{bucket}/x"
         output: Any = outputs.start("gs", fs, path, path, {}, retries, {}, replace=True)
-        assert type(output) is kind
+        assert type(output) is output_class

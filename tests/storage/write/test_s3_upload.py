@@ -302,8 +302,8 @@ def test_a_file_of_too_many_parts() -> None:
 
 def test_options(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PartSizes.of({}, None) == PartSizes(STEP, 10, constant=False)
-    given = {"LANCE_initial_upload_size": str(8 * MIB), "lance_upload_concurrency": 4}
-    assert PartSizes.of(given, None) == PartSizes(8 * MIB, 4)
+    options = {"LANCE_initial_upload_size": str(8 * MIB), "lance_upload_concurrency": 4}
+    assert PartSizes.of(options, None) == PartSizes(8 * MIB, 4)
     monkeypatch.setenv("LANCE_INITIAL_UPLOAD_SIZE", str(6 * MIB))
     monkeypatch.setenv("LANCE_UPLOAD_CONCURRENCY", "3")
     assert PartSizes.of({}, None) == PartSizes(6 * MIB, 3)
@@ -311,5 +311,5 @@ def test_options(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidOptionError, match="lance_upload_concurrency"):
         PartSizes.of({"lance_upload_concurrency": "no"}, None)
     # None of them is an argument of the file system.
-    store = ObjectStore.from_uri(f"s3://{BUCKET}/options", {**aws.ours, **given})
+    store = ObjectStore.from_uri(f"s3://{BUCKET}/options", {**aws.ours, **options})
     store.write_bytes("x", b"1")

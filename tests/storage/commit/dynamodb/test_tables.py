@@ -282,15 +282,15 @@ def test_a_forked_process_has_a_connection_of_its_own(
 ) -> None:
     """With its parent's each would take answers for its own that are the other's."""
     store = DynamoDbManifestStore(TABLE, aws.ours)
-    own = store._connection
-    assert store._connection is own
+    connection = store._connection
+    assert store._connection is connection
     process = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: process + 1)
     dynamodb._after_fork()
-    other = store._connection
-    assert other is not own
-    assert other.client is not own.client
-    assert store._connection is other
+    forked_connection = store._connection
+    assert forked_connection is not connection
+    assert forked_connection.client is not connection.client
+    assert store._connection is forked_connection
 
 
 def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> None:
