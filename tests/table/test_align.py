@@ -85,7 +85,7 @@ def one(
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("source", "wanted"),
     [
         (pa.int32(), pa.int64()),
         (pa.utf8(), pa.large_utf8()),
@@ -101,9 +101,9 @@ def one(
         (pa.decimal128(10, 2), pa.decimal128(10, 3)),
     ],
 )
-def test_other_types_are_refused(given: pa.DataType, wanted: pa.DataType) -> None:
+def test_other_types_are_refused(source: pa.DataType, wanted: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'c"):
-        one(given, [None], wanted)
+        one(source, [None], wanted)
 
 
 def test_missing_unknown_and_repeated_columns_are_refused() -> None:

@@ -92,9 +92,9 @@ def typed_arguments() -> list[Any]:
     cases = []
     for name, method in methods().items():
         for parameter in inspect.signature(method).parameters.values():
-            kind = kind_of(str(parameter.annotation))
-            if kind is not None and parameter.kind is not parameter.VAR_POSITIONAL:
-                cases += [(name, parameter.name, value) for value in WRONG_TYPES[kind]]
+            type_kind = kind_of(str(parameter.annotation))
+            if type_kind is not None and parameter.kind is not parameter.VAR_POSITIONAL:
+                cases += [(name, parameter.name, value) for value in WRONG_TYPES[type_kind]]
     return cases
 
 
@@ -137,13 +137,13 @@ def test_methods_refuse_wrong_types(uri: str) -> None:
     places = {"": dataset, "tags": dataset.tags, "branches": dataset.branches}
     for name, argument, value in cases:
         place, _, method = name.rpartition(".")
-        given = {**NEEDED.get(name, {}), argument: value}
+        arguments = {**NEEDED.get(name, {}), argument: value}
 
-        def call(place: str = place, method: str = method, given: Any = given) -> object:
-            return getattr(places[place], method)(**given)
+        def call(place: str = place, method: str = method, arguments: Any = arguments) -> object:
+            return getattr(places[place], method)(**arguments)
 
         wrong[f"{name}({argument}={value!r})"] = complaint(uri, call, argument)
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize("function", [lance_spark.open_dataset, lance_spark.write_dataset])
@@ -153,13 +153,13 @@ def test_functions_refuse_wrong_types(uri: str, function: Callable[..., Any]) ->
     needed = {name: value for name, value in needed.items() if name in parameters}
     wrong = {}
     for parameter in parameters.values():
-        kind = kind_of(str(parameter.annotation))
-        for value in WRONG_TYPES[kind] if kind is not None else ():
-            given = {**needed, parameter.name: value}
-            what = complaint(uri, lambda given=given: function(**given), parameter.name)
-            wrong[f"{parameter.name}={value!r}"] = what
+        type_kind = kind_of(str(parameter.annotation))
+        for value in WRONG_TYPES[type_kind] if type_kind is not None else ():
+            arguments = {**needed, parameter.name: value}
+            problem = complaint(uri, lambda arguments=arguments: function(**arguments), parameter.name)
+            wrong[f"{parameter.name}={value!r}"] = problem
     assert len(wrong) > 8
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 Opened = lance_spark.Dataset
@@ -261,7 +261,7 @@ def test_methods_refuse_wrong_values(uri: str) -> None:
         (number, word): complaint(uri, lambda call=call: call(lance_spark.open_dataset(uri)), word)
         for number, (call, word) in enumerate(VALUES)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 #: Arguments of `open_dataset`, and what the error must say.
@@ -302,13 +302,13 @@ WRITES: list[tuple[dict[str, Any], str]] = [
 
 def test_functions_refuse_wrong_values(uri: str) -> None:
     wrong = {}
-    for given, word in OPENS:
-        call = partial(lance_spark.open_dataset, uri, **given)
-        wrong[str(given)] = complaint(uri, call, word)
-    for given, word in WRITES:
-        arguments = {"data": rows(0), "uri": uri, "mode": "append", **given}
-        wrong[str(given)] = complaint(uri, partial(lance_spark.write_dataset, **arguments), word)
-    assert {call: what for call, what in wrong.items() if what} == {}
+    for options, word in OPENS:
+        call = partial(lance_spark.open_dataset, uri, **options)
+        wrong[str(options)] = complaint(uri, call, word)
+    for options, word in WRITES:
+        arguments = {"data": rows(0), "uri": uri, "mode": "append", **options}
+        wrong[str(options)] = complaint(uri, partial(lance_spark.write_dataset, **arguments), word)
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize("path", [3, None, "", b"x"])

@@ -249,7 +249,7 @@ def test_errors_name_the_table(sound: Path, tmp_path: Path, damage: str) -> None
     raised = {name: error for name, error in errors.items() if error is not None}
     # The first three ask for versions, tags and branches that the sound table does not have either.
     assert len(raised) > 3
-    unnamed = {name: repr(one) for name, one in raised.items() if uri not in str(one)}
+    unnamed = {name: repr(error) for name, error in raised.items() if uri not in str(error)}
     assert unnamed == {}
 
 

@@ -31,7 +31,7 @@ def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_everything(path)
     lance.dataset(str(path)).tags.create("first", 1)
-    before, there = files(path), versions(path)
+    before, existing_versions = files(path), versions(path)
     failed = set(failed_jobs(path, 2 * DAY))
     strange = set(strangers(path))
     store = ObjectStore.from_uri(path)
@@ -49,7 +49,7 @@ def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     assert (removed.old_versions, removed.bytes_removed) == (0, 10 * len(failed))
     assert all(file.unverified for file in removed.files)
     assert files(path) == before | strange
-    assert versions(path) == there
+    assert versions(path) == existing_versions
     check(path)
 
 

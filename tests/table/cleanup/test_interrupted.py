@@ -329,10 +329,12 @@ def test_remote_stores_delete_files_concurrently(path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectStore, "delete", slow)
-        there = lance_spark.open_dataset(remote).cleanup_old_versions(**OLD, delete_concurrency=4)
+        remote_stats = lance_spark.open_dataset(remote).cleanup_old_versions(
+            **OLD, delete_concurrency=4
+        )
     assert most[0] in (2, 3, 4)
-    here = clean(path)
-    assert {file.path for file in there.files} == {file.path for file in here.files}
+    local_stats = clean(path)
+    assert {file.path for file in remote_stats.files} == {file.path for file in local_stats.files}
     left = {
         info.path
         for folder in ("data", "_versions", "_indices")

@@ -53,13 +53,17 @@ def test_staging_files_of_an_external_manifest_store(
     external = store.manifest_store
     assert external is not None
     # The writer of version 4 was killed after the commit, writers of 2 and 4 before theirs.
-    own = f"_versions/{2**64 - 1 - 3}.manifest"
+    committed_manifest = f"_versions/{2**64 - 1 - 3}.manifest"
     place = f"_versions/{2**64 - 1 - 4}.manifest"
     lance_spark.write_dataset(numbers(9), uri, mode="append", storage_options=aws.ours)
     store.copy(place, f"{place}-{UUID}")
     store.delete([place])
     external.put_final(store.object_uri, ManifestEntry(4, f"{place}-{UUID}"))
-    lost = [f"{place}-{UUID[:-1]}0", f"{own}-{UUID}", f"_versions/{2**64 - 1 - 2}.manifest-{UUID}"]
+    lost = [
+        f"{place}-{UUID[:-1]}0",
+        f"{committed_manifest}-{UUID}",
+        f"_versions/{2**64 - 1 - 2}.manifest-{UUID}",
+    ]
     for name in lost:
         store.write_bytes(name, b"x")
     table = lance_spark.open_dataset(uri, version=3, storage_options=aws.ours)

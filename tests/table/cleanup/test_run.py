@@ -274,10 +274,10 @@ def test_a_dry_run_reports_what_a_run_removes(referenced: Table, unverified: boo
         "error_if_tagged_old_versions": False,
     }
     before = files(path)
-    told = ours(path, dry_run=True, **options)
+    planned = ours(path, dry_run=True, **options)
     assert files(path) == before
     done = ours(path, **options)
-    assert done == told
+    assert done == planned
     assert files(path) == before - {file.path for file in done.files}
     assert any(file.unverified for file in done.files) == unverified
     again = ours(path, **options)

@@ -124,8 +124,8 @@ def test_commits_equal_those_of_pylance(tmp_path: Path) -> None:
         lance.write_dataset(data, str(theirs), mode="overwrite")
         commits = list(zip(manifests(ours), manifests(theirs), strict=True))
         assert len(commits) == 3
-        for own, other in commits:
-            assert bare(own) == bare(other)
+        for our_manifest, their_manifest in commits:
+            assert bare(our_manifest) == bare(their_manifest)
 
 
 def test_append_changes_only_fragments(path: Path) -> None:

@@ -204,7 +204,7 @@ def test_threads_on_one_store(tmp_path: Path) -> None:
 
 
 def test_only_one_writer_creates_the_table(tmp_path: Path) -> None:
-    said = run([(CREATE, str(tmp_path / "t"))] * 4)
-    assert sorted(said) == ["1", "exists", "exists", "exists"]
+    answers = run([(CREATE, str(tmp_path / "t"))] * 4)
+    assert sorted(answers) == ["1", "exists", "exists", "exists"]
     lance.write_dataset(rows(0), str(tmp_path / "t"), mode="append")
     assert ids(tmp_path / "t") == [0, 1, 2]

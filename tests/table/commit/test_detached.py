@@ -99,8 +99,8 @@ def test_invalid_uses_of_detached_versions(path: Path) -> None:
             make(f"{path.name}-x")
     with pytest.raises(InvalidInputError, match="needs read_version"):
         Dataset.commit(dataset, append(path, 9), detached=True)
-    other = made.version ^ 1
-    for missing in (other, 2**64 - 1, 2**64, 2**70):
+    missing_version = made.version ^ 1
+    for missing in (missing_version, 2**64 - 1, 2**64, 2**70):
         with pytest.raises(VersionNotFoundError, match=str(missing)):
             open_dataset(str(path), missing)
     assert dataset.branches.list() == {}

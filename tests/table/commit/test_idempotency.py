@@ -182,11 +182,11 @@ def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
     original = commit_module._Attempts._catch_up
 
     def catch_up(self: object, result: object) -> object:
-        own = original(self, result)  # type: ignore[arg-type]
+        written = original(self, result)  # type: ignore[arg-type]
         if not hasattr(waited, "done"):
             waited.done = True
             barrier.wait()
-        return own
+        return written
 
     monkeypatch.setattr(commit_module._Attempts, "_catch_up", catch_up)
 

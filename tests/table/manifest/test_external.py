@@ -47,8 +47,8 @@ class InSqlite(ManifestStore):
     def latest(self, root: str) -> ManifestEntry | None:
         return self._first("root = ? order by version desc", root)
 
-    def _first(self, where: str, *values: object) -> ManifestEntry | None:
-        sql = f"select version, path, size from manifests where {where}"
+    def _first(self, condition: str, *values: object) -> ManifestEntry | None:
+        sql = f"select version, path, size from manifests where {condition}"
         with self._database() as database:
             row = database.execute(sql, values).fetchone()
         return ManifestEntry(*row) if row else None

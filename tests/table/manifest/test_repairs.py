@@ -98,12 +98,12 @@ def test_a_commit_repairs_field_ids_as_pylance_does(path: Path, tmp_path: Path) 
 
 
 CHANGES: dict[str, tuple[Callable[[lance_spark.Dataset], object], dict[str, list[int]]]] = {
-    "delete": (lambda one: one.delete([("b", "<", 5)]), SECOND),
+    "delete": (lambda dataset: dataset.delete([("b", "<", 5)]), SECOND),
     "rename": (
-        lambda one: one.alter_columns({"path": "c", "name": "d"}),
+        lambda dataset: dataset.alter_columns({"path": "c", "name": "d"}),
         {**{name: ALL[name] for name in "xyb"}, "d": ALL["c"]},
     ),
-    "drop": (lambda one: one.drop_columns(["y"]), {name: ALL[name] for name in "xbc"}),
+    "drop": (lambda dataset: dataset.drop_columns(["y"]), {name: ALL[name] for name in "xbc"}),
 }
 
 

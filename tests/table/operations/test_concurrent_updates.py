@@ -53,29 +53,29 @@ PAIRS = [
 
 
 def by_us(dataset: lance_spark.Dataset, path: Path, change: str, value: str) -> None:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
+    action, _, span = change.partition(" ")
+    if action == "append":
         lance_spark.write_dataset(rows(50, 2), str(path), mode="append")
         return
     first, last = (int(part) for part in (span.split("-") * 2)[:2])
     filters = [("id", ">=", first), ("id", "<=", last)]
-    if kind == "delete":
+    if action == "delete":
         dataset.delete(filters)
     else:
-        dataset.update({"word": value}, filters, mode="rows" if kind == "update" else "columns")
+        dataset.update({"word": value}, filters, mode="rows" if action == "update" else "columns")
 
 
 def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
+    action, _, span = change.partition(" ")
+    if action == "append":
         lance.write_dataset(rows(50, 2), dataset.uri, mode="append")
         return
     first, last = (int(part) for part in (span.split("-") * 2)[:2])
-    where = f"id >= {first} and id <= {last}"
-    if kind == "delete":
-        dataset.delete(where)
-    elif kind == "update":
-        dataset.update({"word": f"'{value}'"}, where=where)
+    condition = f"id >= {first} and id <= {last}"
+    if action == "delete":
+        dataset.delete(condition)
+    elif action == "update":
+        dataset.update({"word": f"'{value}'"}, where=condition)
     else:
         fragment = dataset.get_fragment(first // 10)
         new = pa.table({"id": range(first, last + 1), "word": [value] * (last - first + 1)})
@@ -94,35 +94,40 @@ def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
             by_pylance(lance.dataset(dataset.uri), change, value)
 
 
-def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
-        return {**found, **{50 + i: f"w{50 + i}" for i in range(2)}}
+def after(old_words: dict[int, str], change: str, value: str) -> dict[int, str]:
+    action, _, span = change.partition(" ")
+    if action == "append":
+        return {**old_words, **{50 + i: f"w{50 + i}" for i in range(2)}}
     first, last = (int(part) for part in (span.split("-") * 2)[:2])
-    chosen = [i for i in found if first <= i <= last]
-    if kind == "delete":
-        return {i: word for i, word in found.items() if i not in chosen}
-    return {**found, **dict.fromkeys(chosen, value)}
+    chosen = [i for i in old_words if first <= i <= last]
+    if action == "delete":
+        return {i: word for i, word in old_words.items() if i not in chosen}
+    return {**old_words, **dict.fromkeys(chosen, value)}
 
 
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_concurrent_updates(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
-    if (one, other, order) == ("update 3", "columns 3", "theirs after ours"):
+@pytest.mark.parametrize(("first_change", "second_change"), PAIRS)
+def test_concurrent_updates(
+    tmp_path: Path, stable: bool, order: str, first_change: str, second_change: str
+) -> None:
+    if (first_change, second_change, order) == ("update 3", "columns 3", "theirs after ours"):
         pytest.skip("the row is in another fragment then, and update_columns is about one fragment")
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
     theirs.create_scalar_index("id", "BTREE")
     ours = lance_spark.open_dataset(str(tmp_path))
     for change, value, client in zip(
-        (one, other), ("first", "second"), order.split(" after ")[::-1] * 2, strict=False
+        (first_change, second_change),
+        ("first", "second"),
+        order.split(" after ")[::-1] * 2,
+        strict=False,
     ):
         if client == "theirs":
             by_pylance(theirs, change, value)
         else:
             by_us(ours, tmp_path, change, value)
     expected = {row["id"]: row["word"] for row in rows().to_pylist()}
-    expected = after(after(expected, one, "first"), other, "second")
+    expected = after(after(expected, first_change, "first"), second_change, "second")
     assert words(tmp_path) == expected
     assert len(manifests(tmp_path)) == 4
     if order != "theirs after ours":
@@ -162,8 +167,8 @@ def bloom(*blocks: list[int], bits: int = 512) -> InsertedKeys:
 
 
 def test_conflicts_of_inserted_keys() -> None:
-    def between(own: InsertedKeys | None, other: InsertedKeys | None) -> Conflict:
-        return Update(inserted_rows=own).conflict(Update(inserted_rows=other))
+    def between(own_keys: InsertedKeys | None, other_keys: InsertedKeys | None) -> Conflict:
+        return Update(inserted_rows=own_keys).conflict(Update(inserted_rows=other_keys))
 
     assert between(keys(1, 2), keys(3)) is Conflict.COMPATIBLE
     assert between(keys(1, 2), keys(2)) is Conflict.RETRYABLE
@@ -171,13 +176,13 @@ def test_conflicts_of_inserted_keys() -> None:
     assert between(keys(1), None) is Conflict.RETRYABLE
     assert between(None, keys(1)) is Conflict.COMPATIBLE
     assert between(None, None) is Conflict.COMPATIBLE
-    one, other = [1] * 8, [2] * 8
-    assert between(bloom(one, other), bloom(one, one)) is Conflict.RETRYABLE
-    assert between(bloom(one, other), bloom(other, one)) is Conflict.COMPATIBLE
-    assert between(bloom(one), bloom([1] * 7 + [2])) is Conflict.COMPATIBLE
-    assert between(bloom(one), bloom(other, other)) is Conflict.RETRYABLE
-    assert between(bloom(one), bloom(other, bits=256)) is Conflict.RETRYABLE
-    assert between(bloom(one), keys(1)) is Conflict.RETRYABLE
+    first, second = [1] * 8, [2] * 8
+    assert between(bloom(first, second), bloom(first, first)) is Conflict.RETRYABLE
+    assert between(bloom(first, second), bloom(second, first)) is Conflict.COMPATIBLE
+    assert between(bloom(first), bloom([1] * 7 + [2])) is Conflict.COMPATIBLE
+    assert between(bloom(first), bloom(second, second)) is Conflict.RETRYABLE
+    assert between(bloom(first), bloom(second, bits=256)) is Conflict.RETRYABLE
+    assert between(bloom(first), keys(1)) is Conflict.RETRYABLE
     assert Update(inserted_rows=keys(1)).conflict(Append(())) is Conflict.RETRYABLE
     assert Update().conflict(Append(())) is Conflict.COMPATIBLE
 

@@ -130,17 +130,17 @@ def test_pairs(tmp_path: Path, name: str) -> None:
     def parts(
         uri: str, change: str
     ) -> tuple[list[table_pb2.IndexMetadata], list[table_pb2.IndexMetadata]]:
-        what, target = change.split()
-        new = [] if what == "drop" else [another(uri, index, target)]
-        return new, [] if what == "add" else [index]
+        action, target = change.split()
+        new = [] if action == "drop" else [another(uri, index, target)]
+        return new, [] if action == "add" else [index]
 
     outcomes = []
-    for number, (one, two) in enumerate([("ours", "pylance"), ("pylance", "ours")]):
+    for number, (client, other_client) in enumerate([("ours", "pylance"), ("pylance", "ours")]):
         uri = copy(original, tmp_path / str(number))
-        COMMITS[one](uri, *parts(uri, first), 5)
+        COMMITS[client](uri, *parts(uri, first), 5)
         change = parts(uri, second)
         try:
-            COMMITS[two](uri, *change, 5)
+            COMMITS[other_client](uri, *change, 5)
             outcomes.append("fits")
         except CommitConflictError as error:
             outcomes.append("retryable" if error.retryable else "incompatible")
@@ -185,14 +185,14 @@ def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     change, fits = BETWEEN[name]
     uri = table(tmp_path / "ours")
     new = another(uri, segments(uri)[0], "y")
-    other = copy(uri, tmp_path / "pylance")
-    for one in (uri, other):
-        change(one)
+    pylance_copy = copy(uri, tmp_path / "pylance")
+    for table_uri in (uri, pylance_copy):
+        change(table_uri)
     if fits:
         commit_ours(uri, [new], [], 5)
-        commit_theirs(other, [new], [], 5)
+        commit_theirs(pylance_copy, [new], [], 5)
         assert [segment.name for segment in segments(uri)] == [
-            segment.name for segment in segments(other)
+            segment.name for segment in segments(pylance_copy)
         ]
         for query in ("a = 5", "a = 77", "a = 13"):
             expected = lance.dataset(uri).scanner(filter=query, use_scalar_index=False)
@@ -201,7 +201,7 @@ def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
         with pytest.raises(CommitConflictError):
             commit_ours(uri, [new], [], 5)
         with pytest.raises(OSError, match=r"conflict|incompatible"):
-            commit_theirs(other, [new], [], 5)
+            commit_theirs(pylance_copy, [new], [], 5)
 
 
 def test_columns_rewritten_by_another_client_are_not_covered(tmp_path: Path) -> None:

@@ -121,14 +121,14 @@ def test_invalid_replacements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     base = newest(path)
-    file, other, words = (
+    file, second_file, words = (
         write(path, numbers(9), [0]),
         write(path, numbers(9), [0]),
         write(path, WORDS, [1]),
     )
     strange = write(path, numbers(9), [7])
     for files, message in [
-        ([(0, file), (0, other)], "two files"),
+        ([(0, file), (0, second_file)], "two files"),
         ([(0, file), (1, words)], "different fields"),
         ([(0, strange)], r"fields \[7\]"),
     ]:

@@ -89,9 +89,9 @@ def test_deletes_equal_those_of_pylance(
     assert pair[0].max_fragment_id == pair[1].max_fragment_id
     assert pair[0].next_row_id == pair[1].next_row_id
     operations = [read_transaction(open_table(str(tmp_path / "ours")).store, item) for item in pair]
-    for one in operations:
-        assert one is not None
-        assert isinstance(one.operation, Delete)
+    for transaction in operations:
+        assert transaction is not None
+        assert isinstance(transaction.operation, Delete)
     first, second = (operation.operation for operation in operations if operation)
     assert first.removed_fragments == second.removed_fragments
     assert first.updated_fragments.keys() == second.updated_fragments.keys()
@@ -187,10 +187,10 @@ def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     assert deletion_files(tmp_path) == referred(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_indexes_stay_right(tmp_path: Path, kind: str, stable: bool) -> None:
-    new_table(tmp_path, enable_stable_row_ids=stable).create_scalar_index("id", kind)
+def test_indexes_stay_right(tmp_path: Path, index_type: str, stable: bool) -> None:
+    new_table(tmp_path, enable_stable_row_ids=stable).create_scalar_index("id", index_type)
     before = manifests(tmp_path)[-1].index_section
     lance_spark.open_dataset(str(tmp_path)).delete([("id", "in", [3, *range(10, 20)])])
     dataset = lance.dataset(str(tmp_path))
@@ -225,7 +225,7 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_condition", "second_condition"),
     [
         ("id = 3", "id = 4"),
         ("id = 3", "id = 23"),
@@ -240,7 +240,9 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
         ("id = 99", "id = 3"),
     ],
 )
-def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
+def test_concurrent_deletes(
+    tmp_path: Path, stable: bool, order: str, first_condition: str, second_condition: str
+) -> None:
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
     ours = lance_spark.open_dataset(str(tmp_path))
     by_them: Callable[[str], Callable[[], object]] = lambda text: lambda: theirs.delete(text)  # noqa: E731
@@ -249,12 +251,14 @@ def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, 
     )
     first = by_them if order == "ours after theirs" else by_us
     second = by_them if order == "theirs after ours" else by_us
-    first(one)()
-    second(other)()
+    first(first_condition)()
+    second(second_condition)()
     if order != "theirs after ours":
         # pylance leaves the file behind that was not merged.
         assert deletion_files(tmp_path) == referred(tmp_path)
-    assert ids(tmp_path) == [i for i in range(ROWS) if not meets(i, one) and not meets(i, other)]
+    assert ids(tmp_path) == [
+        i for i in range(ROWS) if not meets(i, first_condition) and not meets(i, second_condition)
+    ]
     assert len(manifests(tmp_path)) == 3
 
 

@@ -45,11 +45,11 @@ class TestOwners:
                     assert getattr(mine, name) == getattr(their, name), name
             assert list(mine.fields) == their.fields
             assert list(mine.field_names) == their.field_names
-            for segment, other in zip(mine.segments, their.segments, strict=True):
-                assert segment.uuid == other.uuid
-                assert segment.fragment_ids == set(other.fragment_ids)
-                assert segment.dataset_version == other.dataset_version_at_last_update
-                assert segment.created_at == other.created_at
+            for segment, their_segment in zip(mine.segments, their.segments, strict=True):
+                assert segment.uuid == their_segment.uuid
+                assert segment.fragment_ids == set(their_segment.fragment_ids)
+                assert segment.dataset_version == their_segment.dataset_version_at_last_update
+                assert segment.created_at == their_segment.created_at
 
     def test_coverage_of_millions_of_missing_fragments(self, tmp_path: Path) -> None:
         """Some kilobytes of a bitmap stand for them; nobody makes a list of them unasked."""

@@ -207,24 +207,24 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     uri = table(tmp_path / "table")
-    other = table(tmp_path / "other")
+    pylance_copy = table(tmp_path / "other")
     change, fits = BETWEEN[name]
     version = lance.dataset(uri).version
-    operations = [compacted(item, [0, 1, 2]) for item in (uri, other)]
-    for one in (uri, other):
-        change(one)
+    operations = [compacted(item, [0, 1, 2]) for item in (uri, pylance_copy)]
+    for table_uri in (uri, pylance_copy):
+        change(table_uri)
     expected = values(uri)
     theirs = _as_pylance(operations[1])
     if fits:
         commit_on(uri, operations[0], version)
-        lance.LanceDataset.commit(other, theirs, read_version=version)
-        assert ids(uri) == ids(other)
+        lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
+        assert ids(uri) == ids(pylance_copy)
     else:
         with pytest.raises(CommitConflictError):
             commit_on(uri, operations[0], version)
         with pytest.raises(OSError, match=r"conflict|incompatible"):
-            lance.LanceDataset.commit(other, theirs, read_version=version)
-    assert values(uri) == values(other) == expected
+            lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
+    assert values(uri) == values(pylance_copy) == expected
     lance.dataset(uri).validate()
 
 

@@ -36,20 +36,20 @@ def composite() -> UnknownOperation:
     return made
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
-def test_operations_are_replanned_after_an_unknown_one(kind: str) -> None:
+@pytest.mark.parametrize("operation_name", OPERATIONS)
+def test_operations_are_replanned_after_an_unknown_one(operation_name: str) -> None:
     message = transaction_pb2.Transaction()
-    getattr(message, kind).SetInParent()
+    getattr(message, operation_name).SetInParent()
     known = operation_of(message, "file")
-    assert type(known) is OPERATIONS[kind]
-    if kind != "clone":
+    assert type(known) is OPERATIONS[operation_name]
+    if operation_name != "clone":
         assert known.conflict(composite()) is Conflict.RETRYABLE
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
-def test_messages_round_trip(kind: str) -> None:
+@pytest.mark.parametrize("operation_name", OPERATIONS)
+def test_messages_round_trip(operation_name: str) -> None:
     message = transaction_pb2.Transaction()
-    getattr(message, kind).SetInParent()
+    getattr(message, operation_name).SetInParent()
     again = transaction_pb2.Transaction()
     operation_of(message, "file").write_to(again)
     assert again == message

@@ -78,12 +78,12 @@ def test_updates_equal_those_of_pylance(
     for name in ("ours", "theirs"):
         message = transaction_pb2.Transaction()
         last_update(tmp_path / name).write_to(message)
-        for one in (*message.update.updated_fragments, *message.update.new_fragments):
-            one.ClearField("files")
-            one.deletion_file.id = 0
+        for fragment in (*message.update.updated_fragments, *message.update.new_fragments):
+            fragment.ClearField("files")
+            fragment.deletion_file.id = 0
             if stable:
-                one.inline_row_ids = b""
-        message.update.updated_fragments.sort(key=lambda one: one.id)
+                fragment.inline_row_ids = b""
+        message.update.updated_fragments.sort(key=lambda fragment: fragment.id)
         messages.append(message)
     assert messages[0] == messages[1]
 
@@ -155,7 +155,7 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
     result = {row["id"]: row for row in content(tmp_path, lineage=True)}
     assert [row["_rowid"] for row in result.values()] == list(range(36))
     versions = {i: tuple(result[i][name] for name in LINEAGE[1:]) for i in result}
-    assert {i for i, one in versions.items() if one != (1, 1)} == {2, 4, *range(29, 35), 40}
+    assert {i for i, lineage in versions.items() if lineage != (1, 1)} == {2, 4, *range(29, 35), 40}
     assert versions[2] == versions[29] == (1, 3)
     assert versions[4] == (1, 4)
     assert versions[31] == (2, 4)
@@ -187,14 +187,18 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
         affected=affected,
     )
     commit(table.store, Transaction.new(1, operation), table.manifest)
-    found = content(tmp_path, lineage=True)
-    assert [(row["id"], row["_rowid"], row["_row_created_at_version"]) for row in found[-4:]] == [
+    rows_after = content(tmp_path, lineage=True)
+    assert [
+        (row["id"], row["_rowid"], row["_row_created_at_version"]) for row in rows_after[-4:]
+    ] == [
         (30, 30, 2),
         (31, 31, 2),
         (50, 32, 3),
         (51, 33, 3),
     ]
-    moved = [row for row in found if row["_row_last_updated_at_version"] == 3 and row["id"] < 20]
+    moved = [
+        row for row in rows_after if row["_row_last_updated_at_version"] == 3 and row["id"] < 20
+    ]
     assert [tuple(row[n] for n in ("id", *LINEAGE[:2])) for row in moved] == [
         (3, 3, 1),
         (3, 34, 3),
@@ -208,12 +212,12 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) -> None:
+def test_indexes_stay_right(tmp_path: Path, mode: str, index_type: str, stable: bool) -> None:
     dataset = new_table(tmp_path, enable_stable_row_ids=stable)
-    dataset.create_scalar_index("id", kind)
-    dataset.create_scalar_index("word", kind)
+    dataset.create_scalar_index("id", index_type)
+    dataset.create_scalar_index("word", index_type)
     ours = lance_spark.open_dataset(str(tmp_path))
     ours = ours.update({"word": "x"}, [("id", "in", [3, 4])], mode=mode)
     ours = ours.update({"id": lambda r: pc.add(r["id"], 100)}, [("id", "in", [4, 14])], mode=mode)
@@ -225,7 +229,7 @@ def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) 
         assert result == ([expected[number]] if number in expected else [])
     for word in ("x", *(f"w{i}" for i in range(ROWS))):
         result = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
-        assert sorted(result) == [i for i, one in expected.items() if one == word]
+        assert sorted(result) == [i for i, text in expected.items() if text == word]
     theirs.optimize.optimize_indices()
     assert theirs.to_table(filter="id = 14").num_rows == 0
     assert theirs.to_table(filter="id = 114").num_rows == 1

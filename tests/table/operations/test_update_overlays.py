@@ -32,9 +32,9 @@ def put_overlay(uri: str, values: dict[int, int]) -> None:
     file = Path(uri) / "data" / f"overlay{dataset.version}.lance"
     with LanceFileWriter(str(file), pa.schema([("a", pa.int64())]), version="2.2") as writer:
         writer.write_batch(pa.table({"a": list(values.values())}))
-    kinds = lance.LanceOperation
-    overlay = kinds.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), list(values))
-    operation = kinds.DataOverlay([kinds.DataOverlayGroup(0, [overlay])])
+    operations = lance.LanceOperation
+    overlay = operations.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), list(values))
+    operation = operations.DataOverlay([operations.DataOverlayGroup(0, [overlay])])
     lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
 
 

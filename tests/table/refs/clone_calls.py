@@ -17,17 +17,17 @@ from tests.table.refs import branch_calls
 Clone = Callable[[str, str, Any], Any]
 
 
-def ours(kind: str) -> Clone:
-    return lambda path, target, what: getattr(open_dataset(path), kind)(target, what)
+def ours(method: str) -> Clone:
+    return lambda path, target, reference: getattr(open_dataset(path), method)(target, reference)
 
 
-def pylances(kind: str) -> Clone:
-    return lambda path, target, what: getattr(lance.dataset(path), kind)(target, what)
+def pylances(method: str) -> Clone:
+    return lambda path, target, reference: getattr(lance.dataset(path), method)(target, reference)
 
 
 SHALLOW = pytest.mark.parametrize("clone", [ours("shallow_clone"), pylances("shallow_clone")])
 DEEP = pytest.mark.parametrize("clone", [ours("deep_clone"), pylances("deep_clone")])
-BOTH = pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone"])
+BOTH = pytest.mark.parametrize("method", ["shallow_clone", "deep_clone"])
 
 
 def source_table(tmp_path: Path) -> str:

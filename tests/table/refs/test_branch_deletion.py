@@ -39,22 +39,22 @@ def path(tmp_path: Path) -> Path:
 def test_delete_keeps_branches_in_the_same_folder(path: Path, create: Create) -> None:
     """feat/x, feat/x/y and feat/xy are in one folder, and were made from the main branch."""
     before = files_below(path)
-    others = ["feat/x/y", "feat/xy", "feat", "feat/x/y/z"]
-    for name in (*others, "feat/x"):
+    other_names = ["feat/x/y", "feat/xy", "feat", "feat/x/y/z"]
+    for name in (*other_names, "feat/x"):
         create(path, name)
         write_dataset(rows(100), str(path), "append", branch=name)
         lance.dataset(str(path)).checkout_version((name, None)).delete("id = 100")
-    expected = {name: read_ids(path, name) for name in others}
+    expected = {name: read_ids(path, name) for name in other_names}
     dataset = open_dataset(str(path))
     dataset.branches.delete("feat/x")
-    assert sorted(dataset.branches.list()) == sorted(others)
-    assert {name: read_ids(path, name) for name in others} == expected
+    assert sorted(dataset.branches.list()) == sorted(other_names)
+    assert {name: read_ids(path, name) for name in other_names} == expected
     assert {entry.name for entry in (path / "tree/feat/x").iterdir()} == {"y"}
     with pytest.raises(VersionNotFoundError, match="branch 'feat/x' not found"):
         open_dataset(str(path), branch="feat/x")
     create(path, "feat/x", 1)
     assert read_ids(path, "feat/x") == [*range(6)]
-    for name in ("feat/x", *others):
+    for name in ("feat/x", *other_names):
         dataset.branches.delete(name)
     assert files_below(path) == before
     assert not list((path / "tree").iterdir())
@@ -142,11 +142,11 @@ def test_an_unfinished_deletion_is_completed(path: Path, monkeypatch: pytest.Mon
         left = [kill_at]
 
         def one_by_one(self: ObjectStore, paths: Any, left: list[int] = left) -> None:
-            for one in paths:
+            for path_to_delete in paths:
                 if not left[0]:
                     raise Killed
                 left[0] -= 1
-                delete(self, [one])
+                delete(self, [path_to_delete])
 
         monkeypatch.setattr(ObjectStore, "delete", one_by_one)
         dataset = open_dataset(str(path))

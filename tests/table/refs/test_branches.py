@@ -385,8 +385,8 @@ def test_branch_files_of_early_releases_have_no_identifier(path: Path) -> None:
     loop = {
         name: branch_store.Branch(parent, 1, None, 0) for name, parent in (("x", "y"), ("y", "x"))
     }
-    other = branch_store.Branch(None, 1, None, 0)
-    assert not loop["x"].descends_from("z", other, loop)
+    unrelated = branch_store.Branch(None, 1, None, 0)
+    assert not loop["x"].descends_from("z", unrelated, loop)
     assert branch_store.read_branches(store) == {}
 
 

@@ -57,11 +57,14 @@ def test_clones_of_a_table_with_base_paths(tmp_path: Path) -> None:
         **limits,
     )
     assert dataset.base_paths() == open_dataset(path + "2").base_paths()
-    mine, other = first_manifest(path).to_proto(), first_manifest(path + "2").to_proto()
-    for message in (mine, other):
+    our_message, their_message = (
+        first_manifest(path).to_proto(),
+        first_manifest(path + "2").to_proto(),
+    )
+    for message in (our_message, their_message):
         for fragment in message.fragments:
             fragment.files[0].ClearField("path")
-    assert clean_manifest(mine) == clean_manifest(other)
+    assert clean_manifest(our_message) == clean_manifest(their_message)
     first, second = (open_dataset(item).read_transaction(1) for item in (path, path + "2"))
     assert first is not None
     assert second is not None
@@ -160,16 +163,16 @@ def test_blobs_in_base_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "base_paths",
     [
         [BasePath(0, "/a", False, "n"), BasePath(0, "/b", False, "n")],
         [BasePath(0, "/a", False), BasePath(0, "/a", True)],
         [BasePath(1, "/a", False), BasePath(1, "/b", False)],
     ],
 )
-def test_initial_bases_must_be_unique(tmp_path: Path, given: list[BasePath]) -> None:
+def test_initial_bases_must_be_unique(tmp_path: Path, base_paths: list[BasePath]) -> None:
     with pytest.raises(InvalidInputError, match="two base paths have the"):
-        write_dataset(rows(0), str(tmp_path / "t"), initial_bases=given)
+        write_dataset(rows(0), str(tmp_path / "t"), initial_bases=base_paths)
 
 
 def with_manifest(path: str, change: Callable[[table_pb2.Manifest], object]) -> None:

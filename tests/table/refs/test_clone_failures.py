@@ -40,7 +40,7 @@ class Killed(BaseException):
 
 @BOTH
 def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
-    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    path: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the manifest exists, no table exists; a second attempt makes the clone."""
     target = Path(path + "-c")
@@ -63,9 +63,9 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
 
     copy = parallel.copy_file
 
-    def copy_dead(one: Copy) -> None:
+    def copy_dead(file_copy: Copy) -> None:
         step()
-        copy(one)
+        copy(file_copy)
 
     for kill_at in range(40):
         steps[:] = [kill_at]
@@ -76,19 +76,19 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
             # What a process that is killed does not come to.
             patch.setattr(ObjectStore, "delete", lambda self, paths: None)
             try:
-                getattr(open_dataset(path), kind)(str(target))
+                getattr(open_dataset(path), method)(str(target))
                 done = True
             except Killed:
                 done = False
         if done:
-            assert kill_at >= (2 if kind == "shallow_clone" else 8)
+            assert kill_at >= (2 if method == "shallow_clone" else 8)
             return
         if versions.list_manifests(ObjectStore.from_uri(target)):
             # The hint is the only step after the manifest.
             assert read_ids(str(target)) == [0, *range(2, 9)]
             shutil.rmtree(target)
             continue
-        getattr(open_dataset(path), kind)(str(target))
+        getattr(open_dataset(path), method)(str(target))
         assert read_ids(str(target)) == [0, *range(2, 9)]
         shutil.rmtree(target)
     raise AssertionError("never done")
@@ -122,11 +122,11 @@ def test_a_store_that_fails_at_the_manifest(path: str, monkeypatch: pytest.Monke
 
 @BOTH
 def test_a_repeated_request_recognises_its_own_manifest(
-    path: str, kind: str, repeat_puts: Callable[[], None]
+    path: str, method: str, repeat_puts: Callable[[], None]
 ) -> None:
     """The answer was lost: the existing manifest is our own."""
     repeat_puts()
-    made = getattr(open_dataset(path), kind)(path + "-c")
+    made = getattr(open_dataset(path), method)(path + "-c")
     assert read_ids(made.uri) == [0, *range(2, 9)]
     assert made.read_transaction(made.version) is not None
     assert len(list((Path(path + "-c") / "_transactions").iterdir())) == 1
@@ -165,14 +165,14 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     target = Path(path + "-c")
     doomed = sorted((Path(path) / "data").iterdir())[-1]
 
-    def fail(one: Copy) -> None:
-        copy(one)
-        if one.path.endswith(doomed.name):
+    def fail(file_copy: Copy) -> None:
+        copy(file_copy)
+        if file_copy.path.endswith(doomed.name):
             raise MissingFileError("broken off")
 
-    def interleaved(one: Copy) -> None:
-        copy(one)
-        if one.path.endswith(doomed.name):
+    def interleaved(file_copy: Copy) -> None:
+        copy(file_copy)
+        if file_copy.path.endswith(doomed.name):
             monkeypatch.setattr(parallel, "copy_file", copy)
             # Not the temporary files: other threads are copying into them.
             for name in (target / "data").glob("[!.]*"):

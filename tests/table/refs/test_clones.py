@@ -55,9 +55,9 @@ def path(tmp_path: Path) -> str:
 
 
 @BOTH
-def test_first_manifest_equals_that_of_pylance(path: str, kind: str) -> None:
-    ours(kind)(path, path + "-a", 5)
-    pylances(kind)(path, path + "-b", 5)
+def test_first_manifest_equals_that_of_pylance(path: str, method: str) -> None:
+    ours(method)(path, path + "-a", 5)
+    pylances(method)(path, path + "-b", 5)
     mine, theirs = first_manifest(path + "-a"), first_manifest(path + "-b")
     assert clean_manifest(mine.to_proto()) == clean_manifest(theirs.to_proto())
     assert mine.index_section == theirs.index_section
@@ -68,14 +68,14 @@ def test_first_manifest_equals_that_of_pylance(path: str, kind: str) -> None:
     assert lance.dataset(path + "-a").config() == {"some": "thing"}
 
 
-@pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone"])
-@pytest.mark.parametrize("who", [ours, pylances])
+@pytest.mark.parametrize("method", ["shallow_clone", "deep_clone"])
+@pytest.mark.parametrize("client", [ours, pylances])
 def test_old_versions_tags_and_branches_can_be_cloned(
-    path: str, kind: str, who: Callable[[str], Clone]
+    path: str, method: str, client: Callable[[str], Clone]
 ) -> None:
     lance.dataset(path).tags.create("deleted", 3)
     lance.write_dataset(rows(60), lance.dataset(path).create_branch("b", 2), mode="append")
-    clone = who(kind)
+    clone = client(method)
     for at, (reference, expected) in enumerate(
         (
             (1, [*range(6)]),
@@ -129,15 +129,15 @@ def test_a_deep_clone_does_not_need_its_source(path: str, clone: Clone) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("who", [ours, pylances])
-def test_clones_have_the_blobs(tmp_path: Path, kind: str, who: Callable[[str], Clone]) -> None:
+@pytest.mark.parametrize("client", [ours, pylances])
+def test_clones_have_the_blobs(tmp_path: Path, method: str, client: Callable[[str], Clone]) -> None:
     values = random_values(60)
     data = table(extended(values))
     source, target = str(tmp_path / "t"), str(tmp_path / "c")
     lance.write_dataset(data, source, data_storage_version="2.2", max_rows_per_file=20)
     assert list((tmp_path / "t/data").glob("*/*.blob"))
-    who(kind)(source, target, 1)
-    if kind == "deep_clone":
+    client(method)(source, target, 1)
+    if method == "deep_clone":
         shutil.rmtree(source)
     read = open_dataset(target).to_table(blob_handling="all_binary")
     assert read["b"].to_pylist() == values
@@ -163,9 +163,9 @@ def test_clones_keep_stable_row_ids(tmp_path: Path) -> None:
     source = str(tmp_path / "t")
     lance.write_dataset(rows(0, 6), source, enable_stable_row_ids=True, max_rows_per_file=3)
     lance.dataset(source).delete("id < 2")
-    for kind in ("shallow_clone", "deep_clone"):
-        target = f"{source}-{kind}"
-        getattr(open_dataset(source), kind)(target)
+    for method in ("shallow_clone", "deep_clone"):
+        target = f"{source}-{method}"
+        getattr(open_dataset(source), method)(target)
         lance.write_dataset(rows(10), target, mode="append")
         theirs = lance.dataset(target).to_table(with_row_id=True)
         assert theirs["_rowid"].to_pylist() == [2, 3, 4, 5, 6, 7, 8]
@@ -187,12 +187,12 @@ def test_a_deep_clone_renames_data_files_with_equal_names(path: str) -> None:
     """Files of different roots can have equal names; a deep clone stores them in one folder."""
     dataset = open_dataset(path).shallow_clone(path + "-c")
     write_dataset(rows(50), path + "-c", "append")
-    (own,) = (Path(path + "-c") / "data").iterdir()
+    (own_file,) = (Path(path + "-c") / "data").iterdir()
     table = open_table(path + "-c")
     name = table.manifest.fragments[0].files[0].path
     proto = table.manifest.to_proto()
     proto.fragments[-1].files[0].path = name
-    own.rename(own.with_name(name))
+    own_file.rename(own_file.with_name(name))
     file = Path(path + "-c") / versions.find(table.store, table.version).path
     file.write_bytes(encode(proto, table.manifest.index_section, None))
     dataset = open_dataset(path + "-c")
@@ -215,11 +215,11 @@ def test_copies_are_bounded_in_size_and_number(
     lock = threading.Lock()
     copy = parallel.copy_file
 
-    def counted(one: Copy) -> None:
+    def counted(file_copy: Copy) -> None:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        copy(one)
+        copy(file_copy)
         with lock:
             running[0] -= 1
 

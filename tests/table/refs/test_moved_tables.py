@@ -74,11 +74,11 @@ def test_repoint_base_refuses_files_of_another_size(tmp_path: Path) -> None:
 
 def test_repoint_base_refuses_the_path_of_another_base(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
-    other = tmp_path / "other"
-    dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other), False, "other")])
-    shutil.copytree(tmp_path / "old", other)
+    other_base = tmp_path / "other"
+    dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other_base), False, "other")])
+    shutil.copytree(tmp_path / "old", other_base)
     with pytest.raises(InvalidInputError, match="another one with the same name or path"):
-        dataset.repoint_base("tier", str(other))
+        dataset.repoint_base("tier", str(other_base))
 
 
 def test_pylance_replaces_base_paths_by_id_as_well(tmp_path: Path) -> None:

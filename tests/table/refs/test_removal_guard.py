@@ -35,16 +35,16 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let other clients act right before or after the next commit creates its version."""
 
-    def hold(others: Callable[[], object], *, after: bool = False) -> None:
+    def hold(concurrent_change: Callable[[], object], *, after: bool = False) -> None:
         create = versions.create_manifest
 
         def late(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
             monkeypatch.setattr(versions, "create_manifest", create)
             if after:
                 created = create(store, location, data)
-                others()
+                concurrent_change()
                 return created
-            others()
+            concurrent_change()
             return create(store, location, data)
 
         monkeypatch.setattr(versions, "create_manifest", late)

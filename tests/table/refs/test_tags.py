@@ -63,9 +63,9 @@ def test_all_forms_of_references(path: Path) -> None:
     )
     references = [None, 2, ("feat/x", 2), ("feat/x", None), (None, 1), (None, None), ("main", 2)]
     for client, handles in enumerate(zip((ours, theirs), on_branch, strict=True)):
-        for where, handle in enumerate(handles):
+        for handle_number, handle in enumerate(handles):
             for at, reference in enumerate([*references, "t0-0-0"]):
-                handle.tags.create(f"t{client}-{where}-{at}", reference)
+                handle.tags.create(f"t{client}-{handle_number}-{at}", reference)
     tags = ours.tags.list()
     assert tags == theirs.tags.list()
     assert len(tags) == 32
@@ -73,10 +73,10 @@ def test_all_forms_of_references(path: Path) -> None:
         twin = tags[f"t{1 - int(name[1])}{name[2:]}"]
         assert (tag["branch"], tag["version"]) == (twin["branch"], twin["version"])
         assert tag["manifest_size"] == twin["manifest_size"]
-        there = open_dataset(str(path), tag=name)
-        other = lance.dataset(str(path), version=name)
-        assert (there.version, there.branch) == (other.version, tag["branch"])
-        assert there.to_table() == other.to_table()
+        our_dataset = open_dataset(str(path), tag=name)
+        their_dataset = lance.dataset(str(path), version=name)
+        assert (our_dataset.version, our_dataset.branch) == (their_dataset.version, tag["branch"])
+        assert our_dataset.to_table() == their_dataset.to_table()
     assert ours.tags.list_ordered() == theirs.tags.list_ordered()
     assert ours.tags.list_ordered("asc") == theirs.tags.list_ordered("asc")
 

@@ -139,8 +139,8 @@ def test_external_sequences_are_read(pair: tuple[Path, Path]) -> None:
 
 def test_reads_without_lineage_do_not_open_the_file(pair: tuple[Path, Path]) -> None:
     (pair[1] / FILE).unlink()
-    both = [open_dataset(str(item)).to_table(["_rowaddr", "s"]).combine_chunks() for item in pair]
-    assert both[0] == both[1]
+    tables = [open_dataset(str(item)).to_table(["_rowaddr", "s"]).combine_chunks() for item in pair]
+    assert tables[0] == tables[1]
 
 
 def overlay(path: Path) -> None:
@@ -149,8 +149,8 @@ def overlay(path: Path) -> None:
     with LanceFileWriter(str(file), pa.schema([("s", pa.string())]), version="2.2") as writer:
         writer.write_batch(pa.table({"s": ["o1", "o2"]}))
     group = transaction_pb2.Transaction.DataOverlayGroup(fragment_id=newest(path).fragments[0].id)
-    one = group.overlays.add(shared_offset_bitmap=BitMap([1, 4]).serialize())
-    one.data_file.CopyFrom(
+    overlay_message = group.overlays.add(shared_offset_bitmap=BitMap([1, 4]).serialize())
+    overlay_message.data_file.CopyFrom(
         table_pb2.DataFile(
             path=file.name,
             fields=[1],
@@ -228,17 +228,17 @@ def test_unchanged_sequences_stay_external(pair: tuple[Path, Path]) -> None:
     assert kept == len(before) - 1
 
 
-@pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone", "branch"])
+@pytest.mark.parametrize("method", ["shallow_clone", "deep_clone", "branch"])
 def test_clones_store_external_sequences_inline(
-    pair: tuple[Path, Path], tmp_path: Path, kind: str
+    pair: tuple[Path, Path], tmp_path: Path, method: str
 ) -> None:
     clones = []
     for path in pair:
-        if kind == "branch":
+        if method == "branch":
             clones.append(Path(at(path).create_branch("b").uri))
         else:
-            clones.append(tmp_path / f"{path.name}-{kind}")
-            getattr(at(path), kind)(str(clones[-1]))
+            clones.append(tmp_path / f"{path.name}-{method}")
+            getattr(at(path), method)(str(clones[-1]))
     assert not list(externals(newest(clones[1])))
     same(*clones)
     (pair[1] / FILE).unlink()
