@@ -179,7 +179,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
         return {row["i"]: row["l"] for row in result}
 
     write(frame, **{"l.lance.encoding": "blob", "data_storage_version": "2.2"})
-    assert [kind for _, kind in _blob_kinds(path)] == ["lance.blob.v2"]
+    assert [extension_name for _, extension_name in _blob_kinds(path)] == ["lance.blob.v2"]
     assert content(path) == rows
     as_bytes = read(blob_handling="all_binary")
     assert dict(as_bytes.dtypes)["l"] == "array<binary>"
@@ -235,9 +235,9 @@ def test_references(read: Read, write: Write, spark: Any, tmp_path: Path) -> Non
     path, file = tmp_path / "t.lance", tmp_path / "f.bin"
     file.write_bytes(b"0123456789" * 20)
     lance.write_dataset(table(extended([b"a"])), str(path))
-    kind = "b struct<data: binary, uri: string, position: bigint, size: bigint>, i bigint"
+    schema = "b struct<data: binary, uri: string, position: bigint, size: bigint>, i bigint"
     rows = [((None, file.as_uri(), None, None), 1), ((None, file.as_uri(), 3, 4), 2), (None, 3)]
-    frame = spark.createDataFrame([*rows, ((b"here", None, None, None), 4)], kind)
+    frame = spark.createDataFrame([*rows, ((b"here", None, None, None), 4)], schema)
     with pytest.raises(Exception, match=r"is a URI.*external_blob_mode"):
         write(frame)
     write(frame, allow_external_blob_outside_bases=True)

@@ -293,14 +293,14 @@ def server(folder: Path) -> Iterator[str]:
         *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
     ]
     log = folder / "server.log"
-    with log.open("w") as said:
+    with log.open("w") as output:
         process = subprocess.Popen(
             ["/bin/sh", "-c", WATCHED, "sh", *command],
             env=variables(folder) | {"SPARK_TESTING": ""},
             cwd=folder,
             stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
     try:
         deadline = time.monotonic() + 120

@@ -49,8 +49,8 @@ def test_results_of_a_task_that_ran_twice_count_once(tmp_path: Path) -> None:
     writer = writer_for(path)
     first = pickle.loads(pickle.dumps(writer.write(batches(1, 2))))
     pickle.loads(pickle.dumps(writer)).write(batches(1, 2))
-    other = writer.write(batches(3))
-    writer.commit([first, other])
+    message = writer.write(batches(3))
+    writer.commit([first, message])
     assert ids(path) == [1, 2, 3]
 
 
@@ -76,9 +76,9 @@ def test_abort_removes_what_finished_tasks_wrote(tmp_path: Path) -> None:
     assert data_files(path) != before
     # Of one task the message was lost, but not the file; files of other writes stay.
     writer.write(batches(2))
-    other = writer_for(path).write(batches(3))
+    message = writer_for(path).write(batches(3))
     pickle.loads(pickle.dumps(writer)).abort([done, None])
-    kept = {file.path for fragment in other.fragments for file in fragment.files}
+    kept = {file.path for fragment in message.fragments for file in fragment.files}
     assert set(data_files(path)) == {*before, *kept}
     assert ids(path) == [0]
 

@@ -96,8 +96,8 @@ def test_the_docs_have_each_type_and_say_the_same(name: str) -> None:
     assert len(lines) == 1, f"docs/reference/types.md has no line for {name}, or several"
     shown = TYPES[name][1].split("<")[0].split("(")[0]
     cells = lines[0].lower().split("|")
-    where = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]
-    assert shown in where
+    cell = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]
+    assert shown in cell
 
 
 def test_lists_are_written_with_a_child_named_item() -> None:
@@ -205,7 +205,7 @@ def test_large_types_can_be_requested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "options", "error", "said"),
+    ("names", "options", "error", "message"),
     [
         (["a"], {"b": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "column b"),
         (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not apply"),
@@ -216,10 +216,10 @@ def test_large_types_can_be_requested() -> None:
     ],
 )
 def test_schemas_that_cannot_be_written_are_refused(
-    names: list[str], options: Any, error: type[Exception], said: str
+    names: list[str], options: Any, error: type[Exception], message: str
 ) -> None:
     schema = spark.StructType([spark.StructField(name, spark.StringType()) for name in names])
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         types.to_arrow_schema(schema, options)
 
 

@@ -24,15 +24,16 @@ def call(spark: Any) -> Call:
     def static(name: str, method: str, *arguments: Any) -> Any:
         methods = loader.loadClass(f"{classes.PACKAGE}.{name}").getDeclaredMethods()
         (chosen,) = [
-            one
-            for one in methods
-            if one.getName() == method and len(one.getParameterTypes()) == len(arguments)
+            candidate
+            for candidate in methods
+            if candidate.getName() == method
+            and len(candidate.getParameterTypes()) == len(arguments)
         ]
         chosen.setAccessible(True)
-        given = gateway.new_array(jvm.java.lang.Object, len(arguments))
+        objects = gateway.new_array(jvm.java.lang.Object, len(arguments))
         for index, argument in enumerate(arguments):
-            given[index] = argument
-        return chosen.invoke(None, given)
+            objects[index] = argument
+        return chosen.invoke(None, objects)
 
     return static
 
@@ -75,8 +76,8 @@ def test_values_of_procedures_survive_both_ways(
     type_name: str,
     value: Any,
 ) -> None:
-    there = call("Values", "toSpark", parsed(value), dtype(type_name))
-    back = call("Values", "toJson", there, dtype(type_name))
+    spark_value = call("Values", "toSpark", parsed(value), dtype(type_name))
+    back = call("Values", "toJson", spark_value, dtype(type_name))
     assert json.loads(call("Forms", "json", back)) == value
 
 
@@ -107,10 +108,10 @@ def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
     gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
 
     def operation(name: str, *forms: Any) -> Any:
-        given = gateway.new_array(jvm.java.lang.Object, len(forms))
+        objects = gateway.new_array(jvm.java.lang.Object, len(forms))
         for index, form in enumerate(forms):
-            given[index] = form
-        return call("Forms", "operation", name, given)
+            objects[index] = form
+        return call("Forms", "operation", name, objects)
 
     a, b, c = (call("Forms", "column", name) for name in "abc")
     nested = operation("and", operation("and", a, b), operation("or", b, c))

@@ -160,18 +160,18 @@ class Kills:
             self.answers.append(log.answers.get(number, "killed"))
         dataset = lance.dataset(self.table)
         dataset.validate()
-        found = dataset.to_table(["id", "batch", "n"])
-        ids = found["id"].to_pylist()
+        table = dataset.to_table(["id", "batch", "n"])
+        ids = table["id"].to_pylist()
         assert len(set(ids)) == len(ids)
         rows = dict(
             zip(
                 ids,
-                zip(found["batch"].to_pylist(), found["n"].to_pylist(), strict=True),
+                zip(table["batch"].to_pylist(), table["n"].to_pylist(), strict=True),
                 strict=True,
             )
         )
         ours = lance_spark.open_dataset(str(self.table)).to_table(columns=["id", "batch", "n"])
-        assert ours.sort_by("id") == found.sort_by("id")
+        assert ours.sort_by("id") == table.sort_by("id")
         # Updates are of all rows of even ids, whoever wrote them.
         assert sorted(i for i in ids if i < 0) == sorted(self.own)
         rows = {i: row for i, row in rows.items() if i >= 0}
@@ -191,13 +191,13 @@ class Kills:
 
 def executors_of(driver: int) -> list[int]:
     """Return the processes of executors whose workers a driver's JVM has started."""
-    found = []
-    for one in Path("/proc").iterdir():
-        if not one.name.isdigit():
+    executors = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
             continue
         with suppress(OSError):
-            words = (one / "cmdline").read_bytes()
-            parent = int((one / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (process / "cmdline").read_bytes()
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == driver and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(one.name))
-    return found
+                executors.append(int(process.name))
+    return executors

@@ -52,13 +52,13 @@ class Log:
         self.begun: dict[int, str] = {}
         self.answers: dict[int, str] = {}
         for line in path.read_text().splitlines():
-            said = json.loads(line)
-            if "begun" in said:
-                self.begun[said["begun"]] = said["change"]
-            elif "done" in said:
-                self.answers[said["done"]] = "done"
-            elif "failed" in said:
-                self.answers[said["failed"]] = said["error"]
+            entry = json.loads(line)
+            if "begun" in entry:
+                self.begun[entry["begun"]] = entry["change"]
+            elif "done" in entry:
+                self.answers[entry["done"]] = "done"
+            elif "failed" in entry:
+                self.answers[entry["failed"]] = entry["error"]
 
 
 def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
@@ -70,7 +70,7 @@ def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
     rows = [before]
     for number in numbers:
         answer = log.answers.get(number)
-        after = [changed(one, log.begun[number], number) for one in rows]
+        after = [changed(earlier, log.begun[number], number) for earlier in rows]
         if answer == "done":
             rows = after
         elif answer is None:

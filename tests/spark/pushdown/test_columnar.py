@@ -130,8 +130,8 @@ def sorted_top(frame: Any) -> Any:
 
 
 def joined(frame: Any) -> Any:
-    other = frame.select(sf.col("id").alias("other"), sf.col("word").alias("text"), "numbers")
-    return frame.select("id", "word", "at").join(other, sf.expr("id = other + 1"))
+    second = frame.select(sf.col("id").alias("other"), sf.col("word").alias("text"), "numbers")
+    return frame.select("id", "word", "at").join(second, sf.expr("id = other + 1"))
 
 
 def windowed(frame: Any) -> Any:

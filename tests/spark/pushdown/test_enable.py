@@ -74,13 +74,15 @@ def run(*command: str) -> str:
 
 
 def test_conf_turns_push_down_on(tmp_path: Path) -> None:
-    said = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
+    output = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
     jar = tmp_path / "made" / f"lance-spark-rule-{__version__}.jar"
     fragment = tmp_path / "made" / "lance-spark-defaults.conf"
     assert sorted(path.name for path in jar.parent.iterdir()) == [fragment.name, jar.name]
-    assert str(jar) in said
-    assert str(fragment) in said
-    assert re.search(r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", said)
+    assert str(jar) in output
+    assert str(fragment) in output
+    assert re.search(
+        r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", output
+    )
     assert jar.stat().st_size < 200_000
     with zipfile.ZipFile(jar) as opened:
         assert "org/lancespark/Extension.class" in opened.namelist()
@@ -125,12 +127,12 @@ def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    (said,) = [line for line in run.stdout.splitlines() if line.startswith("said:")]
-    assert str(bare) in said
-    assert "DATA_SOURCE_NOT_FOUND" in said
+    (line_said,) = [line for line in run.stdout.splitlines() if line.startswith("said:")]
+    assert str(bare) in line_said
+    assert "DATA_SOURCE_NOT_FOUND" in line_said
     assert (
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
-        f"package, such as {sys.executable}" in said
+        f"package, such as {sys.executable}" in line_said
     )
 
 
@@ -138,9 +140,9 @@ def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.Monke
     runs: list[object] = []
     original = subprocess.run
 
-    def run(*given: Any, **options: Any) -> Any:
-        runs.append(given)
-        return original(*given, **options)
+    def run(*arguments: Any, **options: Any) -> Any:
+        runs.append(arguments)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(enable.subprocess, "run", run)
     enable._checked.discard(spark.sparkContext._gateway)

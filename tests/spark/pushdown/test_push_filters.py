@@ -65,9 +65,9 @@ RETURNED = ["seconds > TIMESTAMP_NTZ '2024-01-31 12:30:15.5'", "word LIKE 'a%b' 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    where = str(tmp_path_factory.mktemp("pushed") / "t.lance")
-    lance.write_dataset(table(), where, max_rows_per_file=9)
-    return where
+    uri = str(tmp_path_factory.mktemp("pushed") / "t.lance")
+    lance.write_dataset(table(), uri, max_rows_per_file=9)
+    return uri
 
 
 @pytest.fixture
@@ -102,16 +102,16 @@ def all_filters() -> list[Any]:
         values = COLUMNS[path[0]][1]
         for name in path[1:]:
             values = [None if item is None else item[name] for item in values]
-        given = list({repr(item): item for item in values if item is not None}.values())
+        distinct = list({repr(item): item for item in values if item is not None}.values())
         for name in OPS:
-            results += [getattr(ds, name)(path, item) for item in given[1:4]]
+            results += [getattr(ds, name)(path, item) for item in distinct[1:4]]
         results += [ds.EqualNullSafe(path, None), ds.EqualTo(path, None)]
-        results += [ds.In(path, tuple(given[:2])), ds.In(path, (given[0], None))]
+        results += [ds.In(path, tuple(distinct[:2])), ds.In(path, (distinct[0], None))]
         results += [ds.IsNull(path), ds.IsNotNull(path)]
-        if isinstance(given[0], str):
+        if isinstance(distinct[0], str):
             results += [
-                kind(path, text)
-                for kind in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
+                filter_class(path, text)
+                for filter_class in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
                 for text in ("a", "%b", "")
             ]
     results += [ds.IsNull(("deep",)), ds.IsNotNull(("deep", "in ner")), ds.IsNull(("words",))]
@@ -119,14 +119,14 @@ def all_filters() -> list[Any]:
     return [item for part in results for item in (part, ds.Not(part))]
 
 
-def meant(one: Any, row: dict[str, Any]) -> bool | None:
-    if isinstance(one, ds.Not):
-        inner = meant(one.child, row)
+def meant(spark_filter: Any, row: dict[str, Any]) -> bool | None:
+    if isinstance(spark_filter, ds.Not):
+        inner = meant(spark_filter.child, row)
         return None if inner is None else not inner
-    name, where = type(one).__name__, col(*one.attribute)
+    name, column = type(spark_filter).__name__, col(*spark_filter.attribute)
     if name in ("IsNull", "IsNotNull"):
-        return truth(op("is_null" if name == "IsNull" else "is_not_null", where), row, {})
-    values = one.value if name == "In" else (one.value,)
+        return truth(op("is_null" if name == "IsNull" else "is_not_null", column), row, {})
+    values = spark_filter.value if name == "In" else (spark_filter.value,)
     literals = [{"lit": "", "at": index} for index in range(len(values))]
     by_identity = {id(literal): v for literal, v in zip(literals, values, strict=True)}
     matched = {
@@ -135,7 +135,7 @@ def meant(one: Any, row: dict[str, Any]) -> bool | None:
         "StringEndsWith": "ends_with",
         "StringContains": "contains",
     }
-    tree = op(OPS.get(name) or matched[name], where, *literals)
+    tree = op(OPS.get(name) or matched[name], column, *literals)
     return truth(tree, row, by_identity)
 
 
@@ -158,9 +158,9 @@ def test_filters_of_a_read(path: str) -> None:
     reader = reader_of(path, push_filters="true")
     filters = [ds.IsNotNull(("word",)), ds.Not(ds.EqualTo(("flag",), True))]
     assert reader.pushFilters(filters) == []
-    both = [row["row"] for row in rows if all(meant(item, row) is True for item in filters)]
-    assert both
-    assert kept(reader) == both
+    numbers = [row["row"] for row in rows if all(meant(item, row) is True for item in filters)]
+    assert numbers
+    assert kept(reader) == numbers
 
 
 def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None:
@@ -205,11 +205,11 @@ def test_filters_on_collations_go_back_to_spark(path: str) -> None:
 
 
 def test_filters_and_plan_use_the_same_version(path: str, tmp_path: Any) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"row": [1, 2, 3]}), where)
-    reader = reader_of(where, push_filters="true")
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1, 2, 3]}), uri)
+    reader = reader_of(uri, push_filters="true")
     reader.pushFilters([ds.GreaterThan(("row",), 1)])
-    lance.write_dataset(pa.table({"row": ["x"]}), where, mode="overwrite")
+    lance.write_dataset(pa.table({"row": ["x"]}), uri, mode="overwrite")
     assert kept(reader) == [2, 3]
 
 
@@ -256,5 +256,5 @@ def test_without_the_option_a_frame_can_be_filtered_twice(
         frame = spark.read.format("lance").load(path)
         assert frame.where("number = 5").count() == 4
         assert frame.count() == 24
-        both = frame.where("row = 1").union(frame.where("row = 2"))
-        assert sorted(row["row"] for row in both.collect()) == [1, 2]
+        union = frame.where("row = 1").union(frame.where("row = 2"))
+        assert sorted(row["row"] for row in union.collect()) == [1, 2]

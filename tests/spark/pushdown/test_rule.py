@@ -248,10 +248,10 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
         spark.conf.set(CONF, "false")
         assert not lance_spark.is_enabled(spark)
         assert scans(frame.select("id"))[0].startswith("(Python)")
-        other = spark.newSession()
-        other.conf.set(LOCAL, "false")
-        assert lance_spark.is_enabled(other)
-        assert asked(other.read.format("lance").load(shop["items"]).select("id"))
+        second_session = spark.newSession()
+        second_session.conf.set(LOCAL, "false")
+        assert lance_spark.is_enabled(second_session)
+        assert asked(second_session.read.format("lance").load(shop["items"]).select("id"))
     finally:
         spark.conf.set(CONF, "true")
     lance_spark.enable(spark)
@@ -261,8 +261,10 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
 def test_names_of_the_format_and_schemas_of_users(spark: Any, shop: dict[str, str]) -> None:
     upper = spark.read.format("LANCE").load(shop["items"]).select("ID").where("G = 1")
     assert asked(upper)["columns"] == "[id:bigint]"
-    own = spark.read.format("lance").schema("id bigint, g bigint, s struct<c: struct<u: bigint>>")
-    frame = own.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
+    user_reader = spark.read.format("lance").schema(
+        "id bigint, g bigint, s struct<c: struct<u: bigint>>"
+    )
+    frame = user_reader.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
     assert asked(frame)["filters"].count("<") >= 1
     spark.conf.set(CONF, "false")
     expected = rows_of(frame.select("id", "g"))
@@ -435,10 +437,10 @@ class Other(DataSource):
 def test_other_sources_are_unchanged(spark: Any, shop: dict[str, str]) -> None:
     spark.dataSource.register(Other)
     assert spark.read.format("other").load().select("b").collect() == [(2,)]
-    both = (
+    joined = (
         spark.read.format("other").load().join(spark.table("items"), on=sf.col("id") == sf.col("a"))
     )
-    assert both.select("b", "id").collect() == [(2, 1)]
+    assert joined.select("b", "id").collect() == [(2, 1)]
 
 
 def test_together_with_the_filter_push_down_of_spark(spark: Any, shop: dict[str, str]) -> None:

@@ -136,8 +136,8 @@ def test_shop(ways: Run, name: str) -> None:
 def test_random(ways: Run, seed: int) -> None:
     source = Queries(seed)
     queries = [source.query() for _ in range(TOGETHER)]
-    off, *others = ways(together(queries))
-    for on in others:
+    off, *with_rule = ways(together(queries))
+    for on in with_rule:
         differing = sorted({*(off - on), *(on - off)})
         wrong = {int(row.split("query=")[1].split(",")[0]) for row in differing}
         assert not differing, (

@@ -190,28 +190,30 @@ def test_conditions_of_methods_agree_with_spark(
 def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     write_dataset(TABLE, path)
-    other = spark.newSession()
-    with settings_of(other, ESCAPED):
-        here, there = (LanceTable.forPath(item, path) for item in (spark, other))
-        assert here.delete(r"s = 'a\b'").num_deleted_rows == 1
-        assert there.delete(r"s = 'a\b'").num_deleted_rows == 1
+    second_session = spark.newSession()
+    with settings_of(second_session, ESCAPED):
+        first_table, second_table = (
+            LanceTable.forPath(item, path) for item in (spark, second_session)
+        )
+        assert first_table.delete(r"s = 'a\b'").num_deleted_rows == 1
+        assert second_table.delete(r"s = 'a\b'").num_deleted_rows == 1
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
 @pytest.mark.parametrize(("values", "condition"), SOME)
 def test_conditions_in_options_agree_with_spark_or_are_refused(
     spark: Any,
     pushdown: Callable[..., None],
     parquet: str,
     tmp_path: Path,
-    told: bool,
+    with_rule: bool,
     values: Mapping[str, str],
     condition: str,
 ) -> None:
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
-    pushdown(told)
+    pushdown(with_rule)
     results: set[int] = set()
 
     def read() -> None:
@@ -232,18 +234,18 @@ def test_conditions_in_options_agree_with_spark_or_are_refused(
     assert ids(path) == (left if refused_too is not None else left - (wanted or left))
     if wanted is None:
         assert refused is not None
-    elif told and condition != "comment = 5":
+    elif with_rule and condition != "comment = 5":
         # A cast of a column, without ANSI, is left to Spark by name.
         assert (refused, refused_too) == (None, None)
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
 def test_conditions_of_streams_agree_with_spark_or_are_refused(
-    spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, told: bool
+    spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, with_rule: bool
 ) -> None:
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
-    pushdown(told)
+    pushdown(with_rule)
     cases: list[tuple[Mapping[str, str], str]] = [
         ({}, "id + 1 > 5"),
         (LENIENT, "id / 0 is null and id < 3"),
@@ -255,7 +257,7 @@ def test_conditions_of_streams_agree_with_spark_or_are_refused(
     for number, (values, condition) in enumerate(cases):
         results: set[int] = set()
 
-        def read(condition: str = condition, name: str = f"stream{number}{told}") -> set[int]:
+        def read(condition: str = condition, name: str = f"stream{number}{with_rule}") -> set[int]:
             stream = spark.readStream.format("lance").option("filter", condition)
             frame = stream.load(str(path)).select("id").writeStream.format("memory")
             query = frame.queryName(name).trigger(availableNow=True).start()

@@ -249,7 +249,7 @@ REFUSED = [
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
     names = {"row": pa.array(range(8), pa.int32())}
-    return pa.table({**names, **{name: pa.array(v, kind) for name, (kind, v) in COLUMNS.items()}})
+    return pa.table({**names, **{name: pa.array(v, dtype) for name, (dtype, v) in COLUMNS.items()}})
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,14 @@ BRANCH = "süd/way.1"
 @pytest.fixture
 def tagged(tmp_path: Path) -> str:
     """A table with versions of one and of two rows, a branch with three, and a tag at the first."""
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"row": [1], "twice": [2]}), where)
-    lance.dataset(where).create_branch(BRANCH, 1)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1], "twice": [2]}), uri)
+    lance.dataset(uri).create_branch(BRANCH, 1)
     more = pa.table({"row": [2, 3], "twice": [4, 6]})
-    lance.dataset(where).checkout_version((BRANCH, None)).insert(more)
-    lance.write_dataset(pa.table({"row": [2], "twice": [4]}), where, mode="append")
-    lance.dataset(where).tags.create("now", 1)
-    return where
+    lance.dataset(uri).checkout_version((BRANCH, None)).insert(more)
+    lance.write_dataset(pa.table({"row": [2], "twice": [4]}), uri, mode="append")
+    lance.dataset(uri).tags.create("now", 1)
+    return uri
 
 
 @pytest.mark.parametrize(

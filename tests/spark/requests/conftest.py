@@ -13,10 +13,10 @@ from tests.support.spark.typed_rows import table
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table of three fragments, with two rows deleted."""
-    where = str(tmp_path_factory.mktemp("requests") / "t.lance")
-    lance.write_dataset(table(), where, max_rows_per_file=9)
-    lance.dataset(where).delete("row IN (3, 12)")
-    return where
+    uri = str(tmp_path_factory.mktemp("requests") / "t.lance")
+    lance.write_dataset(table(), uri, max_rows_per_file=9)
+    lance.dataset(uri).delete("row IN (3, 12)")
+    return uri
 
 
 @pytest.fixture(scope="module")

@@ -30,46 +30,52 @@ class Trees:
         self.kept: list[Any] = []
 
     def literal(self, name: str) -> dict[str, Any]:
-        path, kind = KINDS[name]
+        path, type_name = KINDS[name]
         values = COLUMNS[path[0]][1]
         value = self.draw.choice([*values, None])
         for step in path[1:]:
             value = None if value is None else value[step]
         if name == "seconds" and value is not None and self.draw.random() < 0.5:
             value = value.replace(microsecond=500000)
-        made = lit(value, kind)
+        made = lit(value, type_name)
         self.values[id(made)] = value
         self.kept.append(made)
         return made
 
     def leaf(self) -> dict[str, Any]:
         name = self.draw.choice(list(KINDS))
-        path, kind = KINDS[name]
-        where = col(*path)
+        path, type_name = KINDS[name]
+        column = col(*path)
         ways = ["compare", "compare", "compare", "in", "null"]
-        ways += ["match", "like"] if kind == "string" else ["truth"] if kind == "boolean" else []
+        ways += (
+            ["match", "like"]
+            if type_name == "string"
+            else ["truth"]
+            if type_name == "boolean"
+            else []
+        )
         way = self.draw.choice(ways)
         if way == "truth":
-            return where
+            return column
         if way == "null":
-            where = self.draw.choice([where, col("deep"), col("words"), col("deep", "in ner")])
-            return op(self.draw.choice(["is_null", "is_not_null"]), where)
+            column = self.draw.choice([column, col("deep"), col("words"), col("deep", "in ner")])
+            return op(self.draw.choice(["is_null", "is_not_null"]), column)
         if way == "in":
             number = self.draw.randint(1, 4)
-            return op("in", where, *(self.literal(name) for _ in range(number)))
+            return op("in", column, *(self.literal(name) for _ in range(number)))
         if way in ("match", "like"):
             text = self.draw.choice(["", "a", "b", "%b", "a!_b", "_", "%", "%\n%", "A!%%"])
             literal = lit(text, "string")
             self.values[id(literal)] = text
             self.kept.append(literal)
             if way == "like":
-                return op("like", where, literal, escape="!")
-            return op(self.draw.choice(["starts_with", "ends_with", "contains"]), where, literal)
-        other = self.literal(name)
-        alike = [item for item, (_, same) in KINDS.items() if same == kind]
+                return op("like", column, literal, escape="!")
+            return op(self.draw.choice(["starts_with", "ends_with", "contains"]), column, literal)
+        operand = self.literal(name)
+        alike = [item for item, (_, same) in KINDS.items() if same == type_name]
         if self.draw.random() < 0.25:
-            other = col(*KINDS[self.draw.choice(alike)][0])
-        sides = [where, other]
+            operand = col(*KINDS[self.draw.choice(alike)][0])
+        sides = [column, operand]
         self.draw.shuffle(sides)
         return op(self.draw.choice(["=", "<=>", "<", "<=", ">", ">="]), *sides)
 
@@ -134,11 +140,11 @@ def test_dates_and_timestamps_outside_the_range_of_python(tmp_path: Path) -> Non
         "instant": pa.array(micros, pa.int64()).view(pa.timestamp("us", "UTC")),
         "nanos": pa.array([0, 1000, 2000, None], pa.int64()).view(pa.timestamp("ns", "UTC")),
     }
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table(columns), where)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table(columns), uri)
 
     def kept(*filters: Any) -> list[int]:
-        return ask(where, ["row"], {"filters": list(filters)}).column("row")
+        return ask(uri, ["row"], {"filters": list(filters)}).column("row")
 
     day, instant, nanos = col("day"), col("instant"), col("nanos")
     assert kept(op("<", day, {"lit": "-999999", "type": "date"})) == [0]
@@ -149,8 +155,8 @@ def test_dates_and_timestamps_outside_the_range_of_python(tmp_path: Path) -> Non
     assert kept(op(">=", instant, {"lit": str(1 << 61), "type": "timestamp"})) == [2]
     assert kept(op("<", nanos, {"lit": str(1 << 61), "type": "timestamp"})) == [0, 1, 2]
     assert kept(op(">", nanos, {"lit": "1", "type": "timestamp"})) == [2]
-    kinds = (("min", ["day"], spark.DateType()), ("max", ["instant"], spark.TimestampType()))
-    (batch,) = ask(where, *aggregates(*kinds)).batches
+    bounds = (("min", ["day"], spark.DateType()), ("max", ["instant"], spark.TimestampType()))
+    (batch,) = ask(uri, *aggregates(*bounds)).batches
     assert batch.column(0).cast(pa.int32()).to_pylist() == [-1_000_000]
     assert batch.column(1).cast(pa.int64()).to_pylist() == [1 << 61]
 
@@ -159,23 +165,23 @@ def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     schema = pa.schema([pa.field("row", pa.int32()), blob, pa.field("doc", pa.json_())])
     values = [[0, 1, 2], [b"abc", None, b"d"], ['{"a": 1}', '{"a": 2}', None]]
-    where = str(tmp_path / "t.lance")
+    uri = str(tmp_path / "t.lance")
     data = pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema)
-    lance.write_dataset(data, where, data_storage_version="2.1")
+    lance.write_dataset(data, uri, data_storage_version="2.1")
     missing, small = op("is_null", col("blob")), op("<", col("blob", "size"), lit(2, "bigint"))
-    assert ask(where, ["row"], {"filters": [missing]}).column("row") == [1]
-    assert ask(where, ["row"], {"filters": [op("not", missing), small]}).column("row") == [2]
+    assert ask(uri, ["row"], {"filters": [missing]}).column("row") == [1]
+    assert ask(uri, ["row"], {"filters": [op("not", missing), small]}).column("row") == [2]
     is_d = op("=", col("blob"), lit(b"d", "binary"))
-    read = ask(where, ["row", "blob"], {"filters": [is_d]}, blob_handling="all_binary")
+    read = ask(uri, ["row", "blob"], {"filters": [is_d]}, blob_handling="all_binary")
     assert read.to_pylist() == [{"row": 2, "blob": b"d"}]
     assert read.size == -1
-    text = LanceDataSource(CaseInsensitiveDict({"path": where})).schema()["doc"]
+    text = LanceDataSource(CaseInsensitiveDict({"path": uri})).schema()["doc"]
     assert text.dataType == spark.StringType()
-    docs = ask(where, ["doc"], {}).column("doc")
+    docs = ask(uri, ["doc"], {}).column("doc")
     asked = op("=", col("doc"), lit(docs[1], "string"))
-    assert ask(where, ["row"], {"filters": [asked]}).column("row") == [1]
+    assert ask(uri, ["row"], {"filters": [asked]}).column("row") == [1]
     by_id = op("<", col("_rowid"), lit(1, "bigint"))
-    assert ask(where, ["row"], {"filters": [by_id]}).column("row") == [0]
+    assert ask(uri, ["row"], {"filters": [by_id]}).column("row") == [0]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +227,9 @@ def test_nesting(path: str, rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_table_column_with_the_name_of_the_request_field(tmp_path: Path) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"id": [1], "__lance_request": ["x"]}), where)
-    source = LanceDataSource(CaseInsensitiveDict({"path": where}))
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1], "__lance_request": ["x"]}), uri)
+    source = LanceDataSource(CaseInsensitiveDict({"path": uri}))
     reader = source.reader(source.schema())
     (partition,) = reader.partitions()
     (batch,) = reader.read(partition)
@@ -239,9 +245,9 @@ class TestOptionFilter:
     def test_rows(self, path: str, rows: list[dict[str, Any]]) -> None:
         meant = [row["row"] for row in rows if row["word"] == "a_b" or (row["number"] or 0) > 5]
         assert self.kept(path, "word = 'a_b' OR number > 5") == meant
-        both = [number for number in meant if number > 9]
+        numbers = [number for number in meant if number > 9]
         more = {"filters": [op(">", col("row"), lit(9, "bigint"))]}
-        assert self.kept(path, "word = 'a_b' OR number > 5", more) == both
+        assert self.kept(path, "word = 'a_b' OR number > 5", more) == numbers
         assert self.kept(path, "word = 'a_b' OR number > 5", {"limit": 1})[:1] == meant[:1]
         schema, request = aggregates(("count_star", None, spark.LongType()))
         counted = ask(path, schema, request, filter="word = 'a_b' OR number > 5")

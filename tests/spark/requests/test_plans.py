@@ -53,9 +53,9 @@ def test_a_task_logs_its_metrics(
     ask(path, ["row"], request)
     assert "lance_spark scan" not in capfd.readouterr().err
     answer = ask(path, ["row"], request, scan_metrics="true")
-    said = [line for line in capfd.readouterr().err.splitlines() if "lance_spark scan of" in line]
-    counted = [dict(part.split("=") for part in line.split(": ")[1].split()) for line in said]
-    assert len(said) == len(answer.partitions) > 0
+    lines = [line for line in capfd.readouterr().err.splitlines() if "lance_spark scan of" in line]
+    counted = [dict(part.split("=") for part in line.split(": ")[1].split()) for line in lines]
+    assert len(lines) == len(answer.partitions) > 0
     rows = sum(int(item["numRowsScanned"]) for item in counted)
     assert rows == answer.num_rows if limit is None else rows >= answer.num_rows > 0
     assert all(int(item["numBytesRead"]) > 0 for item in counted)
@@ -69,16 +69,16 @@ def test_sizes_are_never_too_small(tmp_path: Path) -> None:
         "vector": pa.FixedSizeListArray.from_arrays(np.arange(64_000, dtype=np.float32), 64),
         "words": pa.array([[random_text[i : i + 50], "x"] for i in range(1000)]),
     }
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table(columns), where)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table(columns), uri)
     least = {"id": 8, "text": 100, "vector": 256, "words": 51}
     for names in (["id"], ["text"], ["vector"], ["words"], list(columns)):
-        answer = ask(where, names, {})
+        answer = ask(uri, names, {})
         assert answer.rows == 1000
         meant = 1000 * sum(least[name] for name in names)
         assert meant <= answer.size <= 8 * meant + 200_000
-    assert ask(where, ["vector"], {}).size < 270_000
-    assert ask(where, [], {}).size == 8000
+    assert ask(uri, ["vector"], {}).size < 270_000
+    assert ask(uri, [], {}).size == 8000
 
 
 def test_planning_opens_no_data_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,49 +135,49 @@ def _where(whole: pa.Table) -> pa.Table:
 
 
 def test_aggregates_of_no_rows(tmp_path: Path, path: str) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(table().slice(0, 0), where)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(table().slice(0, 0), uri)
     asked = (
         ("count_star", None, spark.LongType()),
         ("count", ["deep", "x"], spark.LongType()),
         ("min", ["money"], spark.DecimalType(12, 2)),
     )
     nothing = [{"agg0": 0, "agg1": 0, "agg2": None}]
-    assert ask(where, *aggregates(*asked)).to_pylist() == nothing
+    assert ask(uri, *aggregates(*asked)).to_pylist() == nothing
     schema, request = aggregates(*asked)
     never = {"filters": [op("<", col("row"), lit(0, "bigint"))]}
     assert ask(path, schema, {**request, **never}).to_pylist() == nothing
-    assert ask(where, *aggregates(asked[0])).to_pylist() == [{"agg0": 0}]
+    assert ask(uri, *aggregates(asked[0])).to_pylist() == [{"agg0": 0}]
 
 
 def test_counts_of_columns_without_nulls_come_from_the_manifest(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int32(), False), pa.field("x", pa.int32())])
-    where = str(tmp_path / "t.lance")
+    uri = str(tmp_path / "t.lance")
     lance.write_dataset(
-        pa.table([[1, 2, 3], [1, None, None]], schema=schema), where, max_rows_per_file=1
+        pa.table([[1, 2, 3], [1, None, None]], schema=schema), uri, max_rows_per_file=1
     )
     asked = aggregates(("count", ["id"], spark.LongType()), ("count_star", None, spark.LongType()))
-    answer = ask(where, *asked)
+    answer = ask(uri, *asked)
     assert answer.to_pylist() == [{"agg0": 3, "agg1": 3}]
     assert answer.partitions[0].task is None
-    assert ask(where, *aggregates(("count", ["x"], spark.LongType()))).to_pylist() == [{"agg0": 1}]
+    assert ask(uri, *aggregates(("count", ["x"], spark.LongType()))).to_pylist() == [{"agg0": 1}]
 
 
 def test_tasks_read_the_planned_version(tmp_path: Path) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"id": [1, 2]}), where)
-    source = LanceDataSource(CaseInsensitiveDict({"path": where}))
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2]}), uri)
+    source = LanceDataSource(CaseInsensitiveDict({"path": uri}))
     reader = source.reader(source.schema())
     partitions = reader.partitions()
-    lance.write_dataset(pa.table({"id": [3]}), where, mode="overwrite")
+    lance.write_dataset(pa.table({"id": [3]}), uri, mode="overwrite")
     result = [batch.to_pydict() for partition in partitions for batch in reader.read(partition)]
     assert result == [{"id": [1, 2]}]
 
 
 def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"id": [1, 2], "x": ["a", "b"]}), where)
-    options = {"path": where, "provider": "lance", "filter": "id > 1"}
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2], "x": ["a", "b"]}), uri)
+    options = {"path": uri, "provider": "lance", "filter": "id > 1"}
     kept = LanceDataSource(CaseInsensitiveDict(options)).schema()
     text = json.dumps({"limit": 5})
     # The column that says where the table is may be one that is not wanted.
@@ -193,23 +193,23 @@ def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
 
 
 def test_the_reply_names_a_version_that_later_scans_read(tmp_path: Path) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"row": [1]}), where)
-    first = ask(where, ["row"], {})
-    made = lance.dataset(where)
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1]}), uri)
+    first = ask(uri, ["row"], {})
+    made = lance.dataset(uri)
     made.tags.create("old", 1)
     made.create_branch("side/way", 1)
-    lance.write_dataset(pa.table({"row": [2]}), where, mode="append")
-    later = ask(where, ["row"], {})
+    lance.write_dataset(pa.table({"row": [2]}), uri, mode="append")
+    later = ask(uri, ["row"], {})
     assert later.column("row") == [1, 2]
     for options in ({}, {"version": "2"}, {"branch": "main"}, {"timestamp": "2999-01-01"}):
-        assert ask(where, ["row"], {"at": first.at}, **options).column("row") == [1]
-        assert ask(where, ["row"], {"at": later.at}, **options).column("row") == [1, 2]
-    assert ask(where, ["row"], {"at": first.at}, tag="old").column("row") == [1]
-    side = ask(where, ["row"], {}, branch="side/way")
-    lance.dataset(where).checkout_version(("side/way", None)).insert(pa.table({"row": [3]}))
-    assert ask(where, ["row"], {}, branch="side/way").column("row") == [1, 3]
-    assert ask(where, ["row"], {"at": side.at}, branch="side/way").column("row") == [1]
+        assert ask(uri, ["row"], {"at": first.at}, **options).column("row") == [1]
+        assert ask(uri, ["row"], {"at": later.at}, **options).column("row") == [1, 2]
+    assert ask(uri, ["row"], {"at": first.at}, tag="old").column("row") == [1]
+    side = ask(uri, ["row"], {}, branch="side/way")
+    lance.dataset(uri).checkout_version(("side/way", None)).insert(pa.table({"row": [3]}))
+    assert ask(uri, ["row"], {}, branch="side/way").column("row") == [1, 3]
+    assert ask(uri, ["row"], {"at": side.at}, branch="side/way").column("row") == [1]
 
 
 def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

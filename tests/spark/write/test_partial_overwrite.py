@@ -29,14 +29,16 @@ from lance_spark.spark.write.planning import make_writer
 DYNAMIC = {"partitionOverwriteMode": "dynamic"}
 
 
-def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
+def rows(*ids_and_days: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
     """Rows of (id, day)."""
     return pa.record_batch(
         {
-            "id": pa.array([item[0] for item in given], pa.int64()),
-            "day": pa.array([item[1] for item in given], pa.string()),
-            "word": pa.array([word] * len(given), pa.string()),
-            "vector": pa.array([[float(item[0])] * 4 for item in given], pa.list_(pa.float32())),
+            "id": pa.array([item[0] for item in ids_and_days], pa.int64()),
+            "day": pa.array([item[1] for item in ids_and_days], pa.string()),
+            "word": pa.array([word] * len(ids_and_days), pa.string()),
+            "vector": pa.array(
+                [[float(item[0])] * 4 for item in ids_and_days], pa.list_(pa.float32())
+            ),
         }
     )
 
@@ -45,9 +47,9 @@ def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
 def path(tmp_path: Path) -> Path:
     """Four fragments of three rows: days a, b, and a mixture."""
     path = tmp_path / "t"
-    given = [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, None)]
-    given += [(6, "a"), (7, "b"), (8, "c"), (9, "b"), (10, "b"), (11, "b")]
-    table = pa.Table.from_batches([rows(*given, word="old")])
+    ids_and_days = [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, None)]
+    ids_and_days += [(6, "a"), (7, "b"), (8, "c"), (9, "b"), (10, "b"), (11, "b")]
+    table = pa.Table.from_batches([rows(*ids_and_days, word="old")])
     vector = table["vector"].cast(pa.list_(pa.float32(), 4))
     table = table.set_column(3, "vector", vector)
     lance.write_dataset(table, str(path), max_rows_per_file=3, enable_stable_row_ids=True)
@@ -188,7 +190,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
         ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
@@ -205,8 +207,10 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
         ({"mergeSchema": "true"}, "mergeSchema applies to appends only"),
     ],
 )
-def test_contradictory_options_are_refused(path: Path, options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
+def test_contradictory_options_are_refused(
+    path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
         writer_for(path, rows((1, "b")), **options)
 
 
@@ -262,14 +266,14 @@ def test_a_concurrent_change_of_a_column_type_is_refused(path: Path) -> None:
     ):
         writer.commit(messages)
     assert content(path) == before
-    there = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
+    existing_names = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
     named = {
         Path(file.path).name
         for version in (1, 2)
         for item in lance.dataset(str(path), version=version).get_fragments()
         for file in item.metadata.files
     }
-    assert there == named
+    assert existing_names == named
 
 
 def test_a_repeated_partial_overwrite_is_skipped(path: Path) -> None:
@@ -278,10 +282,10 @@ def test_a_repeated_partial_overwrite_is_skipped(path: Path) -> None:
     """
     txn = {"txnAppId": "nightly", "txnVersion": "7", "replaceWhere": "day = 'b'"}
     two = [writer_for(path, rows((20, "b")), **txn) for _ in range(2)]
-    said = [run(writer, [[rows((20, "b"))]]) for writer in two]
-    two[0].commit(said[0])
+    messages = [run(writer, [[rows((20, "b"))]]) for writer in two]
+    two[0].commit(messages[0])
     after = files(path) - {item for item in files(path) if item.startswith("data/")}
-    two[1].commit(said[1])
+    two[1].commit(messages[1])
     replace(path, rows((21, "b")), **txn)
     replace(path, rows((22, "b")), **{**txn, "txnVersion": "3"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20)

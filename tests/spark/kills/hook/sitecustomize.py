@@ -53,14 +53,14 @@ def victims(who: str) -> list[int]:
     return [int(stat.rpartition(")")[2].split()[1]), forking]
 
 
-def reach(found: str) -> None:
+def reach(current_moment: str) -> None:
     """Kill whom the folder says, if this is the moment, and nobody was faster."""
     armed = Path(FOLDER, "armed")
     try:
         wanted, who = armed.read_text().split()
     except (OSError, ValueError):
         return
-    if wanted != found:
+    if wanted != current_moment:
         return
     # The one who can take it away was the first.
     taken = Path(FOLDER, f"killed.{time.time_ns()}")
@@ -86,8 +86,8 @@ def hook(event: str, arguments: tuple[object, ...]) -> None:
         if not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
             return
     path = arguments[1] if event == "os.link" else arguments[0]
-    if isinstance(path, str) and (found := moment(event, path)):
-        reach(found)
+    if isinstance(path, str) and (current_moment := moment(event, path)):
+        reach(current_moment)
 
 
 if FOLDER:
