@@ -92,7 +92,7 @@ def random_change(random: Random, versions: int) -> Change:
     low = random.randrange(100)
     version = versions if random.random() < 0.5 else random.randint(1, versions)
     width = random.choice([3, 10, 40, 100])
-    # What pylance offers to rewrite columns is about one fragment, and not tried again.
+    # pylance rewrites columns of one fragment only, and does not retry.
     ours = operation == "columns" or random.random() < 0.6
     return Change(operation, low, low + width, random.randrange(100), version, ours)
 

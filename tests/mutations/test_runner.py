@@ -99,7 +99,7 @@ def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     assert len(writer.finish()) == 1
     (folder,) = [file for file in (path / "data").iterdir() if file.is_dir()]
     assert any(folder.iterdir())
-    # Killed before its data file was there.
+    # The task was killed before it wrote its data file.
     (path / "data" / f"{folder.name}.lance").unlink()
     assert sweep(table, tag) == 1
     assert sorted((path / "data").rglob("*")) == before

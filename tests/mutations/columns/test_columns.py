@@ -442,7 +442,7 @@ def test_an_interrupt_after_the_commit_deletes_nothing(
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("deleted", ["id < 2", "id in (1, 3)", "id > 3", "id < 5"])
 def test_structs_beside_deleted_rows(path: Path, version: str, deleted: str) -> None:
-    """Files of version 2.0 have no null structs, not even in deleted rows."""
+    """Files of version 2.0 cannot have null structs, also in deleted rows."""
     data = pa.table({"id": pa.array(range(10), pa.int64())})
     lance.write_dataset(data, str(path), data_storage_version=version, max_rows_per_file=5).delete(
         deleted
