@@ -45,7 +45,7 @@ def test_uris_that_name_the_account(azurite: Azurite, scheme: str) -> None:
     lance_spark.write_dataset(rows(1), uri, storage_options=options)
     written = lance_spark.write_dataset(rows(2), uri, "append", storage_options=options)
     assert written.version == 2
-    # pylance knows the longer one only.
+    # pylance knows only the longer name.
     theirs = lance.dataset(f"abfss://{path}", storage_options=azurite.options)
     assert values(theirs.to_table()) == [1, 2]
     lance.write_dataset(rows(3), f"abfss://{path}", mode="append", storage_options=azurite.options)

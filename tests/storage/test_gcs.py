@@ -71,7 +71,7 @@ MANY = 300
 
 
 def test_the_newest_of_many_versions(gcs: Gcs, root: str, store: ObjectStore) -> None:
-    """Nobody lists all of them, neither to open the table nor to commit."""
+    """All versions are listed neither to open the table nor to commit."""
     lance_spark.write_dataset(rows(1), root, storage_options=gcs.options)
     manifest = read_manifest(store, versions.latest(store))
     proto = type(manifest.message)()
@@ -88,7 +88,7 @@ def test_the_newest_of_many_versions(gcs: Gcs, root: str, store: ObjectStore) ->
     assert gcs.listed == before + 1
     written = lance_spark.write_dataset(rows(2), root, "append", storage_options=gcs.options)
     assert written.version == MANY + 1
-    # One page to look for newer versions, one to check that the version number is new.
+    # One page to find newer versions, one page to check that the version number is new.
     assert gcs.listed < before + 40
     assert len(store.list_names("_versions")) == MANY + 1
     assert values(lance.dataset(root, storage_options=gcs.options).to_table()) == [1, 2]

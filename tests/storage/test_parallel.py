@@ -1,4 +1,4 @@
-"""Small files that are read several at once."""
+"""Small files that are read in parallel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_results_come_in_order() -> None:
     later = threading.Event()
 
     def read(number: int) -> int:
-        # The first answer is the last to come.
+        # The first answer arrives last.
         assert number or later.wait(10)
         if number == AT_ONCE - 1:
             later.set()

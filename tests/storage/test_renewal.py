@@ -1,4 +1,6 @@
-"""Credentials that expire: a namespace hands out new ones, and running work goes on with them."""
+"""Credentials that expire: a namespace issues new credentials, and running work continues with
+them.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def store_of(servers: Expiring) -> ObjectStore:
 
 
 def expires_now(servers: Expiring) -> None:
-    """Move all clocks to a time at which no key that was handed out is valid."""
+    """Move all clocks to a time at which no issued key is valid."""
     servers.shift += servers.seconds + 1
 
 
@@ -101,7 +103,7 @@ def test_stores_share_what_was_renewed(servers: Expiring) -> None:
         list(threads.map(lambda store: store.write_bytes("x", b"1"), stores))
     assert servers.issued == 2
     assert len({id(store._fs) for store in stores}) == 1
-    # Tasks get the newest ones.
+    # Tasks get the newest credentials.
     data = pickle.dumps(stores[0])
     renewal._Known.by_source.clear()
     pickle.loads(data).write_bytes("x", b"2")

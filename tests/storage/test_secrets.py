@@ -68,7 +68,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def test_what_counts_as_a_secret() -> None:
-    """All options whose names say that they hold one, and none that help to understand an error."""
+    """All options whose names show that they hold a secret, and no option that helps to understand
+    an error.
+    """
     names = {
         *S3,
         *AZURE,
@@ -115,7 +117,7 @@ def test_all_spellings_of_a_secret() -> None:
 
 
 class Leaky(MemoryFileSystem):
-    """Fails at everything, and tells all that it was given: plainly, as in URLs, and in errors that come before."""
+    """Fails in every call, and repeats all arguments: as text, as in URLs, and in earlier errors."""
 
     cachable = False
     kind: type[Exception] = OSError
@@ -134,7 +136,7 @@ class Leaky(MemoryFileSystem):
 
 
 def told(error: BaseException) -> str:
-    """Everything that is shown of an error."""
+    """Return everything that an error shows."""
     return f"{error} {error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
 
 
@@ -239,7 +241,7 @@ def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("how", ["key", "signature"])
 def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
-    """What Azurite says of a wrong signature repeats it."""
+    """The answer of Azurite to a wrong signature repeats the signature."""
     import base64
 
     wrong = base64.b64encode(f"{MARK} no key".encode()).decode()

@@ -35,7 +35,7 @@ def lock(version: int) -> Iterator[None]:
 
 
 class PlainFileSystem(MemoryFileSystem):
-    """A store without any safe commit, where others come between a look and a put."""
+    """A store without safe commits, on which other clients write between a check and a put."""
 
     protocol = "plain"
     store: ClassVar[dict[str, Any]] = {}
@@ -79,13 +79,13 @@ def test_it_is_called_with_the_version(lock_option: Any) -> None:
 
 
 def race(commit_lock: Any) -> tuple[list[int], list[int]]:
-    """Rows that were acknowledged, and those that are there."""
+    """Return the acknowledged rows, and the stored rows."""
     options = {"commit_lock": commit_lock}
     lance_spark.write_dataset(rows(0), "plain://t", storage_options=options)
     done = [0]
 
     def append(number: int) -> None:
-        # Versions that are overwritten can be an error of others, too.
+        # Overwritten versions can also be an error of other clients.
         with suppress(LanceError):
             lance_spark.write_dataset(rows(number), "plain://t", "append", storage_options=options)
             done.append(number)
@@ -102,7 +102,7 @@ def test_nothing_is_lost_under_a_lock() -> None:
 
 
 def test_what_it_is_for() -> None:
-    """Under a lock that locks nothing acknowledged rows are lost."""
+    """With a lock that locks nothing, acknowledged rows are lost."""
     done, stored = race(lambda _: nullcontext())
     assert not set(done) <= set(stored)
 
@@ -133,7 +133,7 @@ def test_a_conflict_starts_the_commit_again(error_class: Any) -> None:
 
 
 class Denied(Exception):
-    """As the packages of Azure and Google say that nobody may do that."""
+    """The packages of Azure and Google raise this error without permission."""
 
     status_code = 403
 
@@ -187,7 +187,7 @@ def test_a_lock_that_is_not_granted() -> None:
 
 
 def test_a_lock_that_is_lost_on_the_way() -> None:
-    """The version is there: whoever looks finds it to be ours."""
+    """The version exists: the client recognises it as its own."""
 
     @contextmanager
     def lost(version: int) -> Iterator[None]:

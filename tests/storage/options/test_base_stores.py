@@ -1,4 +1,6 @@
-"""Base paths in other stores than the table: buckets of servers with other keys, other clouds; pylance reads the same tables."""
+"""Base paths in other stores than the table: servers with other keys, other clouds. pylance reads
+the same tables.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def test_settings_of_a_base_path() -> None:
     }
     assert options_of_base(options, 12, "s3://x/y", inherits=False) == {"region": "c"}
     assert options_of_base(options, 2, "s3://x/y", inherits=True) == {"region": "a", "key": "k"}
-    # An entry by path is complete, and comes first.
+    # An entry by path is complete, and has priority.
     options = with_base_params(options, {"s3://x/y/": {"secret": "s3cret"}})
     assert options_of_base(options, 1, "s3://x/y", inherits=True) == {"secret": "s3cret"}
     assert "s3cret" in secret_values(options)

@@ -1,4 +1,6 @@
-"""Storage options by the names of the object_store library, which Lance clients use, and what fsspec's packages get of them."""
+"""Storage options by the names of the object_store library, which Lance clients use, and the
+arguments of fsspec's packages.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
         problem = str(error)
     assert problem == "" or problem.startswith("storage option")
     assert "text" not in problem
-    # What no package has a name for would be taken, and forgotten.
+    # Options that no package knows would be accepted and ignored.
     assert set(result) <= set(inspect.signature(PACKAGES[scheme].__init__).parameters)
     assert to_fsspec(scheme, result, {}) == result
 
@@ -220,7 +222,7 @@ def test_options_count_before_the_environment() -> None:
         "key": "k",
         "endpoint_url": "http://e",
     }
-    # A credential of one account is of no use for another.
+    # A credential of an account is not used for another account.
     azure = {"AZURE_STORAGE_SAS_TOKEN": "e", "AZURE_STORAGE_ACCOUNT_NAME": "e"}
     assert to_fsspec("az", {"account_name": "o", "account_key": "k"}, azure) == {
         "account_name": "o",

@@ -24,10 +24,11 @@ KINDS = {
     "truncated": faults.TRUNCATED,
 }
 every_kind = pytest.mark.parametrize("fault", KINDS.values(), ids=KINDS)
-#: Of each sort one: refused, refused though done, never heard, done and not answered.
+#: One fault of each sort: refused before it is done, refused although done, never received, done
+#: without an answer.
 _SOME = ("slow down", "denied after", "reset", "lost answer")
 some_kinds = pytest.mark.parametrize("fault", [KINDS[name] for name in _SOME], ids=_SOME)
-#: The manifest, whichever version it is of.
+#: The manifest of any version.
 MANIFEST = r"^PUT .*/_versions/[0-9d]+\.manifest"
 
 
@@ -36,7 +37,7 @@ def rows(*values: int) -> pa.Table:
 
 
 class Table:
-    """A table behind the proxy, which pylance looks at past it."""
+    """A table behind the proxy. pylance reads it without the proxy."""
 
     def __init__(self, aws: Aws, options: dict[str, Any], key: str) -> None:
         self.uri = f"s3://{BUCKET}/{key}"
@@ -54,7 +55,7 @@ class Table:
         return lance_spark.open_dataset(self.uri, storage_options=self.options)
 
     def seen(self) -> tuple[int, list[int]]:
-        """What pylance finds: the number of the newest version, and all rows of it."""
+        """Return what pylance finds: the number of the newest version, and its rows."""
         dataset = lance.dataset(self.uri, storage_options=self.aws.theirs)
         assert [version["version"] for version in dataset.versions()] == [
             *range(1, dataset.version + 1)

@@ -52,7 +52,7 @@ def test_between_two_tries_somebody_else_is_faster(
 
 
 class Script:
-    """Puts and looks with answers that are written down."""
+    """Puts and heads with prepared answers."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
@@ -75,14 +75,14 @@ def failed(cause: Exception | None) -> StorageError:
     [
         ([True], [], True),
         ([False], [], False),
-        # The store's client has met its own file: the first put was carried out after all.
+        # The client of the store found its own file: the first put was done.
         ([failed(TimeoutError()), False], [None, b"own"], True),
         ([failed(TimeoutError()), False], [None, b"other"], False),
         ([failed(TimeoutError())], [b"own"], True),
         # Answers that are cut short.
         ([failed(TimeoutError())], [b"ow", b"", b"own"], True),
         ([failed(TimeoutError())], [b"o", b"other"], False),
-        # A store that says "there is one" by an error that nobody knows.
+        # A store whose error for an existing file is unknown.
         ([failed(OSError(errno.EINVAL, "precondition"))], [b"own"], True),
         ([failed(OSError(errno.EINVAL, "precondition"))], [b"other"], False),
     ],
@@ -98,7 +98,7 @@ def test_who_created_it(puts: list[Any], looks: list[Any], expected: bool) -> No
     ("puts", "looks", "refused"),
     [
         ([failed(PermissionError())], [], True),
-        # What may still arrive is no refusal, whatever comes after it.
+        # A request that may still arrive is not refused, whatever follows it.
         ([failed(TimeoutError()), failed(PermissionError())], [None], False),
         ([failed(TimeoutError())], [failed(PermissionError())], False),
         ([failed(OSError(errno.ENOSPC, "full"))], [None], False),
@@ -133,7 +133,9 @@ def test_a_commit_is_made_once(table: Table, proxy: FaultProxy, fault: Fault) ->
 def test_every_request_of_a_commit_fails_once(
     table: Table, proxy: FaultProxy, fault: Fault
 ) -> None:
-    """First the requests of one that meets nothing are counted, then each of them is spoilt in a commit of its own."""
+    """The requests of a commit without faults are counted. Then each of them fails once, in a
+    commit of its own.
+    """
     proxy.clear()
     table.write(1)
     patterns = dict.fromkeys(_kind(request) for request in proxy.requests)
@@ -144,7 +146,8 @@ def test_every_request_of_a_commit_fails_once(
         assert table.write(turn).version == turn + 1
         assert proxy.left == 0, pattern
     assert table.seen() == (len(patterns) + 2, [*range(len(patterns) + 2)])
-    # Files of attempts that came to nothing would be left over: one file and one transaction for each version.
+    # Files of failed attempts must be deleted: one file and one transaction for each version
+    # remain.
     names = table.aws.names(f"{table.key}/")
     assert sum(name.startswith("data/") for name in names) == len(patterns) + 2
 
@@ -163,7 +166,7 @@ def _kind(request: str) -> str:
 def test_a_store_that_dies_leaves_a_commit_uncertain(
     aws: Aws, options: dict[str, Any], key: str, proxy: FaultProxy, arrives: bool, mode: str
 ) -> None:
-    """The version may be there or not; if it is, its files are."""
+    """The version may exist or not. If it exists, its files exist."""
     table = Table(aws, options, key)
     before = 0
     if mode == "append":

@@ -57,7 +57,7 @@ def test_each_request_is_sent_again(store: ObjectStore, proxy: FaultProxy, fault
             "write_bytes",
             "delete",
         ):
-            # Their answers have nothing that could be cut.
+            # Answers of these requests cannot be cut.
             continue
         proxy.clear()
         proxy.fail(BUCKET, fault, fault)
@@ -91,7 +91,7 @@ def test_nothing_is_repeated_for_ever(
             proxy.fail(BUCKET, *[fault] * 30)
             with pytest.raises(StorageError, match=key):
                 store.list("")
-            # What s3fs and botocore repeat by themselves would come on top.
+            # Retries of s3fs and botocore would be added.
             assert len(proxy.requests) == retries + 1
     hurried = ObjectStore.from_uri(
         f"s3://{BUCKET}/{key}", {**options, "client_retry_timeout": "0s"}
@@ -152,7 +152,7 @@ def _of_token(retryable: bool) -> Exception:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        # What gcsfs makes of 502.
+        # The error that gcsfs raises for 502.
         (ProxyError(), True),
         (_of_token(True), True),
         (_of_token(False), False),
@@ -221,7 +221,7 @@ def _with_headers(text: str) -> Exception:
 
 def test_how_long_is_waited_at_most() -> None:
     tries = Retries(3, 20).tries()
-    # The last try is made when the time is over, and not after it.
+    # The last try is made when the time ends, and not later.
     for retry_after in ("3600", "Fri, 31 Dec 2099 23:59:59 GMT"):
         wait = tries.wait_after(_with_headers(retry_after))
         assert wait is not None

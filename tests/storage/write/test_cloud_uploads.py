@@ -1,4 +1,4 @@
-"""Uploads in parts to Google Cloud Storage and Azure: what is sent, how much is held, what is left when one fails."""
+"""Uploads in parts to Google Cloud Storage and Azure: requests, memory, and files after a failure."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tests.support.stores.gcs import Gcs
 from tests.support.stores.proxy import Fault, FaultProxy, spoiling
 
 MIB = 1024 * 1024
-#: The least that Google takes, and what the blocks of these tests are.
+#: The minimum of Google, and the size of blocks in these tests.
 PART = 256 * 1024
 
 
 class Cloud:
-    """A server behind a proxy that spoils requests, and what its requests look like."""
+    """A server behind a proxy that injects faults, and the form of its requests."""
 
     root: str
     options: dict[str, Any]
@@ -55,7 +55,7 @@ class Cloud:
         self.store = ObjectStore.from_uri(f"{self.root}/{self.folder}", self.options)
 
     def left_over(self) -> list[str]:
-        """Names below the folder, and uploads that were begun and not ended."""
+        """Return names below the folder, and uploads that began and did not end."""
         raise NotImplementedError
 
 
@@ -78,7 +78,7 @@ class Google(Cloud):
 class Azure(Cloud):
     root = f"az://{azurite.CONTAINER}"
     begin, part, end = None, "comp=block&", "comp=blocklist"
-    # What its number becomes in base64.
+    # Return the number in base64.
     second = "MDAwMDAwMDI"
     most_at_once = 3
 
@@ -148,7 +148,7 @@ def test_parts(cloud: Cloud) -> None:
     assert cloud.proxy.most_at_once <= cloud.most_at_once
     assert cloud.store.read_bytes("large ü+") == data
     assert cloud.left_over() == ["large ü+"]
-    # In the place of one that is there.
+    # Replace an existing file.
     again = written(cloud, "large ü+", 2 * PART + 1, replace=True)
     assert cloud.store.read_bytes("large ü+") == again
 
@@ -166,14 +166,14 @@ def test_each_request_is_sent_again(cloud: Cloud, request_: str, fault: Fault) -
         pytest.skip("Azure has no request that begins an upload")
     name = "small" if request_ == "whole" else "large"
     if request_ == "end" and cloud.end is None:
-        # The last part is the end.
+        # The last part ends the upload.
         cloud.proxy.fail(cloud.part, Fault(), Fault(), fault)
     else:
         cloud.proxy.fail(str(pattern[request_]), fault)
     data = written(cloud, name, size)
     assert cloud.proxy.left == 0
     assert cloud.store.read_bytes(name) == data
-    # The packages repeat nothing. Google is asked what it has of a part, and sent the rest, if there is any.
+    # The packages repeat nothing. Google is asked which bytes of a part it has, and gets the rest.
     expected = 2 if request_ == "whole" else 5
     if isinstance(cloud, Google) and request_ in ("part", "end") and not fault.arrives:
         expected += 1
@@ -247,7 +247,7 @@ def test_google_has_ended_a_session(gcs: Gcs) -> None:
 
 
 def test_google_has_taken_a_piece_of_a_part() -> None:
-    """It says how much; only the rest is sent again."""
+    """Google reports how many bytes it has; only the rest is sent again."""
     with swallowing() as server:
         server.takes = PART + 1
         store = ObjectStore.from_uri(
@@ -269,7 +269,7 @@ def test_google_has_taken_a_piece_of_a_part() -> None:
 
 
 class Swallowing(BaseHTTPRequestHandler):
-    """Takes what comes, as Google and as Azure would, and keeps nothing of it."""
+    """Accepts uploads as Google and Azure do, and keeps no bytes."""
 
     protocol_version = "HTTP/1.1"
     server: Swallower
@@ -309,7 +309,7 @@ class Swallowing(BaseHTTPRequestHandler):
 class Swallower(ThreadingHTTPServer):
     daemon_threads = True
     bytes = 0
-    #: Of the next part it takes this much.
+    #: The server accepts so many bytes of the next part.
     takes: int | None = None
 
     def __init__(self) -> None:
@@ -385,7 +385,7 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zonal ones, which gcsfs writes to in another way."""
+    """Zonal buckets, to which gcsfs writes in another way."""
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
     from fsspec.implementations.memory import MemoryFileSystem
 
@@ -401,7 +401,7 @@ def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
             return bucket == "zonal"
 
         def open(self, *_args: object, **_kwargs: object) -> None:
-            """What it would do with a file is its own affair."""
+            """The behaviour of the package with a file is not tested."""
 
     fs = Zonal(MemoryFileSystem(), asynchronous=False)
     fs._location = "http://nowhere"

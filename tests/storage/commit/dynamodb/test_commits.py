@@ -67,7 +67,7 @@ def test_killed_writers(aws: Aws, uri: str, key: str, step: str, reader: str) ->
 
 
 def half_done(aws: Aws, key: str, version: int, *, copied: bool) -> str:
-    """Set a version back to what its writer had done after the commit."""
+    """Set a version back to the state after the commit of its writer."""
     item = entries(aws, key)[version]
     place = item["path"]["S"]
     staging = f"{place}-b77cf1d6-9b0b-4a7f-8cb1-0a1fc4a9d1ae"
@@ -195,7 +195,7 @@ def test_an_outcome_that_stays_unknown(
         patch.setattr(DynamoDbManifestStore, "put_if_absent", lost_request)
         with pytest.raises(UncertainCommitError, match="version 2"):
             we_write(aws, uri, 2)
-    # A request may be under way still: what it names has to be there when it arrives.
+    # A request may still be running: the file that it names must exist when it arrives.
     staged = [name[1:] for name in aws.names(key) if STAGING.search(name)]
     assert staged
     size = aws.s3.head_object(Bucket=BUCKET, Key=f"{key}/{staged[0]}")["ContentLength"]

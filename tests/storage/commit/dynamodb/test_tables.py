@@ -80,7 +80,7 @@ def test_paths(aws: Aws, key: str, folder: str) -> None:
 
 
 def test_each_goes_on_after_the_other(aws: Aws, uri: str) -> None:
-    """Both plan on version 1; who is second commits on top of the first."""
+    """Both clients plan on version 1. The second client commits on top of the first."""
     they_write(aws, uri, 1, mode="create")
     theirs = lance.dataset(uri, storage_options=aws.theirs)
     we_write(aws, uri, 2)
@@ -280,7 +280,7 @@ def test_requests(aws: Aws, uri: str) -> None:
 def test_a_forked_process_has_a_connection_of_its_own(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its parent's each would take answers for its own that are the other's."""
+    """With the connection of its parent, each process would take answers of the other."""
     store = DynamoDbManifestStore(TABLE, aws.ours)
     connection = store._connection
     assert store._connection is connection
@@ -297,7 +297,7 @@ def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> Non
     with dynamodb._Connection._lock:
         child = os.fork()
         if not child:
-            # Its lock is a new one.
+            # The lock of the process is new.
             done = dynamodb._Connection._lock.acquire(timeout=10)
             os._exit(0 if done else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
