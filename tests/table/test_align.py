@@ -142,7 +142,7 @@ def test_nulls_below_a_null_struct_are_accepted() -> None:
     assert one(struct, [None, {"x": 1}], struct).num_rows == 2
     fixed = pa.list_(required(pa.int8()), 2)
     assert one(pa.list_(pa.int8(), 2), [None, [1, 2]], fixed).num_rows == 2
-    # Slices: the null lies outside.
+    # Slices: the null is outside of the slice.
     lists = pa.list_(required(pa.int8()))
     batch = pa.record_batch({"c": pa.array([[None], [1]], pa.list_(pa.int8()))}).slice(1)
     assert align(batch, pa.schema([("c", lists)])).to_pylist() == [{"c": [1]}]

@@ -22,7 +22,7 @@ from lance_spark.errors import LanceError
 from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import new_table, rows
 
-#: Values of a wrong type, by what the signature says.
+#: Values of wrong types, by the type in the signature.
 WRONG_TYPES: dict[str, list[Any]] = {
     "int": ["x", 1.5, True],
     "float": ["x"],
@@ -34,7 +34,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "Collection": [3, "id"],
     "Iterable": [3, "id"],
 }
-#: What calls need besides the argument that is wrong.
+#: Arguments that calls need besides the wrong argument.
 NEEDED: dict[str, dict[str, Any]] = {
     "alter_columns": {},
     "branches.delete": {"branch": "b"},
@@ -156,7 +156,9 @@ def test_functions_refuse_wrong_types(uri: str, function: Callable[..., Any]) ->
         type_kind = kind_of(str(parameter.annotation))
         for value in WRONG_TYPES[type_kind] if type_kind is not None else ():
             arguments = {**needed, parameter.name: value}
-            problem = complaint(uri, lambda arguments=arguments: function(**arguments), parameter.name)
+            problem = complaint(
+                uri, lambda arguments=arguments: function(**arguments), parameter.name
+            )
             wrong[f"{parameter.name}={value!r}"] = problem
     assert len(wrong) > 8
     assert {call: problem for call, problem in wrong.items() if problem} == {}
@@ -164,7 +166,7 @@ def test_functions_refuse_wrong_types(uri: str, function: Callable[..., Any]) ->
 
 Opened = lance_spark.Dataset
 DAY = datetime.timedelta(days=1)
-#: Call, and what its error must say.
+#: A call, and a word that its error must contain.
 VALUES: list[tuple[Callable[[Opened], object], str]] = [
     (lambda t: t.checkout_version(77), "version 77"),
     (lambda t: t.checkout_version("none"), "tag 'none'"),
@@ -264,7 +266,7 @@ def test_methods_refuse_wrong_values(uri: str) -> None:
     assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
-#: Arguments of `open_dataset`, and what the error must say.
+#: Arguments of `open_dataset`, and a word that the error must contain.
 OPENS: list[tuple[dict[str, Any], str]] = [
     ({"version": 77}, "version 77"),
     ({"branch": "a b"}, "'a b'"),
@@ -326,7 +328,7 @@ def test_invalid_paths_are_refused(
 
 
 def test_valid_arguments_are_accepted(tmp_path: Path) -> None:
-    # Numbers of numpy, paths, tuples and arrays are right values.
+    # Numbers of numpy, paths, tuples and arrays are valid values.
     ours = lance_spark.write_dataset(rows(0, 6), tmp_path, max_rows_per_file=np.int64(3))  # type: ignore[arg-type]
     assert ours.take(np.array([4]), ("id",))["id"].to_pylist() == [4]
     assert ours.take(pa.array([4]))["id"].to_pylist() == [4]

@@ -1,4 +1,4 @@
-"""Failed or stopped writers of blobs: none of their files stay, and no other file is deleted."""
+"""Failed or stopped writers of blobs: all their files are deleted, and no other file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def files(uri: str) -> set[str]:
-    """Paths of all files, and folders, below data/."""
+    """Return the paths of all files and folders below data/."""
     fs, root = fsspec.core.url_to_fs(uri)
     result = fs.find(f"{root}/data", withdirs=not uri.startswith("memory"))
     return {str(path).split("/data/", 1)[1] for path in result if "/data/" in str(path)}
@@ -107,7 +107,7 @@ def test_job_deletes_files_of_its_writers(uri: str, finished: bool) -> None:
         if finished:
             writer.finish()
         else:
-            # The process dies: what it had open stays as it is.
+            # The process dies: its open files stay as they are.
             writer._blob_writer._pack = None  # type: ignore[union-attr]
     assert files(uri) > before
     lost.abort_all()

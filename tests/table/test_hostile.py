@@ -30,7 +30,7 @@ from tests.hostile.targets import worse_manifest
 from tests.hostile.texts import worse_json
 from tests.support.tables.hostile_session import Session
 
-#: Seconds of the processor that any step may take; sound ones take some milliseconds.
+#: Processor seconds of a step. Steps on sound tables take some milliseconds.
 LONGEST = 5.0
 SEED = 20_250_301
 #: Version of the tables.
@@ -97,7 +97,7 @@ def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> lis
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
-    """Tell whether the damage left the base paths as they were. Other ones may point anywhere."""
+    """Return whether the damage left the base paths unchanged. Other base paths may point anywhere."""
     try:
         result = decode(content, "m").message.base_paths
     except LanceError:
@@ -107,7 +107,7 @@ def same_bases(data: bytes, content: bytes) -> bool:
     ]
 
 
-# Much of what `worse_manifest` makes is sound: what no reader needs, or what is unknown.
+# Many inputs of `worse_manifest` are sound: they change fields that no reader needs or knows.
 @pytest.mark.parametrize(
     ("mutate", "count", "least"), [(worse_bytes, 45, 1), (worse_manifest, 40, 0.25)]
 )
@@ -280,7 +280,7 @@ def test_unusual_manifest_names(plain: Path, tmp_path: Path, name: str) -> None:
     assert dataset.version == NEWEST
     assert [version.version for version in dataset.versions()] == list(range(1, NEWEST + 1))
     if name.startswith("d") and name[1:2].isdigit():
-        # It may be a detached version, whose needs nobody can tell.
+        # It may be a detached version, whose files are unknown.
         with pytest.raises(CorruptTableError, match=re.escape(name)):
             dataset.cleanup_old_versions(retain_versions=3)
         return

@@ -121,7 +121,7 @@ def test_open_by_branch(path: Path) -> None:
     table = open_table(str(path), tag="there")
     assert table.manifest.branch == "feat/x"
     assert table.manifest.num_rows == 17
-    # The rows of the parent lie below the parent's root.
+    # The rows of the parent are below the root of the parent.
     for fragment in table.manifest.fragments:
         assert table.paths.open_data_file(fragment.files[0]).size == fragment.size_bytes
     assert read_deletions(table.paths, table.manifest.fragments[0]).tolist() == [1]

@@ -138,7 +138,7 @@ def test_a_failed_deletion_keeps_the_manifests(
         assert "not today" in stats.first_failure
         assert len(stats.files) + 1 <= deleted
         assert set(versions(path)) | set(stats.versions) == set(range(1, 10))
-        # The file that failed stays, and the manifests that prove that no job is writing it.
+        # The file that failed stays, and so do the manifests, which show that no job is writing it.
         if call < deleted - 7:
             assert stats.old_versions == 0
         clean(path)

@@ -319,7 +319,7 @@ def test_unknown_changes(path: Path, transaction: bytes | None, message: str) ->
 
 
 def test_transaction_only_in_its_file(path: Path) -> None:
-    """As the first writers of Lance wrote it; and a name that leads out of the table."""
+    """As the first writers of Lance wrote it, and a name that leads out of the table."""
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -398,7 +398,7 @@ def test_append_counts_rows_of_early_releases(path: Path) -> None:
 
     def change(proto: table_pb2.Manifest) -> None:
         proto.ClearField("writer_version")
-        # What such releases noted may be wrong.
+        # Counts that such releases recorded may be wrong.
         proto.fragments[0].physical_rows = 2
         proto.fragments[0].deletion_file.num_deleted_rows = 2
 

@@ -1,4 +1,4 @@
-"""Processes that commit to one table at once: each commit happens exactly once."""
+"""Processes that commit to one table at the same time: each commit happens exactly once."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def check(path: Path, commits: int) -> None:
     for manifest, transaction in zip(result, transactions, strict=True):
         assert transaction is not None
         assert transaction.read_version < manifest.version
-    # Every version has the rows of the one before, and three more.
+    # Every version has the rows of the version before, and three more rows.
     assert [manifest.num_rows for manifest in result] == [6 + 3 * i for i in range(commits + 1)]
     assert len({fragment.id for fragment in result[-1].fragments}) == len(result[-1].fragments)
 

@@ -53,7 +53,7 @@ def test_a_detached_version(path: Path) -> None:
     transaction = made.read_transaction(made.version)
     assert transaction is not None
     assert transaction.properties == {"__lance_commit_message": "apart"}
-    # The history does not see it.
+    # The history does not contain it.
     assert dataset.latest_version == 2
     assert [info.version for info in dataset.versions()] == [1, 2]
     assert [version["version"] for version in lance.dataset(str(path)).versions()] == [1, 2]

@@ -79,7 +79,7 @@ def test_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
     unreliable.way, unreliable.times = "request lost", 100
     with pytest.raises(UncertainCommitError, match=r"version 2 was committed \(timeout\)"):
         append(path, 6, unreliable)
-    # Whoever looks for the commit later needs it.
+    # A client that looks for the commit later needs the transaction file.
     assert len(transaction_files(path)) == 2
 
 

@@ -105,7 +105,7 @@ def test_no_retries_are_none(path: str) -> None:
 
 
 class NeverRebased(WriteStrategy):
-    """A write that plans again by itself, and gives up."""
+    """A write that plans again by itself, and then gives up."""
 
     def commit(self, job: WriteJob, fragments: Any, options: Any) -> Any:
         raise CommitConflictError("overtaken", retryable=True)

@@ -211,7 +211,7 @@ def test_appends_that_pylance_takes(tmp_path: Path, schema: pa.Schema) -> None:
         assert dataset.schema == TABLE
         results.append(dataset.to_table())
     assert results[0] == results[1]
-    # Every field that the data has is in the file, and no other.
+    # The file has every field of the data, and no other field.
     files = [manifests(tmp_path / w)[-1].fragments[-1].files[0] for w in ("ours", "theirs")]
     assert set(files[0].fields) == set(files[1].fields)
 

@@ -65,7 +65,7 @@ def test_an_index_committed_after_its_column_was_replaced(
     )
     base = open_table(str(path)).manifest
     replace_by_us(path, [(0, file)], base)
-    # A replacement of something else comes in between, too.
+    # A replacement of another column is committed in between, too.
     other_file = write(path, pa.table({"id": pa.array([7, 8, 9], pa.int64())}), [0])
     replace_by_us(path, [(1, other_file)], open_table(str(path)).manifest)
     commit(ObjectStore.from_uri(path), Transaction.new(1, operation), base)

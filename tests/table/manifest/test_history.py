@@ -77,7 +77,7 @@ def test_transactions_equal_those_of_pylance(path: str) -> None:
         )
         assert dict(our_transaction.properties) == their_transaction.transaction_properties
     assert theirs.read_transaction(2).transaction_properties["__lance_commit_message"] == "ours"
-    # An older version knows those before it.
+    # An older version knows the versions before it.
     assert len(ours.checkout_version(3).get_transactions()) == 3
     with pytest.raises(VersionNotFoundError, match="no version 99"):
         ours.read_transaction(99)
@@ -111,7 +111,7 @@ def test_fragments_are_parsed_on_first_use(path: str, monkeypatch: pytest.Monkey
     with pytest.raises(AssertionError):
         _ = infos[0].metadata
     monkeypatch.undo()
-    # Once asked for, it is kept.
+    # A transaction is cached after the first request.
     reads: list[str] = []
     read = ObjectStore.read_bytes
 

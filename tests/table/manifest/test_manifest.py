@@ -120,7 +120,7 @@ def test_versions_of_data_files(tmp_path: Path, version: str) -> None:
 def test_table_without_a_version_of_data_files(tmp_path: Path) -> None:
     assert m.Manifest(table_pb2.Manifest(), "x").data_storage_version == (0, 1)
     v2 = table_pb2.Manifest(reader_feature_flags=4, writer_feature_flags=4)
-    # What pylance says of such a table too: that of new tables.
+    # The flags that pylance reports for such a table are the flags of new tables.
     assert m.Manifest(v2, "x").data_storage_version == (2, 2)
 
 

@@ -88,7 +88,7 @@ def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
         try:
             lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
         except OSError as error:
-            # Whoever commits such an update has to see to it.
+            # The client that commits such an update must do this.
             if "Retryable" not in str(error) or dataset.version > 2:
                 raise
             by_pylance(lance.dataset(dataset.uri), change, value)
@@ -150,7 +150,7 @@ def test_retries_end(tmp_path: Path) -> None:
             dataset.update({"word": "x"}, [("id", "<", 5)], mode=mode, conflict_retries=0)
         assert caught.value.retryable
     assert data_files(tmp_path) == referred(tmp_path)
-    # Columns are rewritten beside deletion files that were there before.
+    # Columns are rewritten beside existing deletion files.
     assert [list(words(tmp_path))[:3], len(list((tmp_path / "_deletions").iterdir()))] == [
         [0, 1, 4],
         2,
@@ -217,7 +217,9 @@ def test_message_round_trip(tmp_path: Path) -> None:
 
 
 def test_keys_of_real_merges(tmp_path: Path) -> None:
-    """Filters of pylance: two merges of different keys can be told apart, of the same key not."""
+    """Filters of pylance: merges of different keys are distinguished, merges of the same key
+    conflict.
+    """
     field = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
     schema = pa.schema([field, pa.field("word", pa.string())])
     data = rows().cast(schema)

@@ -37,7 +37,7 @@ def segments(uri: str) -> list[table_pb2.IndexMetadata]:
 
 
 def another(uri: str, index: table_pb2.IndexMetadata, name: str) -> table_pb2.IndexMetadata:
-    """Return a copy of a segment under another id, its files copied."""
+    """Return a copy of a segment with another id and copied files."""
     new = table_pb2.IndexMetadata()
     new.CopyFrom(index)
     new.uuid.uuid = uuid.uuid4().bytes
@@ -106,7 +106,8 @@ def test_add_replace_and_drop_segments(tmp_path: Path, writer: str) -> None:
     assert segments(uri) == []
 
 
-# Removed or new segments of the first and second commit, and whether the second fits.
+# Removed or new segments of the first and second commit, and whether the second commit is
+# compatible.
 PAIRS: dict[str, tuple[str, str, bool]] = {
     "replace, replace": ("replace x", "replace x", False),
     "replace, add": ("replace x", "add x", False),
@@ -122,7 +123,7 @@ PAIRS: dict[str, tuple[str, str, bool]] = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs(tmp_path: Path, name: str) -> None:
-    """Whoever commits second, we or pylance: the outcome is the same."""
+    """The outcome is the same if pylance or this package commits second."""
     first, second, fits = PAIRS[name]
     original = table(tmp_path / "original")
     (index,) = segments(original)
@@ -234,7 +235,7 @@ def pylances_compaction(uri: str) -> None:
 def test_columns_rewritten_in_fragments_that_moved(
     tmp_path: Path, move: Callable[[str], None], first: str
 ) -> None:
-    """Bitmaps and the reuse index know where the rows are, and not which of them have new values."""
+    """Bitmaps and the reuse index know the addresses of rows, but not which rows have new values."""
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     for change in (new_values, move) if first == "values" else (move, new_values):
@@ -280,7 +281,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
-    """Its segment has another id since a compaction: the drop must not pass it over."""
+    """The segment got another id by a compaction. The drop must not miss it."""
     uri = table(tmp_path / "table")
     base = open_table(uri)
     lance.dataset(uri).optimize.compact_files()
@@ -294,7 +295,7 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
 
 
 def test_pylance_keeps_our_segments(tmp_path: Path) -> None:
-    """The helper of these tests tells pylance all there is to a segment."""
+    """The helper of these tests passes all fields of a segment to pylance."""
     uri = table(tmp_path / "table")
     (index,) = segments(uri)
     shown = lance.dataset(uri).read_transaction(5).operation.new_indices[0]

@@ -1,4 +1,4 @@
-"""Deleting rows: what we commit against what pylance commits, alone and at the same time."""
+"""Deletes: commits of this package compared with commits of pylance, alone and concurrent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def deletion_files(path: Path) -> set[str]:
 
 
 def referred(path: Path) -> set[str]:
-    """Names of the deletion files of all versions."""
+    """Return the names of the deletion files of all versions."""
     return {
         fragment.deletion_file.name(fragment.id)
         for manifest in manifests(path)
@@ -50,7 +50,7 @@ def referred(path: Path) -> set[str]:
 
 
 def shape(path: Path) -> list[tuple[object, ...]]:
-    """What a version has, but for what is random about it."""
+    """Return the content of a version, without random parts."""
     last = manifests(path)[-1]
     return [
         (fragment.id, fragment.physical_rows, fragment.num_deleted_rows, len(fragment.files))
@@ -129,7 +129,7 @@ def test_rows_by_number(tmp_path: Path, stable: bool) -> None:
     at = {row["id"]: row for row in numbers}
     gone = dataset.delete(ids=[at[3]["_rowid"], at[12]["_rowid"]])
     gone = gone.delete(addresses=np.array([at[4]["_rowaddr"], at[29]["_rowaddr"]], np.uint64))
-    # Deleted rows do not count; those that are deleted already are passed over.
+    # Deleted rows do not count; rows that are deleted already are skipped.
     gone = gone.delete(indices=[0, 3]).delete(addresses=[at[3]["_rowaddr"]])
     gone = gone.delete([("id", ">", 20)], addresses=[at[20]["_rowaddr"], at[21]["_rowaddr"]])
     left = [i for i in range(ROWS) if i not in (0, 3, 4, 5, 11, 12, 21, 29)]
@@ -203,7 +203,7 @@ def test_indexes_stay_right(tmp_path: Path, index_type: str, stable: bool) -> No
 
 
 def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
-    """Both clients drop a segment of an index if another one of its name is left."""
+    """Both clients drop a segment of an index if another segment of its name remains."""
     for name in ("ours", "theirs"):
         dataset = new_table(tmp_path / name)
         dataset.create_scalar_index("id", "BTREE")
@@ -254,7 +254,7 @@ def test_concurrent_deletes(
     first(first_condition)()
     second(second_condition)()
     if order != "theirs after ours":
-        # pylance leaves the file behind that was not merged.
+        # pylance leaves the deletion file that was not merged.
         assert deletion_files(tmp_path) == referred(tmp_path)
     assert ids(tmp_path) == [
         i for i in range(ROWS) if not meets(i, first_condition) and not meets(i, second_condition)
@@ -306,7 +306,7 @@ def test_delete_without_row_offsets_cannot_be_rebased(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError) as caught:
         commit(table.store, Transaction.new(1, Delete(fragments)), table.manifest)
     assert caught.value.retryable
-    # Another fragment is none of its business.
+    # A change of another fragment is compatible.
     (task,) = plan_delete(table, [("id", "==", 24)], fragments_per_task=3)
     deletions = task.run()
     fragments = deletion_effects(table, deletions)[0]

@@ -52,7 +52,9 @@ class TestOwners:
                 assert segment.created_at == their_segment.created_at
 
     def test_coverage_of_millions_of_missing_fragments(self, tmp_path: Path) -> None:
-        """Some kilobytes of a bitmap stand for them; nobody makes a list of them unasked."""
+        """Some kilobytes of a bitmap represent these ids. No list of them is made unless a caller
+        asks.
+        """
         path = tmp_path / "table"
         dataset = open_dataset(table(path))
         before = dataset.list_indices()[0]["fragment_ids"]

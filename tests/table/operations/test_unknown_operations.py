@@ -1,4 +1,4 @@
-"""Committed transactions of a kind that this release does not know, and of the log that it does not write."""
+"""Committed transactions of a type that this release does not know."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_conflicts_of_mem_wal_states() -> None:
 
 
 def test_invalid_messages_are_refused() -> None:
-    """Numbers and sets that no manifest can hold are told when they are read, as what they are."""
+    """Numbers and sets that a manifest cannot hold are reported when they are read."""
     update = transaction_pb2.Transaction()
     update.update.updated_fragment_offset_bitmaps[1] = b""
     rewrite = transaction_pb2.Transaction()

@@ -1,4 +1,4 @@
-"""Updating rows: what we commit against what pylance commits, alone and at the same time."""
+"""Updates: commits of this package compared with commits of pylance."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
 
 
 def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) -> None:
-    """As merges commit them: the ids of moved rows come first, the others are given when it is committed."""
+    """As merges commit them: ids of moved rows come first, other rows get ids at the commit."""
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
     (task,) = plan_update(table, {"word": "x"}, [("id", "in", [3, 13])])
@@ -236,7 +236,7 @@ def test_indexes_stay_right(tmp_path: Path, mode: str, index_type: str, stable: 
 
 
 def test_an_index_covers_what_it_finds_by_row_id(tmp_path: Path) -> None:
-    """With stable row ids an index on another column goes on answering for rows that moved."""
+    """With stable row ids, an index on another column still finds moved rows."""
     dataset = new_table(tmp_path, enable_stable_row_ids=True)
     dataset.create_scalar_index("id", "BITMAP")
     dataset.create_scalar_index("word", "BITMAP")
@@ -275,7 +275,7 @@ def test_other_columns_do_not_change(tmp_path: Path, version: str, mode: str) ->
         assert result == dataset.to_table().to_pylist()
         assert sorted(result, key=lambda row: row["id"]) == data.to_pylist()
         if filters:
-            # The first fragment has four rows; those that move come behind all others.
+            # The first fragment has four rows. Rows that move get positions after all others.
             order = [0, 3, 4, 5, 1, 2] if mode == "rows" else list(range(6))
             assert [row["id"] for row in result] == order
 
@@ -347,7 +347,7 @@ def test_references_stay_references(tmp_path: Path, mode: str) -> None:
     options = {"allow_external_blob_outside_bases": True, "data_storage_version": "2.2"}
     lance.write_dataset(data, path, **options)
     before = lance.dataset(path).to_table()["blob"].to_pylist()
-    # Nobody has to read the object.
+    # The object is not read.
     target.rename(tmp_path / "y.bin")
     dataset = lance_spark.open_dataset(path)
     dataset = dataset.update({"id": lambda r: pc.add(r["id"], 10)}, mode=mode)

@@ -1,4 +1,6 @@
-"""Configuration and metadata: ours read by pylance, pylance's by us, and what older writers put into fields of their own."""
+"""Configuration and metadata: written by each client and read by the other, and fields of older
+writers.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,7 @@ def test_concurrent_config_updates(
         with pytest.raises(CommitConflictError) as raised:
             commit(store, Transaction.new(1, by_us(mine)), base)
         assert not raised.value.retryable
-    # The other way round.
+    # The clients in the other order.
     commit(ObjectStore.from_uri(other_path), Transaction.new(1, by_us(theirs)), base)
     if holds:
         lance.LanceDataset.commit(str(other_path), by_pylance(mine), read_version=1)

@@ -29,7 +29,7 @@ def new_table(path: Path, **options: object) -> lance.LanceDataset:
 
 
 def content(path: Path, *, lineage: bool = False) -> list[dict[str, Any]]:
-    """All rows, after both clients agree on them, by id."""
+    """Return all rows by id, after both clients agree on them."""
     theirs = lance.dataset(str(path))
     theirs.validate()
     columns = ["id", "word", *(LINEAGE if lineage else [])]
@@ -53,7 +53,7 @@ def referred(path: Path) -> set[str]:
 
 
 def shapes(path: Path, version: int = -1) -> list[tuple[object, ...]]:
-    """What a version has, but for what is random about it."""
+    """Return the content of a version, without random parts."""
     return [
         (
             fragment.id,

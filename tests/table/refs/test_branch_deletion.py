@@ -190,7 +190,7 @@ def test_a_link_in_the_folder_of_a_branch_is_not_followed(path: Path) -> None:
 def test_creation_and_deletion_of_the_parent_exclude_each_other(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At whatever step the deletion starts, no branch loses its files."""
+    """The deletion starts at any step: no branch loses its files."""
     our_branch(path, "a")
     write_dataset(rows(50), str(path / "tree/a"), "append")
     put = ObjectStore.put_if_absent

@@ -108,7 +108,7 @@ def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create
     assert read_ids(path, "old") == [*range(6)]
     assert read_ids(path, "tagged") == [0, *range(2, 6)]
     assert read_ids(path, "main2") == [*range(6)]
-    # Numbers go on from the version that a branch was made from.
+    # Version numbers continue from the version that a branch was made from.
     ours = write_dataset(rows(30), str(path), "append", branch="tagged")
     assert (ours.version, ours.branch) == (4, "tagged")
     theirs = lance.dataset(str(path)).checkout_version(("tagged", None))
@@ -121,7 +121,7 @@ def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create
     create(path, "further", ("tagged", 5))
     create(path, "further/on", ("further", None))
     assert read_ids(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
-    # Nothing of all this is on the main branch.
+    # The main branch has none of these.
     assert ids(path) == [0, *range(2, 9)]
 
 
@@ -181,7 +181,7 @@ def test_every_mutation_works_on_rows_of_another_root(
     assert agreed(dataset) == [70, 71, 72]
     if start.branch is not None:
         assert dataset.branch == "b"
-    # The parent has seen nothing of it.
+    # The parent does not change.
     assert ids(path) == [0, *range(2, 9)]
     assert before <= files_below(path)
 
@@ -200,7 +200,7 @@ def test_checkout_opens_branches_and_their_versions(path: Path) -> None:
         branch.checkout_version(1)
     with pytest.raises(VersionNotFoundError, match="branch 'feat/y' not found"):
         branch.checkout_version(("feat/y", 1))
-    # The root of a branch can be opened like that of a table.
+    # The root of a branch can be opened like the root of a table.
     root = f"{path}/tree/feat/x"
     assert open_dataset(root).branch == "feat/x"
     assert open_dataset(root, branch="main").uri == str(path)
@@ -380,7 +380,7 @@ def test_branch_files_of_early_releases_have_no_identifier(path: Path) -> None:
         dataset.branches.delete("a")
     dataset.branches.delete("b")
     dataset.branches.delete("a")
-    # A circle of parents does not go on for ever.
+    # A circle of parents ends.
     store = ObjectStore.from_uri(path)
     loop = {
         name: branch_store.Branch(parent, 1, None, 0) for name, parent in (("x", "y"), ("y", "x"))

@@ -30,7 +30,7 @@ from tests.support.tables.pylance_written import ids, rows
 from tests.table.refs.branch_calls import clean_manifest
 from tests.table.refs.clone_calls import bases, first_manifest, read_ids, source_table
 
-#: Copies tables in each way.
+#: These tests copy tables in each way.
 pytestmark = pytest.mark.slow
 
 
@@ -75,7 +75,7 @@ def test_clones_of_a_table_with_base_paths(tmp_path: Path) -> None:
     assert len(list(Path(path + "-f").glob("*.lance"))) == 4  # two of each table
     assert len(list(Path(path + "-r/data").glob("*.lance"))) == 4
     assert not (Path(path) / "data").exists()
-    # Both clients write to them, and read what the other wrote.
+    # Both clients write to the clones, and read what the other client wrote.
     lance.write_dataset(rows(12), path, mode="append", target_bases=["root"])
     write_dataset(rows(15), path, "append", target_bases=["root"])
     write_dataset(rows(18, 9), path, "append", target_all_bases=True, **limits)
@@ -233,7 +233,7 @@ def test_an_index_with_an_invalid_uuid_is_refused(path: str) -> None:
 
 
 def test_a_deep_clone_into_a_base_path_of_its_source_is_refused(tmp_path: Path) -> None:
-    """The source's files stay, whichever error occurs."""
+    """The files of the source stay after any error."""
     path, tier, link = tmp_path / "t", tmp_path / "tier", tmp_path / "link"
     base = BasePath(1, str(tier), True, "tier")
     write_dataset(rows(0), str(path), initial_bases=[base], target_bases=["tier"])

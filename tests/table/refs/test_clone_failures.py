@@ -25,7 +25,7 @@ from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
 from tests.table.refs.clone_calls import BOTH, read_ids, source_table
 
-#: Copies tables in each way.
+#: These tests copy tables in each way.
 pytestmark = pytest.mark.slow
 
 
@@ -73,7 +73,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
             patch.setattr(ObjectStore, "write_bytes", put_dead)
             patch.setattr(versions, "create_manifest", create_dead)
             patch.setattr(parallel, "copy_file", copy_dead)
-            # What a process that is killed does not come to.
+            # A killed process does not run this.
             patch.setattr(ObjectStore, "delete", lambda self, paths: None)
             try:
                 getattr(open_dataset(path), method)(str(target))
@@ -84,7 +84,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
             assert kill_at >= (2 if method == "shallow_clone" else 8)
             return
         if versions.list_manifests(ObjectStore.from_uri(target)):
-            # The hint is the only step after the manifest.
+            # Only the hint is written after the manifest.
             assert read_ids(str(target)) == [0, *range(2, 9)]
             shutil.rmtree(target)
             continue
@@ -174,7 +174,7 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
         copy(file_copy)
         if file_copy.path.endswith(doomed.name):
             monkeypatch.setattr(parallel, "copy_file", copy)
-            # Not the temporary files: other threads are copying into them.
+            # The temporary files stay: other threads are copying into them.
             for name in (target / "data").glob("[!.]*"):
                 name.unlink()
 
@@ -182,7 +182,7 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     open_dataset(path).deep_clone(str(target))
     assert read_ids(str(target)) == [0, *range(2, 9)]
 
-    # The one that fails stops once there is a table.
+    # The failing clone stops once a table exists.
     delete = ObjectStore.delete
 
     def overtaken(self: ObjectStore, paths: Any) -> None:
@@ -231,7 +231,7 @@ def test_another_client_commits_to_the_clone_at_once(
         monkeypatch.undo()
         created = create(*args)
         lance.dataset(path).shallow_clone(path + "-e", 4)
-        # It had looked before.
+        # The check was before the commit.
         shutil.copytree(path + "-e", path + "-d", dirs_exist_ok=True)
         return created
 

@@ -45,7 +45,7 @@ from tests.table.refs.clone_calls import (
     source_table,
 )
 
-#: Copies tables in each way.
+#: These tests copy tables in each way.
 pytestmark = pytest.mark.slow
 
 
@@ -109,7 +109,7 @@ def test_clones_of_clones(path: str, clone: Clone) -> None:
         assert read_ids(target) == expected
         assert len(open_dataset(target).base_paths()) == depth + 1
         source = target
-    # A deep clone needs none of them.
+    # A deep clone needs none of these files.
     open_dataset(source).deep_clone(path + "-mine")
     lance.dataset(source).deep_clone(path + "-theirs", (None, None))
     for gone in (path, path + "-0", path + "-1", path + "-2"):
@@ -234,7 +234,7 @@ def test_copies_are_bounded_in_size_and_number(
     assert {name: target.read_bytes(name) for name in content} == content
     assert [item.target_path for item in started] == list(content)
     assert most[0] <= parallel.FILES_AT_ONCE
-    # An error ends it: no more are begun than are under way.
+    # An error ends the copy: no new copies begin.
     taken[0] = 0
     source.delete(["f0"])
     with pytest.raises(MissingFileError):

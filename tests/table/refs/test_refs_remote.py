@@ -51,7 +51,7 @@ def test_tags_branches_and_clones_on_s3(aws: Aws, form: str) -> None:
     assert list(ours.branches.list()) == list(their_dataset.branches.list()) == ["feat/y"]
     assert not aws.names(uri.partition("://")[2].partition("?")[0].split("/")[1] + "/tree/feat/x")
     assert lance.dataset(copy.uri, **theirs).to_table() == expected
-    # Nothing is left that a branch of the same name could stumble over.
+    # No file is left that could disturb a branch of the same name.
     their_dataset.create_branch("feat/x", 1)
     assert lance_spark.open_dataset(uri, branch="feat/x", **mine).to_table() == numbers(0)
     ours.branches.delete("feat/x")

@@ -104,7 +104,7 @@ def test_previous_version_kept_by_a_tag_and_next_version_exists(
     with pytest.raises(UncertainCommitError, match=CLEANED):
         dataset.delete([("id", "==", 3)])
     assert numbers(uri) == [1, 2, 3, 4]
-    # What it holds was never anybody's, and may be gone.
+    # The content was never acknowledged, and may be removed.
     with pytest.raises(
         VersionNotFoundError, match="version 2 is being removed by a cleanup, or was"
     ):
@@ -196,7 +196,7 @@ def test_later_versions_do_not_cause_errors(uri: str, held: Callable[..., None],
 def test_local_file_time_is_the_time_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not the time at which the bytes were written, which can be long before."""
+    """This is not the time at which the bytes were written, which may be long before."""
     store = ObjectStore.from_uri(tmp_path)
     write, wait = local.write_temporary, itertools.chain([0.1], itertools.repeat(0.0))
 

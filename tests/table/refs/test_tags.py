@@ -47,7 +47,7 @@ def test_tag_files_equal_those_of_pylance(path: Path) -> None:
     theirs.tags.create("b", ("feat/x", 3))
     for name, tags in (("a", ours.tags), ("b", theirs.tags)):
         tags.update(name, 2)
-        # One key: pylance writes several in any order.
+        # One metadata key: pylance writes several keys in any order.
         tags.replace_metadata(name, {"b": 'ü"\n'})
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{3}){1,3}Z"
     result = text(path, "a")
@@ -208,7 +208,7 @@ def test_corrupt_tag_files_are_refused(path: Path, content: str) -> None:
     ):
         with pytest.raises(CorruptTableError, match=r"_refs/tags/bad\.json"):
             look()
-    # Broken as it is, it can be taken away.
+    # A broken tag can be deleted.
     dataset.tags.delete("bad")
     assert dataset.tags.list() == {}
 

@@ -31,7 +31,7 @@ from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.operations.data.data_overlay import DataOverlay
 from tests.support.tables.lineage import lived_in, rows
 
-#: Random sequences in files of their own.
+#: Random row id sequences in separate files.
 pytestmark = pytest.mark.slow
 
 ABOUT = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -198,7 +198,7 @@ def test_changes_of_tables_with_external_sequences(
     for path in pair:
         change(path)
     same(*pair)
-    # A second change of the rewritten rows is right as well.
+    # A second change of the rewritten rows is correct as well.
     for path in pair:
         dataset = at(path).update({"s": "again"}, [("id", ">", 30)], mode="columns")
         dataset = dataset.update({"s": "y"}, [("id", "in", [7, 98])])
@@ -275,7 +275,7 @@ def test_cleanup_keeps_files_with_sequences(template: Path, tmp_path: Path, plac
     assert at(path).checkout_version("kept").to_table(["id", "s", *ABOUT]) == expected
     at(path).tags.delete("kept")
     at(path).cleanup_old_versions(**options)
-    # Files that are none of ours are left alone, as ever.
+    # Files of other programs are left alone.
     assert (path / place).exists() == (place == FILE)
     assert content(path).num_rows == expected.num_rows
 
@@ -296,7 +296,7 @@ HOSTILE: list[tuple[dict[str, Any], type[LanceError], str]] = [
     ({"size": 2**64 - 1, "offset": 2**64 - 1}, CorruptTableError, FILE),
     ({"offset": 10**6}, CorruptTableError, FILE),
     ({"offset": 2**64 - 1}, CorruptTableError, FILE),
-    # Bytes that are no message, and no sequence of that many rows.
+    # Bytes that are not a message, or not a sequence of so many rows.
     ({"offset": 0}, CorruptTableError, FILE),
     ({"size": 0}, CorruptTableError, FILE),
     ({"path": "_sequences/none.bin"}, MissingFileError, "_sequences/none.bin"),

@@ -97,7 +97,7 @@ def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     ]
     assert spelled == values.tolist()
     assert offsets.tolist() == [0, *np.cumsum(counts).tolist()][: len(counts)]
-    # Never more than the plain words, and what little a message costs.
+    # The encoding is never larger than the plain numbers and a small message.
     assert len(data) <= 8 * len(values) + 24
 
 
@@ -124,7 +124,7 @@ def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, by
     assert np.array_equal(np.repeat(words([run.version for run in message.runs]), runs), values)
     assert np.array_equal(decode_versions(data, len(values), "t"), values)
     assert parse_runs(data) is not None
-    # Other spellings of the same are read one by one.
+    # Other encodings of the same values are read value by value.
     message.runs[7].span.array.u16_array.offsets = bytes(2 * runs[7])
     other_message = message.SerializeToString()
     assert parse_runs(other_message) is None
@@ -303,7 +303,7 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, case: int) -> None:
     taken = dataset._take_rows(values[places].tolist(), columns=["i"])
     assert taken["i"].to_pylist() == places.tolist()
     assert not len(dataset._take_rows([2**62], columns=["i"]))
-    # It may not find the ids only, but go on with them.
+    # pylance must find the ids, and also continue with them.
     dataset.delete("i % 2 = 0")
     lance.dataset(str(path)).optimize.compact_files()
     table = lance.dataset(str(path)).to_table(columns=columns)
