@@ -1,6 +1,4 @@
-"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them
-afterwards.
-"""
+"""Spark reads and writes branches, tags and old versions, which pylance creates or reads."""
 
 from __future__ import annotations
 

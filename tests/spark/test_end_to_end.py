@@ -1,4 +1,4 @@
-"""Spark writes tables and reads them; pylance says what is in them."""
+"""Spark writes and reads tables; pylance reads what they contain."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
         assert spark.sql("SELECT count(*) FROM lance_cat WITH (version = 1)").first()[0] == 5
         with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
             spark.sql("INSERT INTO lance_cat VALUES (1)")
-        # A DataFrame that came from a table of the catalog goes where it is sent.
+        # A DataFrame from a table of the catalog is written to its own target.
         write(spark.table("lance_cat"), path=str(tmp_path / "other.lance"))
         assert lance.dataset(str(tmp_path / "other.lance")).schema.field("id").metadata in (
             None,

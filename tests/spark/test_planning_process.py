@@ -1,4 +1,4 @@
-"""The processes in which Spark plans: modules are left out of the collection of garbage."""
+"""The processes in which Spark plans: modules are excluded from garbage collection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_only_planning_processes_freeze(module: str) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     first, second, later = map(int, ran.stdout.split())
     if module.startswith("pyspark.sql"):
-        # A second step freezes nothing, and one that loads modules freezes these.
+        # A second step freezes no objects, unless it loads modules.
         assert 1000 < first == second < later
     else:
         assert first == second == later == 0

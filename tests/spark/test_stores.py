@@ -108,7 +108,7 @@ def test_a_store_of_a_user(spark: Any, tmp_path: Path) -> None:
 
 
 def test_the_cluster_configuration_has_the_same_pattern() -> None:
-    """As Java reads them: a backslash would be lost."""
+    """Java reads them in this form: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
     for name, pattern in (
         (enable.REDACTION_CONF, enable.REDACTION_FOR_CLUSTERS),
@@ -121,7 +121,9 @@ def test_the_cluster_configuration_has_the_same_pattern() -> None:
 
 
 def test_spark_redacts_the_same_options() -> None:
-    """Spark's own pattern included. Of what is left, none is a secret: names of hosts and files."""
+    """Spark's own pattern is included. The remaining values are not secrets: names of hosts and
+    files.
+    """
     patterns = re.compile(f"{enable.REDACTION_PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
     assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
@@ -177,7 +179,7 @@ def test_spark_shows_no_secrets(tmp_path: Path) -> None:
     assert "no version" in ran.stdout
     log = "".join(path.read_text() for path in tmp_path.rglob("events*"))
     assert log.count("Execute CreateViewCommand") >= 2
-    # Otherwise there would be nothing to see here.
+    # Otherwise there would be no log to check.
     assert f"azure_storage_account_key={SHOWN}" in log
     assert f"path=s3://{BUCKET}/of-spark" in log.partition("`after`")[2]
     for text in (ran.stdout, ran.stderr, log):

@@ -64,7 +64,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def spark_value(value: Any, arrow: pa.DataType) -> Any:
-    """What Spark shows of a value that pyarrow shows so."""
+    """Return what Spark shows of a value that pyarrow shows in this way."""
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, list):
@@ -277,7 +277,7 @@ def test_times_are_longs_before_spark_4_1(monkeypatch: pytest.MonkeyPatch) -> No
 
 @st.composite
 def nested(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
-    """A random nested type and rows of it."""
+    """Return a random nested type and rows of the type."""
 
     def make(depth: int) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
         shapes = ["u8", "text"] + (["list", "large", "vector", "struct"] if depth else [])
@@ -323,7 +323,7 @@ def test_nested_values_survive_both_directions(
 def test_dictionaries_that_are_not_short_are_expanded(
     dtype: pa.DataType, words: int, rows: int
 ) -> None:
-    """A scan kept them, and all batches would carry them."""
+    """A scan keeps the dictionaries, which all batches would carry."""
     text = "x" * (10_000 if rows == 400 else 3)
     values = pa.array([f"{number}{text}" for number in range(words)]).cast(dtype)
     indices = pa.array([row % words if row % 7 else None for row in range(rows)], pa.int32())

@@ -18,8 +18,8 @@ from lance_spark.spark.types import mapping as types
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "types.md"
-#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type
-#: Spark's is written as.
+#: By the name in the docs: the Arrow type, the name of the Spark type that it is read as, and the
+#: Arrow type that this Spark type is written as.
 TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "bool": (pa.bool_(), "boolean", pa.bool_()),
     "int8": (pa.int8(), "tinyint", pa.int8()),
@@ -239,7 +239,7 @@ def test_strings_marked_as_json(metadata: dict[str, Any]) -> None:
         .add("s", inner)
         .add("o", spark.StringType())
         .add("t", spark.StringType())
-        # The mark outlived a cast.
+        # The mark stays after a cast.
         .add("i", spark.IntegerType(), True, metadata)
     )
     made = types.to_arrow_schema(schema, {"o": {types.JSON: "true"}})

@@ -1,4 +1,4 @@
-"""Java classes that have logic of their own, called through py4j."""
+"""Java classes with their own logic, called by py4j."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def call(spark: Any) -> Call:
-    """Call a static method of a class that is not public, by the name of both."""
+    """Call a static method of a class that is not public, by the names of class and method."""
     lance_spark.enable(spark)
     loader = classes.loaded_extension(spark).getClassLoader()
     gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
@@ -88,7 +88,7 @@ def test_rows_of_procedures(
         "struct<n: bigint, at: timestamp, words: array<string>, f: double, nothing: int>"
     )
     row = call("Values", "toSpark", parsed([1, 2, ["x", None], 3, None]), columns)
-    # JSON has one type of numbers. Spark fails if the class of a value is not that of its type.
+    # JSON has one type of numbers. Spark fails if a value has another class than its type needs.
     assert [row.getLong(0), row.getLong(1), row.getDouble(3)] == [1, 2, 3.0]
     assert row.getArray(2).getUTF8String(0).toString() == "x"
     assert row.getArray(2).isNullAt(1)
@@ -123,7 +123,7 @@ def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
             {"op": "or", "args": [{"col": "b"}, {"col": "c"}]},
         ],
     }
-    # A part that has no form takes the whole condition with it.
+    # A part without a form makes the whole condition lack a form.
     assert operation("and", a, None) is None
 
     deep = a
@@ -145,7 +145,7 @@ def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
         "struct<a:binary,b:array<string>,c:binary,d:int,"
         "__lance_items_0:array<float>,__lance_items_1:array<tinyint>>"
     )
-    # The schema that was given stays as it is.
+    # The given schema does not change.
     assert columns.fields()[0].dataType().catalogString() == "array<float>"
     taken = dtype("struct<a: array<float>, __lance_items_0: int>")
     assert list(call("Packing", "columns", taken)) == []

@@ -21,12 +21,12 @@ from tests.spark.kills.model import CHANGES, STATEMENTS
 
 MOMENTS = ("writing", "commit", "committed")
 ALL = (*CHANGES, *STATEMENTS)
-#: Statements that Spark plans, and a Python process commits.
+#: Statements that Spark plans and a Python process commits.
 ROW_STATEMENTS = ("sql_append", "sql_update", "sql_merge", "sql_delete")
 
 
 def main() -> int:
-    """Run all; return how many runs found something wrong."""
+    """Run all kills; return how many runs found an error."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=40)
@@ -52,7 +52,7 @@ def main() -> int:
                 traceback.print_exc()
                 print(kills.output)
                 wrong += 1
-                # What comes after it would be compared with rows that nobody knows.
+                # After an error, the expected rows of later runs are unknown.
                 break
             print(changes or f"{seconds} s", kills.answers[num_answers:], flush=True)
         if not wrong:

@@ -1,4 +1,4 @@
-"""What rows a table has after changes of `run.py`: a list of batches, no Spark."""
+"""The rows of a table after changes of `run.py`, without Spark."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 
-#: Rows of an append, and those that a merge adds.
+#: Rows of an append, and rows that a merge adds.
 ROWS = 400
 MERGED = 50
 CHANGES = ("append", "update", "merge", "optimize", "delete")
 #: The same changes by SQL statements.
 STATEMENTS = tuple(f"sql_{change}" for change in CHANGES)
-#: By id: the batch and the number of a row.
+#: The batch and the number of a row, by id.
 Rows = dict[int, tuple[int, int]]
 
 
@@ -37,7 +37,7 @@ def changed(rows: Rows, change: str, number: int) -> Rows:
 
 
 class Log:
-    """What a run, and those before it, told.
+    """The log of a run and of the runs before.
 
     Attributes
     ----------
@@ -62,8 +62,8 @@ class Log:
 
 
 def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
-    """Return what the rows may be after some changes: with and without the last one, if nobody was
-    told of it.
+    """Return the possible rows after some changes: with and without the last change, if it was not
+    acknowledged.
 
     A change that failed has done nothing.
     """

@@ -37,7 +37,7 @@ from tests.spark.table.cluster_run import two_hosts
 
 
 class Changes:
-    """The changes of a table, by name."""
+    """The changes of a table, as methods with their names."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
@@ -132,7 +132,7 @@ def main(folder: Path, first: int, changes_and_moments: list[str]) -> None:
         [name] for name in cycle([*CHANGES, *STATEMENTS])
     )
     for number, (name, *moment) in zip(count(first), plan, strict=False):
-        # What a subquery reads is planned when its view is made.
+        # The rows of a subquery are planned when its view is created.
         changes.table.toDF().createOrReplaceTempView("oldest")
         if moment:
             (folder / "armed").write_text(" ".join(moment))

@@ -1,5 +1,5 @@
-"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session; and
-the check of the Python of Spark's workers.
+"""`python -m lance_spark conf`: a jar and a fragment of configuration that enable push-down in
+every session; and the check of the Python of Spark's workers.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     write_jar(tmp_path / "again.jar")
     assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
 
-    # Of fewer rows the query would find all while it is planned.
+    # With fewer rows, the query would be answered while it is planned.
     rows = pa.table({"id": range(20_000), "g": range(20_000)})
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
     result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
@@ -115,7 +115,7 @@ def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     bare = tmp_path / "bare" / "bin" / "python"
     made = {**environment(), "PYSPARK_PYTHON": str(bare)}
-    # The job itself has the package, and its workers do not look where it has it from.
+    # The job has the package on a path that its workers do not have.
     del made["PYTHONPATH"]
     script = tmp_path / "job.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{ENABLE}")

@@ -1,4 +1,4 @@
-"""Arrays of numbers that come as bytes are the arrays that pylance reads."""
+"""Arrays of numbers that are sent as bytes equal the arrays that pylance reads."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def vectors(rng: np.random.Generator, item: pa.DataType, rows: int, nulls: float
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of three fragments with all kinds of arrays; items are null in the second fragment
-    alone.
+    """Write a table of three fragments with arrays of all types. Only the second fragment has null
+    items.
     """
     folder = str(tmp_path_factory.mktemp("packing") / "t.lance")
     rng = np.random.default_rng(11)
@@ -221,7 +221,7 @@ def test_a_table_column_with_the_name_of_an_added_column(
 
 
 def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path: str) -> None:
-    """What plans the scan without looking for arrays of bytes gets arrays."""
+    """A plan that does not ask for arrays of bytes gets arrays."""
     jvm = spark._jvm
     optimized = frame.select("full", "id")._jdf.queryExecution().optimizedPlan()
     session = spark._jsparkSession

@@ -1,5 +1,5 @@
-"""Filters that Spark pushes by itself: rows are the same in both settings, and fewer are handed
-over in one.
+"""Filters that Spark pushes itself: both settings give the same rows, and one of them passes fewer
+rows to Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-#: Conditions of each kind, with what Spark makes of their literals.
+#: Conditions of each type, with Spark's forms of their literals.
 PUSHED = [
     "number <> 5",
     "NOT (tiny >= 1) AND big <> 0",
@@ -59,7 +59,7 @@ PUSHED = [
     "number NOT IN (1, 5) AND NOT (number <=> 7)",
     "words IS NULL",
 ]
-#: Conditions that go back to Spark, which has to meet them.
+#: Conditions that are returned to Spark, which evaluates them.
 RETURNED = ["seconds > TIMESTAMP_NTZ '2024-01-31 12:30:15.5'", "word LIKE 'a%b' AND row > 3"]
 
 
@@ -82,9 +82,7 @@ def reader_of(path: str, schema: StructType | None = None, **options: str) -> An
 
 
 def kept(reader: Any) -> list[int]:
-    """Return the rows that a reader gives, as pyspark asks it: the reader is pickled before it
-    plans.
-    """
+    """Return the rows of a reader, called as by pyspark: the reader is pickled before it plans."""
     copied = pickle.loads(pickle.dumps(reader))
     partitions = [pickle.loads(pickle.dumps(item)) for item in reader.partitions()]
     return [
@@ -96,7 +94,7 @@ def kept(reader: Any) -> list[int]:
 
 
 def all_filters() -> list[Any]:
-    """Return filters of each kind on each column, and their opposites."""
+    """Return filters of each type on each column, and their negations."""
     results: list[Any] = []
     for path, _ in KINDS.values():
         values = COLUMNS[path[0]][1]
@@ -183,7 +181,7 @@ def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None
         ds.EqualTo(("clock",), date(2024, 1, 1)),
         ds.In(("number",), ()),
         ds.In(("number",), (1, "2")),
-        # pyspark has rounded it.
+        # pyspark has rounded the value.
         ds.EqualTo(("money",), Decimal("1234567890123456789012345678")),
     ]
     reader = reader_of(path, push_filters="true")
@@ -220,7 +218,7 @@ def test_push_filters_passes_the_check_of_pyspark(path: str) -> None:
 
 
 def handed_over(frame: DataFrame) -> int:
-    """Return how many rows the source gave to the query that ran."""
+    """Return how many rows the source passed to the last query."""
     leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
     result: int = leaf.metrics().apply("numOutputRows").value()
     return result

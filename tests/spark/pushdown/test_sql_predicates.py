@@ -271,7 +271,9 @@ def ours(table: pa.Table, text: str) -> list[int]:
 def both(
     table: pa.Table, frame: DataFrame, texts: list[str]
 ) -> list[tuple[str, list[int], list[int]]]:
-    """Return what each condition keeps, by both; Spark is asked for all of them at once."""
+    """Return the rows that each condition keeps, by this package and by Spark, which evaluates all
+    of them at once.
+    """
     kept = frame.selectExpr(
         "row", *(f"({text}) AS c{index}" for index, text in enumerate(texts))
     ).collect()

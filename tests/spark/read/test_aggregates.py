@@ -1,5 +1,5 @@
-"""Aggregates that the manifest and indexes know: no data file is read for them, and they are
-what all rows give.
+"""Aggregates from the manifest and indexes: no data file is read, and results equal the results
+over all rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A query that scans a table twice reads one version of it, also where a tag is moved in
-between.
-"""
+"""A query that scans a table twice reads one version of it, also if a tag is moved in between."""
 
 from __future__ import annotations
 
@@ -22,7 +20,9 @@ BRANCH = "süd/way.1"
 
 @pytest.fixture
 def tagged(tmp_path: Path) -> str:
-    """A table with versions of one and of two rows, a branch with three, and a tag at the first."""
+    """Write versions with one and with two rows, a branch with three rows, and a tag at the first
+    version.
+    """
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"row": [1], "twice": [2]}), uri)
     lance.dataset(uri).create_branch(BRANCH, 1)
@@ -58,7 +58,7 @@ def test_a_tag_that_is_moved_between_two_scans(
     assert again.column("twice") == [2 * row for row in rows]
     assert again.at == planned.at
     tags.delete("now")
-    # What the query was analysed with.
+    # The table with which the query was analysed.
     known = StructType([StructField("row", LongType())])
     assert ask(tagged + below, known, {"at": planned.at}, tag="now").column("row") == rows
 

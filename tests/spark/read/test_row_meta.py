@@ -1,6 +1,4 @@
-"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or
-by an option of their own.
-"""
+"""Row columns in Spark: named in a schema, in the option columns, or by their own options."""
 
 from __future__ import annotations
 
@@ -27,7 +25,9 @@ ALL = [
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    """Three fragments with stable row ids, rows deleted from one and updated in another."""
+    """Write three fragments with stable row ids, deleted rows in one fragment and updated rows in
+    another.
+    """
     path = str(tmp_path / "t.lance")
     rows = pa.table({"id": range(40), "s": [f"s{i}" for i in range(40)]})
     lance.write_dataset(rows, path, enable_stable_row_ids=True, max_rows_per_file=20)

@@ -1,4 +1,4 @@
-"""Statements of other connectors: their text as Spark gets it, and what they do."""
+"""Statements of other connectors: the text that Spark gets, and their effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def catalog(spark: Any, root: Path) -> Iterator[TestCatalog]:
 
 
 def rewritten(statement: str, **arguments: Any) -> Any:
-    """Return the text that Spark gets; None if that is the statement, a dict for an error."""
+    """Return the text that Spark gets; None if it gets the statement itself, a dict for an error."""
     call = {"statement": statement, "catalogs": CATALOGS, "settings": {}, **arguments}
     reply = rewrite_statement(call)
     return reply.get("error") or reply["statement"]

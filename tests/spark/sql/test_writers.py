@@ -1,4 +1,4 @@
-"""Writers of SQL and pylance on one table: no row is lost, and none is there twice."""
+"""SQL and pylance write one table: no row is lost, and no row occurs twice."""
 
 from __future__ import annotations
 

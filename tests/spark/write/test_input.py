@@ -1,4 +1,4 @@
-"""Batches that are written on a second thread: order, errors, bounds, and nothing left behind."""
+"""Batches that a second thread writes: order, errors and bounds; no thread is left."""
 
 from __future__ import annotations
 
@@ -96,5 +96,6 @@ def test_waiting_batches_are_bounded() -> None:
             with lock:
                 held += 8 * rows
                 most = max(most, held)
-    # Three wait, one is being written, and one more was noted before it was taken off.
+    # Three batches wait, one is being written, and one was counted before it was removed from the
+    # queue.
     assert 8 * rows <= most <= 8 * rows * 5

@@ -29,7 +29,7 @@ FOLDER = os.environ.get("SPARK_KILLS", "")
 
 
 def moment(event: str, path: str) -> str:
-    """Return which moment a call to the file system is, or nothing."""
+    """Return the moment of a call to the file system, or an empty text."""
     in_versions = "/_versions/" in path
     if event == "os.link" and in_versions:
         return "commit"
@@ -41,8 +41,8 @@ def moment(event: str, path: str) -> str:
 
 
 def victims(who: str) -> list[int]:
-    """Return the processes to kill: the driver's, this one, which plans and commits statements, or
-    the JVM that this worker works for and the process that forks workers.
+    """Return the processes to kill: the driver and its JVM, this process, or the executor's JVM and
+    the process that forks workers.
     """
     if who == "planner":
         return [os.getpid()]
@@ -54,7 +54,7 @@ def victims(who: str) -> list[int]:
 
 
 def reach(current_moment: str) -> None:
-    """Kill whom the folder says, if this is the moment, and nobody was faster."""
+    """Kill the process that the folder names, if this is the moment and no process was faster."""
     armed = Path(FOLDER, "armed")
     try:
         wanted, who = armed.read_text().split()
@@ -62,7 +62,7 @@ def reach(current_moment: str) -> None:
         return
     if wanted != current_moment:
         return
-    # The one who can take it away was the first.
+    # Only one process can rename the file.
     taken = Path(FOLDER, f"killed.{time.time_ns()}")
     try:
         armed.rename(taken)
@@ -73,12 +73,12 @@ def reach(current_moment: str) -> None:
             os.kill(process, signal.SIGKILL)
     if who == "driver":
         os.kill(os.getpid(), signal.SIGKILL)
-    # Until whoever has started it sees that its executor is gone.
+    # Wait until the parent process sees that its executor has ended.
     time.sleep(100)
 
 
 def hook(event: str, arguments: tuple[object, ...]) -> None:
-    """Look at each call to the file system."""
+    """Check each call to the file system."""
     if event not in ("open", "os.link", "os.remove"):
         return
     if event == "open":
