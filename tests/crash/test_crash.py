@@ -1,7 +1,7 @@
 """A process that changes a table is killed before each of its steps in turn.
 
-Whenever it happens: both clients open the table, at the version before or the one after, the same
-operation can be done again, and a cleanup leaves no file behind that no version refers to.
+After each kill, both clients open the table, at the version before or after the change. The same
+operation can be done again, and a cleanup removes all files that no version refers to.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed_at(path: Path, operation: str, step: int) -> bool:
-    """Run the operation in a process of its own; tell whether it was killed."""
+    """Run the operation in a process of its own; return whether it was killed."""
     process = CONTEXT.Process(target=run, args=(str(path), operation, step))
     process.start()
     process.join(60)
@@ -48,7 +48,7 @@ def killed_at(path: Path, operation: str, step: int) -> bool:
 
 
 def content(path: Path) -> tuple[object, ...]:
-    """What the newest version holds, and which names there are, by both clients."""
+    """Return the content of the newest version, and all names, as both clients read them."""
     theirs = lance.dataset(str(path))
     theirs.validate()
     ours = lance_spark.open_dataset(str(path))
@@ -78,11 +78,13 @@ def content(path: Path) -> tuple[object, ...]:
 
 
 def unused(path: Path) -> set[str]:
-    """The files that a cleanup leaves, and that neither the newest version nor a name needs."""
+    """Return the files that remain after a cleanup although neither the newest version nor a name
+    needs them.
+    """
     everything = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
     dataset = lance_spark.open_dataset(str(path))
     versions = {dataset.version} | {tag["version"] for tag in dataset.tags.list().values()}
-    # What branches need is there for them.
+    # Files that branches need are kept for them.
     versions |= {branch["parent_version"] for branch in dataset.branches.list().values()}
     used = set()
     store = ObjectStore.from_uri(path)
@@ -103,7 +105,10 @@ def unused(path: Path) -> set[str]:
 
 
 def left(path: Path) -> tuple[tuple[str, int], ...]:
-    """What a killed process left, but for names that are random: name and size of each file.
+    """Return the name and the size of each file that a killed process left, without random parts of
+    names.
+
+    Steps that only read or sync leave the same files as the step before them.
 
     Steps that only read or sync leave what the step before them left.
     """
@@ -116,7 +121,7 @@ def left(path: Path) -> tuple[tuple[str, int], ...]:
 
 
 def done(path: Path, operation: str) -> tuple[object, ...]:
-    """What there is once the operation is done, or the kind of error."""
+    """Return the content after the operation, or the type of its error."""
     try:
         OPERATIONS[operation](str(path))
     except LanceError as error:
@@ -149,7 +154,7 @@ def test_killed_before_every_step(table: Path, operation: str, tmp_path: Path) -
             assert content_after in (before, after), step
             seen.add(content_after == after)
         again = done(path, operation)
-        # What was done in part may be found, and ended.
+        # If the content is new, the operation completes its first run, or runs a second time.
         assert again in ((after,) if content_after == before else (after, twice)), step
         OPERATIONS["cleanup"](str(path))
         assert not unused(path), step
