@@ -1,6 +1,4 @@
-"""Data files taken apart and put together again, so that what is changed is found where the
-footer says.
-"""
+"""Data files taken apart and put together again, so that the footer still refers to changed parts."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ _FOOTER = struct.Struct("<QQQIIHH4s")
 _PAIR = struct.Struct("<QQ")
 _LEGACY = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-#: Numbers of rows that no file of kilobytes writes down one by one.
+#: Numbers of rows. A file of a few kilobytes cannot list the large numbers.
 _ROWS = (0, 1, 2**20, 2**31 - 1, 2**31, 2**40, 2**53, 2**62, 2**63 - 1, 2**64 - 1)
 
 
 @dataclass
 class File:
-    """A file of version 2.0 or later: its pages, its schema, what is known of its columns."""
+    """A file of version 2.0 or later: its pages, its schema, the metadata of its columns."""
 
     body: bytes
     descriptor: file_pb2.FileDescriptor
@@ -52,7 +50,7 @@ class File:
         )
 
     def build(self) -> bytes:
-        """Put it together."""
+        """Put the file together."""
         out = bytearray(self.body)
 
         def put(data: bytes) -> tuple[int, int]:
@@ -75,7 +73,7 @@ class File:
 
 @cache
 def bombs() -> tuple[bytes, ...]:
-    """Return few bytes that stand for many, and frames that say more than they hold.
+    """Return few bytes that expand to many, and frames that claim more bytes than they hold.
 
     What they hold may be a value, so that it is less than what the guard allows.
     """
@@ -100,7 +98,7 @@ def bombs() -> tuple[bytes, ...]:
 
 
 def worse_file(data: bytes, rng: random.Random) -> bytes:
-    """Make one thing worse in a data file of version 2.0 or later."""
+    """Damage one part of a data file of version 2.0 or later."""
     if rng.random() < 0.08:
         return worse_bytes(data, rng)
     file = File.parse(data)
@@ -115,7 +113,7 @@ def _message(file: File, rng: random.Random) -> None:
 
 
 def _encoding(file: File, rng: random.Random) -> None:
-    """Change what an encoding says, and leave alone where its buffers are."""
+    """Change an encoding, but not the places of its buffers."""
     pages = [page for page in file.pages() if page.encoding.WhichOneof("location") == "direct"]
     if not pages:
         return
@@ -137,7 +135,7 @@ def _descriptor(file: File, rng: random.Random) -> None:
 
 
 def _rows(file: File, rng: random.Random) -> None:
-    """Say another number of rows wherever one is said, so that nothing contradicts it."""
+    """Change every number of rows to the same number, so that nothing contradicts it."""
     rows = rng.choice((*_ROWS, file.descriptor.length * 2, file.descriptor.length + 1))
     file.descriptor.length = rows
     for column in file.columns:
@@ -159,7 +157,7 @@ def _counts(message: Any, good: int, rows: int) -> None:
 
 
 def _buffer(file: File, rng: random.Random) -> None:
-    """Damage a buffer of a page, mostly where headers stand."""
+    """Damage a buffer of a page, mostly in the headers."""
     spans = _spans(file)
     if not spans:
         return
@@ -181,7 +179,7 @@ def _buffer(file: File, rng: random.Random) -> None:
 
 
 def _new_buffer(file: File, rng: random.Random) -> None:
-    """Give a page another buffer: longer, shorter, that of another one, or a bomb."""
+    """Give a page another buffer: a longer, a shorter, a buffer of another page, or a bomb."""
     pages = [page for page in file.pages() if len(page.buffer_offsets)]
     if not pages:
         return
@@ -195,7 +193,7 @@ def _new_buffer(file: File, rng: random.Random) -> None:
     if how < 0.35:
         new = rng.choice(bombs())
     elif how < 0.5:
-        # Behind what stands before the frames.
+        # The frames follow a header of this length.
         cut = rng.choice((1, 2, 4, 8, 12, 16))
         new = held[:cut] + rng.choice(bombs())
     elif how < 0.65:
@@ -219,7 +217,7 @@ def _new_buffer(file: File, rng: random.Random) -> None:
 
 
 def _swap_pages(file: File, rng: random.Random) -> None:
-    """Give a page the encoding, or all there is, of a page of another column."""
+    """Give a page the encoding, or everything, of a page of another column."""
     pages = file.pages()
     if len(pages) < 2:
         return
@@ -277,9 +275,7 @@ _WAYS = (
 
 
 def worse_fields(fields: Any, rng: random.Random) -> None:
-    """Change fields of a schema: cycles of parents, ids that are there twice, nesting without
-    end.
-    """
+    """Change fields of a schema: cycles of parents, duplicate ids, nesting without end."""
     if not len(fields):
         return
     how = rng.randrange(6)
@@ -290,7 +286,7 @@ def worse_fields(fields: Any, rng: random.Random) -> None:
     elif how == 1:
         chosen.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
     elif how == 2:
-        # Each below the one before.
+        # Each field is a child of the field before.
         parent = chosen.id
         chosen.logical_type = rng.choice(("struct", "list", chosen.logical_type))
         for number in range(rng.choice((50, 500, 10_000))):
@@ -310,7 +306,7 @@ def worse_fields(fields: Any, rng: random.Random) -> None:
 
 
 def worse_legacy(data: bytes, rng: random.Random) -> bytes:
-    """Make one thing worse in a data file of version 0.1."""
+    """Damage one part of a data file of version 0.1."""
     if rng.random() < 0.3:
         return worse_bytes(data, rng)
     position, *numbers, magic = _LEGACY.unpack(data[-_LEGACY.size :])

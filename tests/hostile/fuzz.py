@@ -22,7 +22,7 @@ from tests.hostile.session import ENVIRONMENT, name_of
 
 KEPT = Path("build") / "fuzz"
 SAVED = Path("build") / "hostile"
-#: Inputs of more bytes tell nothing more.
+#: Longer inputs reach nothing new.
 _LONGEST = 40_000
 _LARGEST_SEED = 120_000
 _TOLD = ("Breach", "==", "SUMMARY")
@@ -32,7 +32,7 @@ _FEATURES = re.compile(r"^#\d+\s+(\w+)\s.*\bft: (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Found:
-    """What came of one target.
+    """The outcome of one target.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Found:
 
 
 def fuzz(name: str, seconds: int) -> Found:
-    """Try a target for some time, and save what does harm."""
+    """Try a target for some time, and save inputs that do harm."""
     corpus = KEPT / name
     corpus.mkdir(parents=True, exist_ok=True)
     artifacts = KEPT / "found" / name
@@ -94,8 +94,8 @@ def fuzz(name: str, seconds: int) -> Found:
 def _inside(name: str, arguments: list[str]) -> None:
     import atheris
 
-    # Codecs are imported when a page first asks for them: what is imported late has to be
-    # instrumented too.
+    # The package imports codecs when a page first needs them: late imports must be instrumented
+    # too.
     with atheris.instrument_imports(include=["lance_spark"], enable_loader_override=False):
         _guided(name, arguments)
 
@@ -110,7 +110,7 @@ def _guided(name: str, arguments: list[str]) -> None:
     target = TARGETS[name]
     seeds = target.seeds()
     for data in seeds:
-        # What is imported late counts for nobody.
+        # Late imports do not count for an input.
         with contextlib.suppress(LanceError):
             target.run(data)
     longest = max(_LONGEST, 2 * min(map(len, seeds)))
@@ -131,7 +131,7 @@ def _guided(name: str, arguments: list[str]) -> None:
             try:
                 worse = target.mutate(data, rng)
             except Exception:
-                # It is so damaged that nothing can be made of it but by bytes.
+                # The damaged input cannot be parsed any more: only its bytes can be changed.
                 worse = b""
             if 0 < len(worse) <= most:
                 return worse

@@ -1,4 +1,4 @@
-"""Makes worse what is sound: bytes, and protobuf messages with all that is packed into them."""
+"""Damages sound inputs: bytes, and protobuf messages with all messages inside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from pyroaring import BitMap
 
-# With it all messages become known.
+# This import registers all messages.
 from tests.proto.containers import NESTED
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -94,7 +94,7 @@ TEXTS = (
     "lance.bfloat16",
     "true",
 )
-#: Metadata of schemas and fields that readers and writers go by.
+#: Metadata of schemas and fields that readers and writers use.
 _KEYS = (
     "lance-encoding:blob",
     "lance-encoding:packed",
@@ -133,7 +133,7 @@ def bitmap_bomb(count: int) -> bytes:
     return data
 
 
-#: Of rows and of fragments: the second are as many as an index may cover.
+#: Bitmaps of rows and of fragments: the second bitmap has as many fragments as an index may cover.
 _BITMAPS = (bitmap_bomb(70_000), bitmap_bomb(2**23), bitmap_bomb(2**26))
 
 
@@ -173,14 +173,14 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 class Node(NamedTuple):
-    """A message somewhere in another, and what stores it there once it has changed."""
+    """A message inside another message, and a function that stores it there after a change."""
 
     message: Message
     store: Callable[[], None]
 
 
 def nodes(message: Message, store: Callable[[], None] = lambda: None) -> Iterator[Node]:
-    """Yield a message and all in it, through `Any` and bytes that are messages."""
+    """Yield a message and all messages inside it, also inside `Any` and inside bytes."""
     yield Node(message, store)
     if isinstance(message, any_pb2.Any):
         inner = _of_any(message)
@@ -229,7 +229,7 @@ def _of_bytes(owner: Message, name: str, value: bytes) -> Message | None:
 
 
 def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -> None:
-    """Make one field, somewhere in a message, what it must not be.
+    """Give one field, somewhere in a message, a forbidden value.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
     result = [node for node in nodes(message) if node.message.DESCRIPTOR.fields]
     if not result:
         return
-    # Those of few kinds are as likely as those of many.
+    # Messages of rare types are as likely as messages of frequent types.
     message_name = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
     node = rng.choice(
         [item for item in result if item.message.DESCRIPTOR.full_name == message_name]
@@ -251,7 +251,7 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
 
 
 def worse_message(message_class: Any) -> Mutate:
-    """Return what makes messages of a kind worse."""
+    """Return a function that damages messages of a type."""
 
     def mutate(data: bytes, rng: random.Random) -> bytes:
         if rng.random() < 0.15:
@@ -349,7 +349,7 @@ def _fill_map(message: Message, field: FieldDescriptor, rng: random.Random) -> N
         return
     held = getattr(message, field.name)
     if key.cpp_type != FieldDescriptor.CPPTYPE_STRING:
-        # Ids of what there is: nobody asks for others.
+        # Only ids that exist: nobody looks up other ids.
         if held:
             chosen = rng.choice(sorted(held))
             held[chosen] = _value(value, held[chosen], rng)

@@ -1,4 +1,4 @@
-"""Data files of encodings that no release of today writes, or writes for large values only."""
+"""Data files of encodings that no current release writes, or that it writes for large values only."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _of_one_width() -> Made:
 
 
 def indexed() -> Case:
-    """Return few wide values, again and again: their dictionary pays in sparse pages."""
+    """Return few wide values, repeated many times: a dictionary saves bytes in sparse pages."""
     rng = np.random.default_rng(4)
     items = pa.array([rng.bytes(4_200) for _ in range(16)])
     return nulls_at(items.take(pa.array(rng.integers(0, 16, 300))), 0.2), SPARSE

@@ -1,4 +1,6 @@
-"""A process that throws inputs at the targets, and one that watches over it.
+"""A process that tries inputs on the targets, and a process that watches it. The first notes each
+input in a file before it tries the input, so that the second has the input even if the first dies
+or hangs.
 
 The first notes each input in a file before it is tried, so that the second has it even if the
 process dies or hangs.
@@ -20,14 +22,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-#: Seconds after which a process that has not gone on is killed; an input has two of the processor.
+#: Seconds without progress after which a process is killed; an input may take two seconds of the
+#: processor.
 STUCK = 300.0
-#: Of one target, failures that are told.
+#: The number of failures that are shown for each target.
 _SHOWN = 5
-#: Of processes that try inputs.
+#: Environment of processes that try inputs.
 ENVIRONMENT = {
-    # What is freed goes back to the system, so that the next input finds no memory that is there
-    # already.
+    # Freed memory goes back to the system, so that the next input cannot reuse it.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "131072",
@@ -39,7 +41,7 @@ ENVIRONMENT = {
 
 @dataclass
 class Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes
     ----------
@@ -88,7 +90,8 @@ def throw(seed: int, count: int, seconds: float, names: Sequence[str] = ()) -> O
 
 
 def replay(paths: Sequence[Path]) -> list[str]:
-    """Try inputs that were kept, in a process of its own; return what is wrong with which.
+    """Try inputs from files, in a process of its own; return the faults of those inputs that did
+    harm.
 
     Parameters
     ----------
@@ -189,7 +192,7 @@ def _add(outcome: Outcome, folder: Path) -> None:
 
 
 def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[str]) -> None:
-    """Throw inputs, one after the other; see `throw`."""
+    """Try inputs, one after the other; see `throw`."""
     from tests.hostile.guard import Breach, guarded
     from tests.hostile.targets import TARGETS
 
@@ -200,7 +203,7 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
     known: Counter[str] = Counter()
     seeds = {item.name: item.seeds() for item in chosen}
     for chosen_target in chosen:
-        # What is imported late counts for nobody.
+        # Late imports do not count for an input.
         guarded(chosen_target.run, seeds[chosen_target.name][0])
     with (
         open(folder / "inputs", "w", buffering=1) as inputs,
@@ -209,7 +212,7 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
         for at in range(count):
             if time.monotonic() > ends:
                 return
-            # Each is tried at least once.
+            # Each target is tried at least once.
             target = chosen[at] if at < len(chosen) else rng.choices(chosen, weights)[0]
             data = target.mutate(rng.choice(seeds[target.name]), rng)
             (folder / "input").write_bytes(data)

@@ -1,5 +1,5 @@
-"""Deletion files that hold, or claim, more than a column of offsets: refused before Arrow makes
-room for it.
+"""Deletion files that hold, or claim, more than a column of offsets are refused before Arrow
+allocates memory for them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_what_only_arrow_would_inflate_is_refused(
 ) -> None:
     data = make(ROWS)
     with pa.ipc.open_file(data) as reader:
-        # Arrow takes it for sound.
+        # Arrow accepts the file.
         assert reader.get_batch(0).num_rows in (1, ROWS)
     with pytest.raises(
         CorruptFileError, match=f"the file: the deletion file cannot be read: .*{message}"

@@ -1,5 +1,5 @@
-"""Thousands of made inputs, and all that once did harm: only errors of the package come of them,
-soon and in little memory.
+"""Thousands of made inputs, and all inputs that once did harm: the package raises only its own
+errors, soon and in little memory. `python -m tests.hostile --minutes 10` tries more inputs.
 
 `python -m tests.hostile --minutes 10` throws more.
 """
@@ -41,7 +41,7 @@ def test_made_inputs() -> None:
     assert [(name, problem) for name, problem, _ in outcome.failures] == []
     assert outcome.inputs.total() == INPUTS
     assert outcome.inputs.keys() == TARGETS.keys()
-    # Half of them at least are worse than what they were made from.
+    # More than half of the inputs are damaged enough to be refused.
     assert outcome.refused.total() > INPUTS / 2
 
 

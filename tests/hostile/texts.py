@@ -1,4 +1,4 @@
-"""Inputs that are texts, and files that are neither messages nor data files."""
+"""Text inputs, and files that are neither messages nor data files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def predicates() -> list[bytes]:
 
 
 def worse_predicate(data: bytes, rng: random.Random) -> bytes:
-    """Change a predicate: others put in, nesting, long numbers."""
+    """Change a predicate: insert other predicates, nest it, or write long numbers."""
     how = rng.random()
     if how < 0.15:
         depth = rng.choice((10, 150, 250, 900, 5_000))
