@@ -185,7 +185,7 @@ def rows(start: int, count: int = 6) -> pa.Table:
 
 @functools.cache
 def table(name: str) -> Path:
-    """Return a table of those tables that `write_tables` made."""
+    """Return one of the tables that `write_tables` made."""
     path = folder() / "tables"
     if not path.is_dir():
         with tarfile.open(TABLES) as archive:
