@@ -90,7 +90,7 @@ def random_texts(count: int) -> list[str]:
 
 
 def through_pylance(texts: list[str], path: Path) -> tuple[list[bytes], list[str]]:
-    """What pylance stores for some texts, and what it reads."""
+    """Return the bytes that pylance stores for some texts, and the texts that it reads."""
     table = pa.table({"j": pa.array(texts, pa.json_())})
     dataset = lance.write_dataset(table, str(path), mode="overwrite", data_storage_version="2.1")
     (fragment,) = dataset.get_fragments()

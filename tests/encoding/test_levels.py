@@ -44,7 +44,7 @@ def rows_of(dtype: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any
 
 
 def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
-    """Walk every value; note what each layer has seen, then number the levels from the leaf
+    """Walk every value; note the states of each layer, then number the levels from the leaf
     outwards.
     """
     nodes: list[pa.DataType] = []
@@ -78,14 +78,14 @@ def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[in
     for row in rows:
         walk(0, row, len(lists))
     seen = {entry for _, entry in entries if entry}
-    # The slots below a null count as null too, up to and with the next list.
+    # Slots below a null are null too, down to the next list.
     for depth in [depth for depth, state in seen if state == "null"]:
         if depth not in lists:
             for inner in range(depth + 1, len(nodes)):
                 seen.add((inner, "null"))
                 if inner in lists:
                     break
-    # Nullable structs around lists have a level for null in any case, and so have the lists.
+    # Nullable structs around lists always have a level for null, and so have the lists.
     for depth, node in enumerate(nodes):
         below = [inner for inner in lists if inner > depth]
         if pat.is_struct(node) and below:

@@ -23,7 +23,7 @@ from tests.file.sources import MemorySource
 
 
 class File:
-    """Pages put one after the other, with bytes between that belong to nobody."""
+    """Several pages, with unused bytes between them."""
 
     def __init__(self) -> None:
         self.data = bytearray(b"?")
@@ -224,7 +224,7 @@ def test_spans(data: st.DataObject) -> None:
     result = [int(bounds[batch]) + at for batch, start, stop in pairs for at in range(start, stop)]
     assert result == list(rows)
     assert spans.num_values == len(rows)
-    # A new one begins only where a batch or a gap does.
+    # A span begins only at a new batch or after a gap.
     gaps = sum(after != before + 1 for before, after in pairwise(result))
     assert len(spans.batch) <= 1 + gaps + len(counts)
 
@@ -243,7 +243,7 @@ def test_rows_that_are_not_there() -> None:
         ([1, -5, 4, 6], "negative or decrease"),
         ([-1, 2, 4, 6], "negative or decrease"),
         ([1, 2, 4, 10**6], "ends at byte 1000000"),
-        # Differences that overflow, and add up to a small number.
+        # Differences that overflow, and have a small sum.
         ([0, 2**63 - 1, -(2**63) + 1, 3], "negative or decrease"),
         ([0, 2**63 - 1, 2**63 - 1, 3], "negative or decrease"),
     ],

@@ -1,6 +1,4 @@
-"""Files of version 2.0, as pylance writes them and as it reads them, for the tests of this
-folder.
-"""
+"""Files of version 2.0, as pylance writes and reads them, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ class File:
 
 
 def row_choices(count: int, seed: int) -> list[Rows]:
-    """Whole, parts, and sorted takes: thin, dense, with runs."""
+    """Return ranges and sorted rows: all rows, parts, sparse rows, dense rows, and rows with runs."""
     rng = np.random.default_rng(seed)
     choices: list[Rows] = [range(count), range(0)]
     if count:
@@ -89,7 +87,7 @@ def assert_rows(file: File, name: str, expected: pa.Array | pa.ChunkedArray, see
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    # Dictionary arrays are equal only if their dictionaries are; their values are what counts.
+    # Dictionary arrays are equal only if their dictionaries are equal; here only values count.
     if pa.types.is_dictionary(array.type):
         return array.dictionary.take(array.indices)
     if pa.types.is_list(array.type) and pa.types.is_dictionary(array.type.value_type):

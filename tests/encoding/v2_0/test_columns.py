@@ -88,7 +88,7 @@ CASES: dict[str, tuple[pa.Array, dict[str, str]]] = {
     "empty_struct": (pa.array([{}] * 100, pa.struct([])), {}),
     "decimal256": (pa.array([1, -2, None] * 100, pa.decimal256(50, 2)), {}),
 }  # fmt: skip
-#: What pylance writes at this version but does not read.
+#: Columns that pylance writes at this version but does not read.
 UNREADABLE = ("packed_nested", "vectors_of_structs")
 
 

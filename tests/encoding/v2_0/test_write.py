@@ -1,5 +1,5 @@
-"""Whatever is encoded is decoded again: arrays of any shape, slices of them, and any rows of
-their pages.
+"""Encoded arrays are decoded again: arrays of any shape, slices of them, and any rows of their
+pages.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def test_a_page_of_strings_byte_by_byte() -> None:
     array = pa.array(["ab", None, "", "c"])
     (page,) = encode_field(array, pa.field("c", array.type))
     ends, data = page.buffers
-    # One more than there are bytes marks the null.
+    # An end beyond the bytes marks a null.
     assert ends.view("<u8").tolist() == [2, 2 + 4, 2, 3]
     assert data.tobytes() == b"abc"
     assert message_of(page).binary.null_adjustment == 4

@@ -162,7 +162,7 @@ def text_scalar(value: bytes, width: int = 4) -> bytes:
 
 
 def null_lists(rep: Child, definition: Child, **more: Any) -> Case:
-    """Nothing but nulls below lists, with levels that are compressed."""
+    """Only nulls, below lists, with compressed levels."""
     array = pa.array([None, [], [None], [None, None], [], None] * 900, pa.list_(pa.int32()))
 
     def make(column: LeafColumn, _: Version) -> EncodedPage:

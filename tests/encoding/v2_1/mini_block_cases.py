@@ -39,14 +39,14 @@ CHUNK = 1_024
 
 @dataclass(frozen=True)
 class Case:
-    """A column, how its page is made, and who reads it."""
+    """A column, a function that makes its page, and the version at which pylance reads it."""
 
     array: pa.Array
     make: Make
     version: Version = (2, 2)
     field: pa.Field | None = None
-    # The version whose rules let pylance read the page: its own, 2.3 where older ones must not have
-    # it, or none.
+    # The file version at which pylance reads the page: the version of the page, 2.3 if older
+    # versions forbid the encoding, or None.
     reader: Version | None = (2, 2)
 
 
@@ -168,7 +168,7 @@ def vectors(
 
 
 def zipped_vectors() -> Case:
-    """The first buffer is the bitmap: it is what a compressor around vectors compresses."""
+    """The first buffer is the bitmap: a compressor around vectors compresses this buffer."""
     return vectors(flat(64), lambda part: part.tobytes(), squeezed, general)
 
 

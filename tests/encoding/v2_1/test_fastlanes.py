@@ -40,7 +40,7 @@ def test_plainly_packed_bytes_are_unpacked(bits_and_width, seed):
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("scattered", [True, False])
 def test_many_chunks_at_any_place(bits, even, scattered):
-    """More chunks than are worked on at once, at odd addresses, into rows in any order."""
+    """More chunks than one step decodes, at odd addresses, into rows in any order."""
     rng = np.random.default_rng(bits)
     count = 600 if bits == 8 else 140
     for width in (1, bits // 2 - 1, bits // 2, bits - 1, bits):

@@ -1,4 +1,4 @@
-"""Every key that steers the writer: with good values pylance reads the same back, bad ones are
+"""Every key that controls the writer: pylance reads columns with good values; bad values are
 refused by name.
 """
 
@@ -46,7 +46,7 @@ BAD: dict[str, list[str]] = {
     "minichunk-size": ["0", "-1", "4k", ""],
     "packed": ["yes", "1", ""],
 }
-#: What a key says only beside others.
+#: Other keys that a key needs to have an effect.
 BESIDE = {
     "compression-level": {"compression": "zstd"},
     "bss": {"compression": "lz4"},
@@ -77,7 +77,7 @@ def columns() -> dict[str, pa.Array]:
 
 
 def hinted(dtype: pa.DataType, metadata: dict[str, str]) -> pa.DataType:
-    """Hints stand at the leaf: the items of a list."""
+    """Hints are in the metadata of the leaf: the items of a list."""
     return (
         pa.list_(pa.field("item", dtype.value_type, metadata=metadata))
         if pa.types.is_list(dtype)
@@ -143,7 +143,7 @@ def test_all_keys_are_tested() -> None:
 @pytest.mark.parametrize("chunk", ["1", "100000000"])
 @pytest.mark.parametrize("layout", ["miniblock", "fullzip"])
 def test_values_of_every_width(tmp_path: Path, layout: str, chunk: str, version: str) -> None:
-    """What does not fit a chunk twice is stored one by one, whatever the keys say."""
+    """Values of which a chunk cannot hold two are stored singly, with any keys."""
     metadata = {PREFIX + "structural-encoding": layout, PREFIX + "minichunk-size": chunk}
     rng = np.random.default_rng(1)
     arrays, fields = [], []

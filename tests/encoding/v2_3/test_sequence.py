@@ -1,4 +1,4 @@
-"""Sequences of sparse pages: what they say must be what the numbers say, stored or told."""
+"""Sequences of sparse pages: operations on a sequence equal operations on its numbers."""
 
 from __future__ import annotations
 

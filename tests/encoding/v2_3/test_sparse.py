@@ -1,5 +1,5 @@
-"""Sparse structure: pages of pylance read by all rows, some rows and ranges, and structures that
-contradict themselves.
+"""Sparse structure: pages of pylance, read by all rows, some rows and ranges; and contradictory
+structures.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def test_rows_of_pylance(tmp_path: Path, name: str) -> None:
     assert {page.structure for page in pages_of(path.read_bytes())} == {"sparse"}
     rng = np.random.default_rng(2)
     for _ in range(4):
-        # A new reader each time: what is read first must not matter.
+        # A new reader each time: the result must not depend on earlier reads.
         reader = FileReader.open(LocalSource(str(path)))
         fields = reader.schema.fields
         rows = np.unique(rng.integers(0, len(array), 9))
@@ -219,7 +219,7 @@ def test_rows_of_pylance(tmp_path: Path, name: str) -> None:
 
 
 def test_values_that_are_not_for_the_slots(tmp_path: Path) -> None:
-    """One position less than there are zipped values."""
+    """The page has one position fewer than zipped values."""
     array = pa.array([None, b"x" * 4000, None, b"y" * 5000, None, b"z" * 6000])
     path = tmp_path / "f.lance"
     write(path, array, SPARSE)

@@ -75,7 +75,7 @@ def test_definition_levels_of_pylance(version):
 
 
 def test_levels_of_lists_of_pylance():
-    """Every chunk has its own number of levels, so that the last of them come in all forms."""
+    """Every chunk has another number of levels, so that the last chunks have all forms."""
     rng = np.random.default_rng(6)
     lists = [
         None if n == 0 else rng.integers(0, 99, n - 1).tolist() for n in rng.integers(0, 7, 5000)

@@ -71,7 +71,7 @@ def test_some_chunks(values: list[bytes], data: st.DataObject) -> None:
     count = len(chunks.num_values)
     picked = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1)))), np.int64)
     (buffer,) = chunks.buffers
-    # Memory that begins at an odd address is what a range of a file may be.
+    # A range of a file may begin at an odd address in memory.
     moved = np.concatenate([np.zeros(3, np.uint8), buffer.data])
     some = ChunkBuffer(moved, buffer.starts[picked] + 3, buffer.sizes[picked])
     ends = np.cumsum(chunks.num_values)
@@ -97,7 +97,7 @@ def test_block_round_trip(offset_dtype: type, values: list[bytes], skip: int) ->
 
 
 def test_old_block_header() -> None:
-    # The count must be above 255: it is what tells the two forms apart.
+    # A count above 255 distinguishes the two forms.
     offsets = np.arange(769, dtype="<u4").tobytes()
     head = bytes([32]) + (768).to_bytes(4, "little") + (9 + len(offsets)).to_bytes(4, "little")
     data = np.frombuffer(head + offsets + b"v" * 768, np.uint8)

@@ -1,4 +1,6 @@
-"""Few rows of a full-zip page: their numbers in a long index are read alone, whatever these say."""
+"""Few rows of a full-zip page: the reader fetches only their numbers of a long index, and refuses
+damaged numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def column(column_name: str) -> pa.Array:
 
 
 def written(array: pa.Array) -> tuple[bytes, int, int]:
-    """Return a file of one full-zip page, where its index is and how wide a number of it."""
+    """Return a file of one full-zip page, the place of its index, and the width of a number in it."""
     key = {"lance-encoding:structural-encoding": "fullzip"}
     dtype = array.type
     if pa.types.is_list(dtype):
@@ -74,7 +76,7 @@ def test_rows_and_ranges(column_name: str) -> None:
             len(rows) - 1
         ) * (not isinstance(rows, range))
         assert len(values) <= len(rows)
-    # Of all rows, or many, all of the index is read.
+    # For all rows, or many, the reader fetches the whole index.
     result, source = take(data, range(ROWS))
     assert result.equals(array)
     assert [len(call) for call in source.calls] == [2]

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 LIMITS = ChunkLimits(max_bytes=64 * 1024, max_values=1 << 15)
 FSST = {"lance-encoding:compression": "fsst"}
-#: Bytes that mean something to the encoding, and text.
+#: Bytes with a meaning in the encoding, and text.
 PIECES = st.one_of(
     st.sampled_from([b"", b"\xff", b"\x00", b"\xff\xff", b"ab", b"the ", b"http://", "ö".encode()]),
     st.binary(max_size=12),
@@ -32,7 +32,7 @@ VALUES = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_s
 
 
 def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
-    """What codes stand for, one after the other."""
+    """Return the texts of some codes."""
     texts = [
         word.to_bytes(8, "little")[:length]
         for word, length in zip(symbols.words.tolist(), symbols.lengths.tolist(), strict=True)
