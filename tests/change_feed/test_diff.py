@@ -1,5 +1,5 @@
-"""The change feed: its rows, applied to a version, give the next one; with stable row ids, they
-equal pylance's.
+"""The change feed: its rows turn a version into the next version; with stable row ids, they equal
+pylance's.
 """
 
 from __future__ import annotations
@@ -178,9 +178,7 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
 
 
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
-    """A table whose second version updates a column where it is; say something else in its
-    manifest.
-    """
+    """Return a table whose second version updates a column in place, with a changed manifest."""
     uri = str(path / "t")
     table_of(uri).update({"n": -1}, [("id", "==", 7)], mode="columns")
     assert feed_rows(uri, 2, 2, ["id", "n"]) == [
@@ -197,7 +195,7 @@ def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> 
 
 
 def test_updated_rows_out_of_range(tmp_path: Path) -> None:
-    """A few bytes can stand for every row that a fragment can have at most."""
+    """A few bytes can list as many rows as a fragment can have."""
 
     def change(_: table_pb2.Manifest, done: Update) -> None:
         every = BitMap(range(2**32))
@@ -233,7 +231,7 @@ def test_columns_of_older_versions(tmp_path: Path) -> None:
     rows = feed_rows(uri, 1, 4, ["id", "words", "twice"])
     assert (3, "3", None, "insert", 1) in [row for row in rows if row[0] == 3]
     assert (3, "3", 60, "delete", 4) in rows
-    # Field ids mean other columns after an overwrite.
+    # After an overwrite, field ids belong to other columns.
     swapped = pa.table({"text": ["x"], "id": pa.array([1], pa.int64())})
     lance.write_dataset(swapped, uri, mode="overwrite")
     rows = feed_rows(uri, 4, 5, ["text", "id"])
