@@ -17,7 +17,7 @@ VERSIONS = ["2.0", "2.1", "2.2"]
 
 
 def rows(part: int, count: int = 100, index: pa.DataType | None = None) -> pa.Table:
-    """With values of their own for each part."""
+    """Return rows; each part has its own values."""
     words = pa.array([f"{part}-{number}" for number in range(count)])
     indices = pa.array(range(count), index or pa.int8())
     column = pa.DictionaryArray.from_arrays(indices, words)

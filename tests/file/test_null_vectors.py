@@ -1,5 +1,5 @@
-"""Vectors all of whose items are null in a page; and vectors of structs with lists, of whatever
-size, which no client reads.
+"""Vectors with only null items in a page; and vectors of structs with lists, of any size, which no
+client reads.
 """
 
 from __future__ import annotations

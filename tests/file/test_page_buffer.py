@@ -122,7 +122,7 @@ def test_rows_stay_in_order_and_memory_is_bounded(page_bytes: int) -> None:
         loans.settle()
         most = max(most, loans.held_bytes)
         assert loans.held_bytes <= sum(column.lent_bytes for column in waiting) + 4 * page_bytes
-    # Batches that fill pages at once are not held at all.
+    # Batches that fill pages at once are not kept.
     assert (most > 0) == (page_bytes > 2_000)
     table = pa.Table.from_batches(batches)
     for column, made, expected in zip(waiting, pages, table.columns, strict=True):
@@ -141,7 +141,7 @@ def test_rows_that_wait_are_not_copied() -> None:
     for _ in range(12):
         assert not waiting.add(rows, loans.open(batch.columns))
         loans.settle()
-    # To measure an array takes some memory, too.
+    # The measurement of an array takes some memory, too.
     assert pa.default_memory_pool().total_bytes_allocated() - before < rows.nbytes
     assert waiting.add(rows, loans.open(batch.columns))
     (page,) = waiting.take()

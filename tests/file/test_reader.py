@@ -123,7 +123,7 @@ def test_columns_may_be_told_by_the_manifest(data, version, tmp_path) -> None:
     columns = dict(zip(file.fields, file.column_indices, strict=True))
     assert as_table(reader, reader.schema.fields, range(ROWS), columns).equals(data)
     assert columns == reader._own_columns
-    # Another field may stand for the column: only the id counts.
+    # The field may have another name: only the id counts.
     renamed = Field("renamed", 77, "bool", nullable=False)
     rows_read = as_table(reader, [renamed], range(4), {77: columns[reader.schema.field("b").id]})
     assert rows_read["renamed"].to_pylist() == [True, False, True, False]
@@ -162,7 +162,7 @@ def test_fields_are_read_in_step_and_metadata_once(raw) -> None:
     reader.read(columns[:1], range(ROWS))
     first = len(source.calls)
     reader.read(columns, range(ROWS))
-    # The other columns ride along: as many rounds as the longest takes.
+    # All columns are read together, in as many rounds as the longest column needs.
     second = len(source.calls) - first
     assert second <= 2
     reader.read(columns, range(ROWS))
@@ -259,9 +259,7 @@ def small_file(version: str, path) -> bytes:
 
 
 def attempt(data: bytes) -> None:
-    """Read everything in a file; whatever is wrong must come out as LanceError, soon and
-    cheaply.
-    """
+    """Read everything in a file; any fault must be raised as LanceError, soon and cheaply."""
     started = time.perf_counter()
     try:
         reader = FileReader.open(MemorySource(data))
@@ -285,7 +283,7 @@ def test_flipped_bits(version, tmp_path) -> None:
     footer = read_footer(Tail(MemorySource(data)))
     start = footer.global_buffers[0].offset
     tables = struct.unpack_from("<Q", data, len(data) - 32)[0]
-    # All bits of tables and footer, and one of every third byte before them.
+    # All bits of tables and footer, and one bit of every third byte before them.
     bits = [8 * at + at % 8 for at in range(start, tables, 3)]
     bits += range(8 * tables, 8 * len(data))
     for bit in bits:

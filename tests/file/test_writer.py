@@ -51,7 +51,9 @@ def pylance_reads(raw: bytes, path) -> pa.Table:
 
 
 def decoded(data: pa.Table) -> pa.Table:
-    """Without dictionaries: those of several pages may be joined in any way."""
+    """Return the data without dictionaries: readers may join the dictionaries of several pages in
+    any way.
+    """
     plain = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in data.schema
@@ -139,7 +141,7 @@ def test_columns_fill_their_pages_independently() -> None:
     assert [p.priority for p in wide_pages] == [
         sum(p.num_rows for p in wide_pages[:i]) for i in range(len(wide_pages))
     ]
-    # The narrow column was still waiting when most of the wide one had been written.
+    # The narrow column was still waiting when most of the wide column had been written.
     assert narrow[0].buffers[0].offset > wide_pages[-2].buffers[0].offset
     assert we_read(raw).equals(data)
 
@@ -193,7 +195,7 @@ def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) 
     too_many = pa.table({"d": pa.chunked_array(pieces)})
     with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 distinct values"):
         written(too_many)
-    # Other writers give each its own page.
+    # Other writers give each dictionary its own page.
     monkeypatch.setattr(DictionaryCapacity, "add", lambda *_: None)
     raw, _ = written(too_many)
     assert len(pages_of(raw)[0]) == 4
@@ -250,7 +252,7 @@ def test_what_waits_holds_no_memory_of_the_batches() -> None:
         batch = pa.record_batch([[True] * 100, [b"x" * 10_000] * 100], schema=schema)
         with pa.ipc.new_stream(sink, schema) as stream:
             stream.write_batch(batch)
-        # Read back, all columns of a batch lie in one piece of memory.
+        # After a read from a stream, all columns of a batch lie in one piece of memory.
         writer.write(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
         del sink, batch
     assert pa.total_allocated_bytes() - before < 3_000_000

@@ -10,7 +10,7 @@ from lance_spark.file.schema.logical_types import arrow_type, logical_type
 
 UNITS = ["s", "ms", "us", "ns"]
 STRUCT = pa.struct([("a", pa.int32()), pa.field("b", pa.string(), nullable=False)])
-#: Types that come back from pylance as they went in.
+#: Types that pylance reads as they were written.
 KEPT = [
     pa.null(),
     pa.bool_(),
@@ -65,7 +65,7 @@ KEPT = [
     pa.map_(pa.int64(), STRUCT),
     pa.list_(pa.map_(pa.string(), pa.list_(pa.int8()))),
 ]
-#: Types that pylance stores as another one.
+#: Types that pylance stores as another type.
 TURNED = [
     (pa.string_view(), pa.string()),
     (pa.binary_view(), pa.binary()),

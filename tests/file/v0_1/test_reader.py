@@ -202,7 +202,7 @@ def read_all(data: bytes) -> None:
 
 
 def survives(data: bytes, note: str) -> None:
-    """Reading gives values or an error of this package, soon, and with little memory."""
+    """Reads return values or raise an error of this package, soon, and with little memory."""
     tracemalloc.start()
     started = time.monotonic()
     try:
@@ -220,7 +220,7 @@ def test_truncated_files(data: bytes) -> None:
     for length in [*range(40), *range(40, len(data), len(data) // 60)]:
         with pytest.raises(LanceError):
             read_all(data[:length])
-        # The end is there, and what it points at is not.
+        # The tail exists, but the bytes to which it points are missing.
         survives(data[length:], f"without the first {length}")
 
 

@@ -1,4 +1,6 @@
-"""Statistics of files of version 0.1: their bounds hold, and no filter loses a row by them."""
+"""Statistics of files of version 0.1: their bounds are correct, and no filter loses a row because
+of them.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +212,7 @@ def test_no_row_is_lost(stated: LegacyFileReader, drawn: st.DataObject) -> None:
         ("int64", "!=", 5, [range(5_000)]),
         ("int64", "is_null", None, []),
         ("int64", "is_not_null", None, [range(5_000)]),
-        # Values that have no place in the type rule nothing out.
+        # Values that do not fit the type exclude no batch.
         ("int64", "==", 2**70, [range(5_000)]),
         ("int64", "==", "text", [range(5_000)]),
         ("int64", "<", 0.5, [range(5_000)]),
@@ -221,7 +223,7 @@ def test_no_row_is_lost(stated: LegacyFileReader, drawn: st.DataObject) -> None:
         ("int64", "==", None, [range(5_000)]),
         ("float64", "==", float("nan"), [range(5_000)]),
         ("float64", ">", 1e300, [range(5_000)]),
-        # The batch of NaN alone has no bounds.
+        # The batch of only NaN has no bounds.
         ("float64", "<", -1e300, [range(1_024, 2_048)]),
         ("zeros", "==", -0.0, [range(5_000)]),
         ("zeros", "<", 0.0, []),
