@@ -82,12 +82,12 @@ def encodings_in(debug: str) -> Counter[str]:
     numbers = ("Some", "BitsPerValue", "BitsPerOffset")
     names = [name for name in re.findall(r"\b([A-Z]\w*)\(", debug) if name not in numbers]
     result = Counter(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names)
-    # Rust has no word that the message has: its field is `no_values`.
+    # The text of Rust lacks the word of the message: its field is `no_values`.
     result["no_values"] = result.pop("none", 0)
     return +result
 
 
-#: What lines of ours say but for kinds: units, and what a part is for.
+#: Words in lines of this package that are no encodings: units, and the use of a part.
 ASIDE = frozenset(
     [
         *("bits", "bytes", "per", "value", "offset", "length", "stored", "items", "start", "step"),
@@ -102,7 +102,7 @@ def encodings_shown(line: str, version: str) -> Counter[str]:
     words = re.findall(r"[a-z][a-z_]*", line)
     if version in ("2.1", "2.2"):
         words[0] += "_layout"
-    # Of version 2.0, it is where the flags of nulls are.
+    # In version 2.0, this word names the place of the flags of nulls.
     aside = ASIDE | {"validity"} if version == "2.0" else ASIDE
     return Counter(word for word in words if word not in aside)
 
@@ -130,7 +130,7 @@ def test_pages_and_encodings_equal_those_of_pylance(tables: dict[str, Path], ver
         assert ours.own_bytes == sum(buffer.size for buffer in theirs.column_buffers)
         for page, their_page in zip(ours.pages, theirs.pages, strict=True):
             text = page.encoding
-            # A dictionary of mini-blocks is a part, and no kind of its own.
+            # The dictionary of mini-blocks is a part of the page, and no encoding of its own.
             part = text.count("dictionary general") + text.count("dictionary variable")
             part += text.count("dictionary flat")
             shown_kinds = encodings_shown(text, version) - Counter({"dictionary": part})
