@@ -1,4 +1,6 @@
-"""Directory namespaces of both clients over the same folder: each sees what the other one did."""
+"""Directory namespaces of both clients over the same folder: each client sees the changes of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Both:
 
     @property
     def pylance(self) -> Any:
-        """A client without cached rows."""
+        """Return a client without cached rows."""
         return theirs.DirectoryNamespace(root=str(self.root))
 
     def create(self, identifier: Identifier, properties: dict[str, str] | None = None) -> str:
@@ -68,7 +70,7 @@ class Both:
         self.pylance.create_table(request, stream(ROWS))
 
     def namespaces(self, parent: Identifier = ()) -> list[str]:
-        """The names that both clients list."""
+        """Return the names of namespaces, which both clients list."""
         result = self.ours.list_namespaces(parent)
         request = theirs.ListNamespacesRequest(id=list(parent))
         assert sorted(self.pylance.list_namespaces(request).namespaces) == result
@@ -146,7 +148,7 @@ def test_tables(both: Both) -> None:
     both.create(("db", "ours"), {"made by": "us"})
     both.create_by_pylance(("theirs",))
     both.create_by_pylance(("db", "theirs"))
-    # A table by path is one of the root namespace.
+    # A table by path is in the root namespace.
     lance.write_dataset(ROWS, both.root / "path.lance")
     assert both.tables() == ["path", "root", "theirs"]
     assert both.tables(("db",)) == ["ours", "theirs"]
@@ -195,7 +197,7 @@ def test_drops(both: Both, identifier: Identifier, creator: str, dropper: str) -
 
 @pytest.mark.parametrize(
     ("identifier", "client"),
-    # pylance 14 removes no more than the row: it still lists a folder of the root.
+    # pylance 14 removes only the row: it still lists a folder of the root.
     [(("t",), "ours"), (("by path",), "ours"), (("db", "t"), "ours"), (("db", "t"), "pylance")],
 )
 def test_deregistered_tables_keep_their_files(
@@ -388,7 +390,7 @@ def test_a_conflict_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CommitConflictError, match="21 times at the same time"):
         catalog.change(overtaken)
     assert len(both.namespaces()) == 22
-    # Nothing is left of the attempts.
+    # No file of the attempts remains.
     dataset = lance.dataset(both.root / "__manifest")
     files = {file.path for f in dataset.get_fragments() for file in f.data_files()}
     used = {
