@@ -165,7 +165,7 @@ def walk(message: Message) -> Iterator[Message]:
 
 
 def strangers(message: Message) -> list[str]:
-    """Return what the protos do not know of a message: unknown fields and unknown enum values."""
+    """Return the fields and enum values of a message that the protos do not know."""
     unknown = []
     for inner in walk(message):
         name = inner.DESCRIPTOR.full_name

@@ -189,7 +189,9 @@ def write_history(folder: Path, version: str, stable_row_ids: bool) -> list[Path
 
 
 def write_rarities(folder: Path) -> list[Path]:
-    """Use what pylance does on request only: overlays, a write-ahead log, row ids in columns."""
+    """Use features of pylance that are off by default: overlays, a write-ahead log, row ids in
+    columns.
+    """
     overlaid = lance.write_dataset(rows(0, 100), str(folder / "overlaid"))
     for offsets in ([1, 5, 7], [[1, 5, 7]]):
         file = column_file(overlaid, "id", pa.array([10, 50, 70]), 0)
@@ -225,7 +227,7 @@ def add_bases(dataset: lance.LanceDataset, folder: Path) -> None:
 def column_file(
     dataset: lance.LanceDataset, name: str, values: pa.Array, field: int
 ) -> lance.fragment.DataFile:
-    """Write a data file of one column for a table, which is not told yet."""
+    """Write a data file of one column; the table does not refer to it yet."""
     path = Path(dataset.uri) / "data" / f"{uuid4().hex}.lance"
     data = pa.table({name: values})
     with LanceFileWriter(str(path), data.schema, version=dataset.data_storage_version) as file:
@@ -237,7 +239,7 @@ def column_file(
 
 
 def replace_column(dataset: lance.LanceDataset) -> None:
-    """Commit new files for a column that all fragments have in a file of its own."""
+    """Commit new files for a column. In all fragments the column has a file of its own."""
     dataset.add_columns({"own": "id + 1"})
     groups = []
     for fragment in dataset.get_fragments():
