@@ -1,4 +1,4 @@
-"""Small fragments that are read together have the rows that pylance reads one by one."""
+"""Fragments that are read together have the rows that pylance reads from each fragment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lance_spark.scan.task import FragmentSlice
 pytestmark = pytest.mark.slow
 
 FRAGMENTS = 40
-#: All rows of the others are deleted.
+#: All rows of the other fragments are deleted.
 LEFT = 36
 
 
@@ -113,7 +113,7 @@ def same(table_read: pa.Table, expected: pa.Table) -> None:
 
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Fragments of each run that is read."""
+    """The number of fragments of each run."""
     sizes: list[int] = []
     make = small_fragments.RunReader.__init__
 
@@ -302,7 +302,7 @@ def test_an_error_names_the_file_and_comes_after_the_rows_before(tmp_path: Path)
 def test_highly_compressed_files_form_small_runs(
     tmp_path: Path, together: list[int], value: str
 ) -> None:
-    """Files of some KiB hold MiB of equal strings: a run has no more of them than a window."""
+    """Files of some KiB hold MiB of equal strings: a run has at most as many bytes as a window."""
     path = tmp_path / "t.lance"
     for number in range(24):
         values = [value] * 400 if number % 2 else [f"{value}{n % 3}" for n in range(400)]
@@ -362,7 +362,7 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
     FarFileSystem.requests = FarFileSystem.most = 0
     result = pa.Table.from_batches(list(task.batches()))
     assert result.column("a").to_pylist() == list(range(100)) * 20
-    # Files are small: the read that opens one has all of it.
+    # Files are small: the read that opens a file has all its bytes.
     assert FarFileSystem.requests == 20
     assert min(io_threads, 4) <= FarFileSystem.most <= io_threads
 
@@ -383,7 +383,7 @@ def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
 
 
 def test_columns_without_nulls_have_no_validity_bitmap(path: Path) -> None:
-    """What is sent to Spark: the JVM makes such a bitmap faster than it receives one."""
+    """Spark gets no such bitmaps: the JVM makes them faster than it receives them."""
     dataset = lance_spark.open_dataset(str(path))
     names = ["id", "price", "flag", "word", "same", "vector", "maybe"]
     for task in dataset.plan(names, batch_size=500):

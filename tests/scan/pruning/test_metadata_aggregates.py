@@ -22,7 +22,7 @@ from tests.interop.test_overlays import commit, overlay
 
 ROWS = 20_000
 FILE_ROWS = 9_000
-#: Without an order, or none that indexes keep.
+#: Columns with an index, of every type, with and without nulls and NaN.
 COLUMNS = [
     "id", "u8", "u64", "d", "dec", "dec40", "ts", "zoned", "ns", "t", "s", "ls", "b", "fsb", "ok",
     "f", "f32", "nan", "onlynan", "sparse", "null", "st.a", "flat", "shuffled",
@@ -167,7 +167,7 @@ class TestChanges:
         zoned = kind == "ZONEMAP"
         known = self.known(dataset)
         assert [minimum_known for minimum_known, _ in known] == [zoned] * 4
-        # How many of the deleted rows were null is not known.
+        # The number of nulls among the deleted rows is unknown.
         assert [count for _, count in known] == [zoned, False, zoned, zoned]
 
     def test_whole_zones_deleted(self, dataset: lance.LanceDataset, kind: str) -> None:
@@ -217,7 +217,7 @@ class TestChanges:
         known = self.known(dataset)
         if kind == "BTREE" and not deferred:
             assert known == [(True, True)] * 4
-        # Zone maps that are merged now keep bounds of rows that are gone.
+        # Merged zone maps keep bounds of deleted rows.
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
         self.known(dataset)
         if not deferred:
@@ -254,7 +254,7 @@ def test_loose_bounds_are_corrected(tmp_path: Path) -> None:
         with LanceFileWriter(str(file), zones.schema.with_metadata(metadata), version="2.0") as out:
             out.write_batch(zones)
     assert check(path, "shuffled") == (True, True)
-    # Nobody knows how many nulls there are, but that there are some.
+    # Only the existence of nulls is known, not their number.
     assert check(path, "f32") == (True, False)
     assert check(path, "sparse") == (True, False)
 
@@ -269,14 +269,14 @@ def test_few_zones_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             name, lance.indices.IndexConfig("zonemap", {"rows_per_zone": 100})
         )
     dataset.delete("id % 100 = 0")
-    # All zones but the one that was decoded could still have the 0.
+    # All zones but the decoded zone could still have the 0.
     assert check(path, "low") == (False, True)
     with monkeypatch.context() as patch:
         patch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", ROWS // 100)
         assert check(path, "low") == (True, True)
     monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", 1)
     assert check(path, "id") == (True, True)
-    # Zones without a live row take no decoding.
+    # Zones without a live row need no decoding.
     dataset.delete("id < 3000")
     assert check(path, "id") == (True, True)
     monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ROWS", 99)
@@ -354,7 +354,7 @@ def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     dataset.create_scalar_index("sparse", "ZONEMAP", name="zones")
     assert check(path, "sparse") == (True, True)
     dataset.delete("id = 50098")
-    # Of the two, the BTREE knows the old fragments, and the zone map the new one.
+    # The BTREE covers the old fragments, and the zone map the new fragment.
     assert check(path, "sparse") == (True, False)
     dataset.delete("id = 3")
     assert check(path, "sparse") == (True, False)
@@ -402,7 +402,9 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
 
 
 def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file without an index on the column; otherwise the index once, and two zones."""
+    """Without an index on the column, no file is read; otherwise the index is read once, and two
+    zones.
+    """
     path = tmp_path / "t.lance"
     write(path, None)
     opens: list[str] = []

@@ -1,4 +1,4 @@
-"""Zone maps rule rows out, and never one that Spark's conditions hold for."""
+"""Zone maps exclude rows, but never a row that matches by Spark's rules."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_overlaid_fragments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ours = lance_spark.open_dataset(str(path))
     assert ours.to_table(["_rowaddr"], filter="number = 77777").to_pydict() == {"_rowaddr": [5]}
     assert ours.to_table(filter="number = 5").num_rows == 0
-    # The value of the overlay is read besides.
+    # The value of the overlay is read in addition.
     assert rows_read(monkeypatch, path, filter="number > 50000") == (10_001, 1)
     assert rows_read(monkeypatch, path, filter="word > 'x'") == (0, 0)
 
