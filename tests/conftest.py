@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.support.memory_folder import memory_folder
 
-# Machines that run tests in parallel have no timing to rely on.
+# Timing is unreliable on machines that run tests in parallel.
 settings.register_profile("lance_spark", deadline=None)
 settings.load_profile("lance_spark")
 
@@ -77,9 +77,7 @@ def markers(item: pytest.Item) -> set[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what came of the predicates of `tests.interop.predicates`, of all processes
-    together.
-    """
+    """Print the summary of `tests.interop.predicates`, of all processes together."""
     noted = [
         json.loads(value)
         for outcome in ("passed", "failed", "xfailed", "xpassed")

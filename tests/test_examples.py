@@ -1,4 +1,6 @@
-"""The examples run as they stand, in processes of their own, say what they promise, and leave tables behind that pylance reads."""
+"""The examples run unchanged, in processes of their own. They print the promised lines, and pylance
+reads their tables.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import pytest
 from tests.support.spark.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-#: For short runs: no time to compile plans that run once.
+#: Settings for short runs: Spark does not compile plans that run once.
 CONF = """
 spark.driver.host             localhost
 spark.driver.bindAddress      127.0.0.1
@@ -27,7 +29,7 @@ spark.sql.shuffle.partitions  2
 
 @pytest.fixture(scope="module")
 def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Spark reads its settings from."""
+    """Return the folder of Spark's settings."""
     folder = tmp_path_factory.mktemp("conf")
     (folder / "spark-defaults.conf").write_text(CONF)
     return folder
@@ -47,7 +49,7 @@ for name, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 
 def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
-    """Run a command of this interpreter, and return what it prints."""
+    """Run a command of this interpreter, and return its output."""
     settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
     ran = subprocess.run(
         [sys.executable, *command],
@@ -63,13 +65,13 @@ def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
 
 
 def run(name: str, folder: Path) -> str:
-    """Run an example as its text says; return what it prints."""
+    """Run an example as its text tells; return its output."""
     return python(EXAMPLES / name, folder, cwd=folder.parent)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
-    """Return the folder of examples that share one start of Spark, and what each prints."""
+    """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
     names = ("quickstart", "lance_table", "tiers", "streaming", "sql")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
@@ -94,7 +96,7 @@ def test_tables(tmp_path: Path) -> None:
 
 def test_blobs(tmp_path: Path) -> None:
     output = run("blobs.py", tmp_path / "recordings.lance")
-    # Of each WAV file 44 bytes are its header; a second has 22,050 frames of two bytes.
+    # In each WAV file, 44 bytes are the header; a second has 22,050 frames of two bytes.
     sizes = [44 + 2 * int(22_050 * 0.2 * n) for n in range(7)]
     for note, size in zip("ABCDEFG", sizes, strict=True):
         assert f"{note}: {size:,} bytes" in output

@@ -31,7 +31,7 @@ def test_public_names_exist_and_others_do_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lance_spark", "lance_spark.dataset", "lance_spark.inspect"])
 def test_types_and_lazy_imports_agree(name: str) -> None:
-    """What type checkers import is what users get."""
+    """Users get the same names that type checkers import."""
     module = import_module(name)
     assert module.__file__ is not None
     imported = {}
