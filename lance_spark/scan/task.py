@@ -48,7 +48,7 @@ class FragmentSlice(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Physical rows, deleted ones included."""
+        """Physical rows, with deleted rows."""
         return self.stop - self.start
 
 
@@ -109,7 +109,7 @@ class ScanTask:
 
     @property
     def num_rows(self) -> int:
-        """Physical rows, deleted ones included."""
+        """Physical rows, with deleted rows."""
         return sum(piece.num_rows for piece in self.slices)
 
     def batches(

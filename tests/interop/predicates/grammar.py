@@ -1,4 +1,4 @@
-"""Random predicates of Spark's SQL, the same ones for a seed.
+"""Random predicates of Spark's SQL; the same seed gives the same predicates.
 
 A predicate is a tree: `Tree` has a template with a place for each of its parts, so that a part can
 stand for the whole when a failure is made smaller.

@@ -311,7 +311,7 @@ def test_appends_are_no_obstacle(tmp_path: Path, name: str, stable: bool, indexe
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
-    """The index holds the old row addresses; the reuse index maps them to the new ones."""
+    """The index holds the old row addresses; the reuse index maps them to the new addresses."""
     uri = small_table(tmp_path / "table")
     if indexed:
         lance.dataset(uri).create_scalar_index("a", "BTREE")

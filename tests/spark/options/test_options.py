@@ -1,5 +1,5 @@
-"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets
-never shown.
+"""Options: names in any case, checked values, unknown options refused with the nearest name,
+secrets never shown.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Session:
 
 
 class Watch:
-    """Records which files the process opens while it is active, except those of its own program."""
+    """Records which files the process opens while it is active, except files of its own program."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = roots
