@@ -56,7 +56,9 @@ class File:
 
 
 def row_choices(count: int, seed: int) -> list[Rows]:
-    """Return ranges and sorted rows: all rows, parts, sparse rows, dense rows, and rows with runs."""
+    """Return ranges and sorted rows: all rows, parts, sparse rows, dense rows, and rows with
+    runs.
+    """
     rng = np.random.default_rng(seed)
     choices: list[Rows] = [range(count), range(0)]
     if count:

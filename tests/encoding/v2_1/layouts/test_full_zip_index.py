@@ -26,7 +26,9 @@ def column(column_name: str) -> pa.Array:
 
 
 def written(array: pa.Array) -> tuple[bytes, int, int]:
-    """Return a file of one full-zip page, the place of its index, and the width of a number in it."""
+    """Return a file of one full-zip page, the place of its index, and the width of a number in
+    it.
+    """
     key = {"lance-encoding:structural-encoding": "fullzip"}
     dtype = array.type
     if pa.types.is_list(dtype):
