@@ -75,7 +75,9 @@ def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 class Pool(Executor):
-    """Threads that take turns. They end when they have nothing to do, and are started again later."""
+    """Threads that take turns. They end when they have nothing to do, and are started again
+    later.
+    """
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
         self._most = max_workers or 4
