@@ -231,7 +231,9 @@ def _reused(path: Path) -> None:
 
 
 def _patched(path: Path) -> None:
-    """Add a version in which a row got a new value in place, with a data file whose name is fixed."""
+    """Add a version in which a row got a new value in place, with a data file whose name is
+    fixed.
+    """
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
     proto = manifest.to_proto()

@@ -37,7 +37,9 @@ def of_dictionary(count: int) -> bytes:
 
 
 def of_old_compression(count: int) -> bytes:
-    """Return a file with the compression of Arrow 0.17: only metadata of the batch name the codec."""
+    """Return a file with the compression of Arrow 0.17: only metadata of the batch name the
+    codec.
+    """
     data = bytearray(
         ipc(
             zeros(count),

@@ -1,4 +1,6 @@
-"""Data files taken apart and put together again, so that the footer still refers to changed parts."""
+"""Data files taken apart and put together again, so that the footer still refers to changed
+parts.
+"""
 
 from __future__ import annotations
 

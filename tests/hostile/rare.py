@@ -1,4 +1,6 @@
-"""Data files of encodings that no current release writes, or that it writes for large values only."""
+"""Data files of encodings that no current release writes, or that it writes for large values
+only.
+"""
 
 from __future__ import annotations
 
