@@ -200,7 +200,9 @@ def test_fragment_ids(path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_with_blobs(tmp_path: Path, version: str) -> None:
-    """Windows with blobs are cut by the size of the blobs. Other columns are cut in the same way."""
+    """Windows with blobs are cut by the size of the blobs. Other columns are cut in the same
+    way.
+    """
     path = tmp_path / "t.lance"
     values = [None if i % 9 == 4 else bytes([i]) * (i * 900) for i in range(120)]
     rows = table(marked(values) if version == "2.0" else extended(values))

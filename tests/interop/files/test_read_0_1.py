@@ -138,7 +138,9 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
 
 
 def nullable_items(dtype: pa.DataType) -> pa.DataType:
-    """Return a type whose lists have nullable items: inside structs, pylance fails on other lists."""
+    """Return a type whose lists have nullable items: inside structs, pylance fails on other
+    lists.
+    """
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(nullable_items(field.type)) for field in dtype])
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
@@ -175,7 +177,9 @@ def people(first: int, rows: int) -> pa.Table:
 
 @pytest.fixture
 def evolving(tmp_path: Path) -> lance.LanceDataset:
-    """Write three fragments of three batches each, with a dictionary column that all files share."""
+    """Write three fragments of three batches each, with a dictionary column that all files
+    share.
+    """
     path = tmp_path / "t.lance"
     dictionary = pa.array(["red", "green", "blue"])
     for first in (0, 2_500, 5_000):
