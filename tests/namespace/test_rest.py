@@ -1,4 +1,6 @@
-"""Namespaces of servers and of the package lance-namespace, which pylance serves; servers that fail."""
+"""Namespaces of servers and of the package lance-namespace, which pylance serves; servers that
+fail.
+"""
 
 from __future__ import annotations
 
