@@ -267,7 +267,9 @@ def variables(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a table `t.lance` of two versions, and a table `hollow.lance` without its data files."""
+    """Write a table `t.lance` of two versions, and a table `hollow.lance` without its data
+    files.
+    """
     folder = tmp_path_factory.mktemp("connect")
     rows = pa.table(
         {"id": [1, 2, 3], "g": pa.array([1, 2, None], pa.int32()), "word": ["a", None, "é"]}
@@ -390,7 +392,9 @@ def test_columns_and_maintenance(server: str, folder: Path) -> None:
 
 
 def check_names(result: dict[str, Any], root: Path) -> None:
-    """Check the answers that the client of `NAMES` got, and the tables that it left in the catalog."""
+    """Check the answers that the client of `NAMES` got, and the tables that it left in the
+    catalog.
+    """
     assert result["enable"] == "None"
     words = {2: "B", 3: "x", 4: "x", 9: "z"}
     assert {row["id"]: row["word"] for row in result["rows"]} == words

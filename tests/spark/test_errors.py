@@ -1,4 +1,6 @@
-"""Errors in Spark name the path of the table. Errors about unsupported calls name a way that works."""
+"""Errors in Spark name the path of the table. Errors about unsupported calls name a way that
+works.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Columns that Java reads from the bytes of an Arrow stream, compared with Spark's Arrow vectors."""
+"""Columns that Java reads from the bytes of an Arrow stream, compared with Spark's Arrow
+vectors.
+"""
 
 from __future__ import annotations
 

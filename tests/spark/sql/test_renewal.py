@@ -1,4 +1,6 @@
-"""Credentials of a namespace that expire between the plan of a statement and its tasks, and in tasks."""
+"""Credentials of a namespace that expire between the plan of a statement and its tasks, and in
+tasks.
+"""
 
 from __future__ import annotations
 

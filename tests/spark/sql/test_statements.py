@@ -30,7 +30,9 @@ def catalog(spark: Any, root: Path) -> Iterator[TestCatalog]:
 
 
 def rewritten(statement: str, **arguments: Any) -> Any:
-    """Return the text that Spark gets; None if it gets the statement itself, a dict for an error."""
+    """Return the text that Spark gets; None if it gets the statement itself, a dict for an
+    error.
+    """
     call = {"statement": statement, "catalogs": CATALOGS, "settings": {}, **arguments}
     reply = rewrite_statement(call)
     return reply.get("error") or reply["statement"]

@@ -74,7 +74,9 @@ def left_over(path: Path) -> set[str]:
 def delete_meanwhile(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, path: Path, conditions: list[str]
 ) -> None:
-    """Let another client delete rows before the commit of each attempt, by one of the conditions."""
+    """Let another client delete rows before the commit of each attempt, by one of the
+    conditions.
+    """
     run = module.run_delete
 
     def slow(*arguments: Any) -> Any:

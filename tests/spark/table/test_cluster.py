@@ -38,7 +38,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Cluster:
-    """The results of a run: its folder, its results as JSON, and the rows of the tables before it."""
+    """The results of a run: its folder, its results as JSON, and the rows of the tables before
+    it.
+    """
 
     folder: Path
     results: dict[str, Any]

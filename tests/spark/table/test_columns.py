@@ -36,7 +36,9 @@ def files(path: Path) -> dict[str, int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Write five fragments with stable row ids. One of them has only two rows that are not deleted."""
+    """Write five fragments with stable row ids. One of them has only two rows that are not
+    deleted.
+    """
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -121,7 +123,9 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
 def test_expressions_that_need_other_rows(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks of other fragments compute the rows, in another order. The rows are sorted by address."""
+    """Tasks of other fragments compute the rows, in another order. The rows are sorted by
+    address.
+    """
     steps: list[str] = []
     run = Job.run_frame
 
@@ -210,7 +214,9 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
 def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job computes updated and appended rows too. Files of the other fragments are used again."""
+    """The job computes updated and appended rows too. Files of the other fragments are used
+    again.
+    """
     written: list[int] = []
     original = columns_module.Computation.finish
 

@@ -46,7 +46,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Writes:
-    """A task that writes a data file. Its first attempt dies before it ends, or all attempts fail."""
+    """A task that writes a data file. Its first attempt dies before it ends, or all attempts
+    fail.
+    """
 
     table: TableSnapshot
     tag: bytes

@@ -228,7 +228,9 @@ def test_removed_versions_are_an_error(tmp_path: Path) -> None:
 
 
 def remade(uri: str, versions: int) -> None:
-    """Replace a table by another table: the first version has ten rows, each other version one row."""
+    """Replace a table by another table: the first version has ten rows, each other version one
+    row.
+    """
     shutil.rmtree(uri)
     lance_spark.write_dataset(rows_of(500, 510), uri)
     for number in range(versions - 1):

@@ -44,7 +44,9 @@ def rows_of(count: int = COUNT) -> pa.Table:
 
 
 def write(path: Path, *, stable: bool = True, version: str = "2.2") -> Path:
-    """Write five fragments: one with updated columns, and a last fragment with only two live rows."""
+    """Write five fragments: one with updated columns, and a last fragment with only two live
+    rows.
+    """
     lance.write_dataset(
         rows_of(),
         path,
