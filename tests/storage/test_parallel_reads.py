@@ -1,4 +1,6 @@
-"""Large columns on a slow store: many requests at the same time, and requests ahead of their use."""
+"""Large columns on a slow store: many requests at the same time, and requests ahead of their
+use.
+"""
 
 from __future__ import annotations
 

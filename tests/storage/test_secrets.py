@@ -1,4 +1,6 @@
-"""Secrets among the options and in URIs are in no message, no repr, no log and no cause of an error."""
+"""Secrets among the options and in URIs are in no message, no repr, no log and no cause of an
+error.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_all_spellings_of_a_secret() -> None:
 
 
 class Leaky(MemoryFileSystem):
-    """Fails in every call, and repeats all arguments: as text, as in URLs, and in earlier errors."""
+    """Fails in every call, and repeats all arguments: as text, as in URLs, and in earlier
+    errors.
+    """
 
     cachable = False
     kind: type[Exception] = OSError

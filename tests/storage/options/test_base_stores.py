@@ -46,7 +46,9 @@ def in_both_ways(
 
 
 def use(uri: str, base: str, ways: list[dict[str, Any]]) -> None:
-    """Write, read, change, move and clean up a table with a base path by each way, beside pylance."""
+    """Write, read, change, move and clean up a table with a base path by each way, beside
+    pylance.
+    """
     write_dataset(rows(0), uri, initial_bases=[BasePath(0, base, False, "b")], **ways[0])
     count = 3
     for way in ways:

@@ -25,9 +25,7 @@ from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import Fault, FaultProxy
 
-# -- files that are created only if there is none ---------------------------------------------------------------------------------
-
-
+# -- files that are created only if there is none --------------------------------------------------
 @every_kind
 def test_creating_is_done_once(store: ObjectStore, proxy: FaultProxy, fault: Fault) -> None:
     proxy.fail("^PUT", fault, fault)
@@ -118,9 +116,7 @@ def test_when_nobody_knows(
     assert not look.answers
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------------------
-
-
+# -- tables ----------------------------------------------------------------------------------------
 @some_kinds
 def test_a_commit_is_made_once(table: Table, proxy: FaultProxy, fault: Fault) -> None:
     proxy.fail(MANIFEST, fault)

@@ -26,9 +26,7 @@ from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import Fault, FaultProxy
 
-# -- requests that can be repeated ------------------------------------------------------------------------------------------------
-
-
+# -- requests that can be repeated -----------------------------------------------------------------
 @every_kind
 def test_each_request_is_sent_again(store: ObjectStore, proxy: FaultProxy, fault: Fault) -> None:
     store.write_bytes("d/a", b"x" * 1000)

@@ -1,4 +1,6 @@
-"""Uploads in parts to Google Cloud Storage and Azure: requests, memory, and files after a failure."""
+"""Uploads in parts to Google Cloud Storage and Azure: requests, memory, and files after a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -333,7 +335,9 @@ def swallowing() -> Iterator[Swallower]:
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 def test_memory_of_a_large_file(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """52 MiB in pieces of 4 MiB, through 2 parts of 512 KiB on Google, 4 of them on Azure, and what their packages hold."""
+    """52 MiB in pieces of 4 MiB, through 2 parts of 512 KiB on Google, 4 of them on Azure, and what
+    their packages hold.
+    """
     part = MIB // 2
     held = {"gs": 2, "az": 4}[scheme]
     monkeypatch.setattr(upload_azure, "sizes_of", lambda _: PartSizes(part, 3, constant=True))

@@ -241,7 +241,9 @@ def test_the_writer_waits_for_nothing_but_room() -> None:
 def test_an_upload_that_is_gone_was_completed_by_a_request_before(
     monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    """If its answer was lost: S3 does not know the upload any more. An upload that a rule of the bucket has aborted is no file."""
+    """If its answer was lost: S3 does not know the upload any more. An upload that a rule of the
+    bucket has aborted is no file.
+    """
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.001)
     server = Server()
     server.is_open = True
