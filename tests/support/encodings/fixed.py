@@ -66,7 +66,9 @@ def all_apart(chunks: Chunks) -> Chunks:
 
 
 def levels_of(page: WrittenPage) -> tuple[list[ChunkBuffer], np.ndarray]:
-    """Return the level buffers of a mini-block page (repetition, then definition, as present) and their counts."""
+    """Return the level buffers of a mini-block page (repetition, then definition, as present) and
+    their counts.
+    """
     layout = page.layout.mini_block_layout
     data = page.buffers[1]
     table = page.buffers[0].view("<u4" if layout.has_large_chunk else "<u2").astype(np.int64)

@@ -32,7 +32,9 @@ SIMPLE = (*INTEGERS, *FLOATS, *STRINGS, pa.bool_())
 
 @dataclass
 class Common:
-    """State that the changes of a history share: features of the table, and unused names and keys."""
+    """State that the changes of a history share: features of the table, and unused names and
+    keys.
+    """
 
     data_version: str
     stable: bool

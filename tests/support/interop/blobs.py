@@ -1,4 +1,6 @@
-"""Tables with blobs of every shape and at every place, and comparisons of what both clients read."""
+"""Tables with blobs of every shape and at every place, and comparisons of what both clients
+read.
+"""
 
 from __future__ import annotations
 

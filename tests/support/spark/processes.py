@@ -1,4 +1,6 @@
-"""The environment of processes that start Spark: the home of Spark, variables, and options of Java."""
+"""The environment of processes that start Spark: the home of Spark, variables, and options of
+Java.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def shared_home() -> Path:
 
 
 def archive_classes() -> None:
-    """Let Java write the classes of a short job to the archive: without it, processes start slower."""
+    """Let Java write the classes of a short job to the archive: without it, processes start
+    slower.
+    """
     with (
         tempfile.TemporaryDirectory(dir=HOME.parent) as folder,
         suppress(OSError, subprocess.SubprocessError),
@@ -136,7 +140,9 @@ def environment(**more_variables: str) -> dict[str, str]:
 
 
 def logged_session(log: str) -> Any:
-    """Start a session of one core, with short-lived Java, that writes its event log into a folder."""
+    """Start a session of one core, with short-lived Java, that writes its event log into a
+    folder.
+    """
     from pyspark.sql import SparkSession
 
     spark = (

@@ -221,7 +221,9 @@ class Queries:
 
 
 def together(queries: Sequence[str]) -> str:
-    """Return one query with the rows of several queries as text, each with the number of its query."""
+    """Return one query with the rows of several queries as text, each with the number of its
+    query.
+    """
     options = "map('ignoreNullFields', 'false')"
     return " union all ".join(
         f"(select {index} as query, to_json(struct(*), {options}) as row from ({text}))"

@@ -1,4 +1,6 @@
-"""A writer that is killed between the steps of a commit to DynamoDB. Nothing here imports pylance: it runs in a fork."""
+"""A writer that is killed between the steps of a commit to DynamoDB. Nothing here imports pylance:
+it runs in a fork.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ def rewrite_manifest(
     change: Callable[[table_pb2.Manifest], object] = lambda _: None,
     change_indexes: Callable[[table_pb2.IndexSection], object] | None = None,
 ) -> None:
-    """Write the newest manifest of a table again, after a change of its message and of its index section."""
+    """Write the newest manifest of a table again, after a change of its message and of its index
+    section.
+    """
     file = newest_manifest(path)
     manifest = decode(file.read_bytes(), str(file))
     proto = manifest.to_proto()

@@ -1,4 +1,6 @@
-"""Tables that pylance writes, and fragments with data files of pylance that this package commits."""
+"""Tables that pylance writes, and fragments with data files of pylance that this package
+commits.
+"""
 
 from __future__ import annotations
 
