@@ -97,7 +97,9 @@ def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> lis
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
-    """Return whether the damage left the base paths unchanged. Other base paths may point anywhere."""
+    """Return whether the damage left the base paths unchanged. Other base paths may point
+    anywhere.
+    """
     try:
         result = decode(content, "m").message.base_paths
     except LanceError:

@@ -342,7 +342,9 @@ def test_reader_without_write_permission_reads_staging_file(
 def test_versions_with_only_a_staging_file(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The versions are listed, and a tag keeps them, although later versions have final manifests."""
+    """The versions are listed, and a tag keeps them, although later versions have final
+    manifests.
+    """
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
     for number, mode in enumerate(["create", "append", "overwrite", "append"], 1):

@@ -117,7 +117,9 @@ def test_changes_of_repaired_columns(path: Path, name: str) -> None:
 
 
 def test_compaction_as_first_change_after_repair(path: Path, tmp_path: Path) -> None:
-    """The first commit of the release reserves fragment ids and removes data files without columns."""
+    """The first commit of the release reserves fragment ids and removes data files without
+    columns.
+    """
     theirs = tmp_path / "theirs"
     shutil.copytree(path, theirs)
     lance.dataset(str(theirs)).optimize.compact_files()

@@ -235,7 +235,9 @@ def pylances_compaction(uri: str) -> None:
 def test_columns_rewritten_in_fragments_that_moved(
     tmp_path: Path, move: Callable[[str], None], first: str
 ) -> None:
-    """Bitmaps and the reuse index know the addresses of rows, but not which rows have new values."""
+    """Bitmaps and the reuse index know the addresses of rows, but not which rows have new
+    values.
+    """
     uri = table(tmp_path / "table")
     new = another(uri, segments(uri)[0], "y")
     for change in (new_values, move) if first == "values" else (move, new_values):

@@ -96,7 +96,9 @@ def test_branches_with_tags_or_descendants_cannot_be_deleted(path: Path, create:
 
 
 def test_a_branch_that_was_deleted_and_created_again_is_another_branch(path: Path) -> None:
-    """Only the random id identifies the branches that were made from the first branch of the name."""
+    """Only the random id identifies the branches that were made from the first branch of the
+    name.
+    """
     dataset = open_dataset(str(path))
     dataset.create_branch("a")
     dataset.create_branch("b", ("a", None))

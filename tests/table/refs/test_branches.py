@@ -217,7 +217,9 @@ def test_checkout_opens_branches_and_their_versions(path: Path) -> None:
 
 
 def test_invalid_branch_names_are_refused(path: Path) -> None:
-    """Names are valid if pylance accepts them; two forms are refused because pylance fails later."""
+    """Names are valid if pylance accepts them; two forms are refused because pylance fails
+    later.
+    """
     names = ["a/b/c", "a/b", "a", ".x", "x.", "Main", "main/x", "x.lock/y", "data", "é", "-", "_"]
     names += ["x.lock", ".", "..", "a/../b", "a/./b", "main", "a b", "a%2Fb", "a@b", "/a", "a/"]
     names += ["a//b", "", "a\\b", "a:b", "a\nb"]
@@ -255,7 +257,9 @@ def test_a_branch_name_can_be_used_once(path: Path) -> None:
 def test_a_repeated_request_recognises_its_own_branch_file(
     path: Path, repeat_puts: Callable[[], None]
 ) -> None:
-    """A creation succeeds if its own file exists because the answer to the first request was lost."""
+    """A creation succeeds if its own file exists because the answer to the first request was
+    lost.
+    """
     repeat_puts()
     dataset = open_dataset(str(path))
     dataset.create_branch("b").tags.create("t")
