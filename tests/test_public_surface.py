@@ -1,4 +1,6 @@
-"""The public API is declared, and tests/public_surface.txt shows all of it, so that reviews see changes."""
+"""The public API is declared, and tests/public_surface.txt shows all of it, so that reviews see
+changes.
+"""
 
 from __future__ import annotations
 
