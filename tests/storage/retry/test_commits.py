@@ -25,6 +25,7 @@ from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import Fault, FaultProxy
 
+
 # -- files that are created only if there is none --------------------------------------------------
 @every_kind
 def test_creating_is_done_once(store: ObjectStore, proxy: FaultProxy, fault: Fault) -> None:

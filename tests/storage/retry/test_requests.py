@@ -26,6 +26,7 @@ from tests.support.stores import proxy as faults
 from tests.support.stores.aws import BUCKET, Aws
 from tests.support.stores.proxy import Fault, FaultProxy
 
+
 # -- requests that can be repeated -----------------------------------------------------------------
 @every_kind
 def test_each_request_is_sent_again(store: ObjectStore, proxy: FaultProxy, fault: Fault) -> None:
