@@ -168,10 +168,10 @@ def _buffer(file: File, rng: random.Random) -> None:
         at, size = rng.choice(spans)
         length = min(size, rng.choice((16, 64, size)))
         place = at + rng.randrange(length)
-        how = rng.random()
-        if how < 0.4:
+        draw = rng.random()
+        if draw < 0.4:
             body[place] ^= 1 << rng.randrange(8)
-        elif how < 0.7:
+        elif draw < 0.7:
             body[place] = rng.choice((0, 1, 2, 127, 128, 254, 255))
         else:
             width = rng.choice((2, 4, 8))
@@ -191,18 +191,18 @@ def _new_buffer(file: File, rng: random.Random) -> None:
         return
     at, size = page.buffer_offsets[number], page.buffer_sizes[number]
     held = file.body[at : at + size]
-    how = rng.random()
-    if how < 0.35:
+    draw = rng.random()
+    if draw < 0.35:
         new = rng.choice(bombs())
-    elif how < 0.5:
+    elif draw < 0.5:
         # The frames follow a header of this length.
         cut = rng.choice((1, 2, 4, 8, 12, 16))
         new = held[:cut] + rng.choice(bombs())
-    elif how < 0.65:
+    elif draw < 0.65:
         new = held[: rng.randrange(size + 1)]
-    elif how < 0.75:
+    elif draw < 0.75:
         new = held + bytes(rng.choice((1, 8, 4_096)))
-    elif how < 0.85:
+    elif draw < 0.85:
         other_page = rng.choice(pages)
         buffer_number = rng.randrange(
             min(len(other_page.buffer_offsets), len(other_page.buffer_sizes) or 1)
@@ -280,14 +280,14 @@ def worse_fields(fields: Any, rng: random.Random) -> None:
     """Change fields of a schema: cycles of parents, duplicate ids, nesting without end."""
     if not len(fields):
         return
-    how = rng.randrange(6)
+    draw = rng.randrange(6)
     ids = [field.id for field in fields]
     chosen = rng.choice(fields)
-    if how == 0:
+    if draw == 0:
         chosen.parent_id = rng.choice((*ids, chosen.id, -2, 2**31 - 1))
-    elif how == 1:
+    elif draw == 1:
         chosen.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
-    elif how == 2:
+    elif draw == 2:
         # Each field is a child of the field before.
         parent = chosen.id
         chosen.logical_type = rng.choice(("struct", "list", chosen.logical_type))
@@ -297,10 +297,10 @@ def worse_fields(fields: Any, rng: random.Random) -> None:
             added.id = max(ids) + 1 + number
             added.parent_id = parent
             parent = added.id
-    elif how == 3:
+    elif draw == 3:
         for _ in range(rng.choice((1, 3_000))):
             fields.add().CopyFrom(chosen)
-    elif how == 4 and len(fields) > 1:
+    elif draw == 4 and len(fields) > 1:
         second = rng.choice(fields)
         chosen.parent_id, second.parent_id = second.id, chosen.id
     else:
@@ -316,19 +316,19 @@ def worse_legacy(data: bytes, rng: random.Random) -> bytes:
     (length,) = _LENGTH.unpack_from(body, position)
     start = position + _LENGTH.size
     metadata = file_pb2.Metadata.FromString(bytes(body[start : start + length]))
-    how = rng.random()
-    if how < 0.3 and metadata.manifest_position:
+    draw = rng.random()
+    if draw < 0.3 and metadata.manifest_position:
         at = metadata.manifest_position
         (length,) = _LENGTH.unpack_from(body, at)
         raw = bytes(body[at + _LENGTH.size : at + _LENGTH.size + length])
         manifest = table_pb2.Manifest.FromString(raw)
         worse_fields(manifest.fields, rng)
         metadata.manifest_position = _append(body, manifest.SerializeToString())
-    elif how < 0.75 and metadata.page_table_position < len(body) - 16:
+    elif draw < 0.75 and metadata.page_table_position < len(body) - 16:
         # An entry of a page table, position or length: of the columns, or of the statistics, which
         # stand after it.
         table = metadata.page_table_position
-        if how >= 0.6 and metadata.statistics.page_table_position:
+        if draw >= 0.6 and metadata.statistics.page_table_position:
             table = metadata.statistics.page_table_position
         places = (min(position, len(body)) - table) // 8
         place = table + 8 * rng.randrange(max(places, 1))

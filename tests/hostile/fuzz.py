@@ -120,7 +120,7 @@ def _guided(name: str, arguments: list[str]) -> None:
             longest = max(longest, len(data))
             (corpus / name_of(data)).write_bytes(data)
 
-    def one(data: bytes) -> None:
+    def try_input(data: bytes) -> None:
         guarded(target.run, data, target.seconds)
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
@@ -139,7 +139,7 @@ def _guided(name: str, arguments: list[str]) -> None:
         return result
 
     command_line = [sys.argv[0], *arguments, f"-max_len={longest}"]
-    atheris.Setup(command_line, one, custom_mutator=mutated)
+    atheris.Setup(command_line, try_input, custom_mutator=mutated)
     atheris.Fuzz()
 
 

@@ -143,16 +143,16 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         size = len(changed)
         at = rng.randrange(size) if size else 0
-        how = rng.randrange(8)
-        if how <= 1 and size:
+        draw = rng.randrange(8)
+        if draw <= 1 and size:
             changed[at] ^= 1 << rng.randrange(8)
-        elif how == 2 and size:
+        elif draw == 2 and size:
             changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
-        elif how == 3:
+        elif draw == 3:
             width = rng.choice((1, 2, 4, 8))
             number = rng.choice((*NUMBERS, size, size + 1, max(size - 1, 0))) % (1 << 8 * width)
             changed[at : at + width] = struct.pack(_WORDS[width], number)
-        elif how == 4:
+        elif draw == 4:
             length = rng.choice((1, 4, 16, 100, 1_000))
             if rng.random() < 0.5:
                 del changed[at : at + length]
@@ -160,9 +160,9 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
                 changed[at:at] = rng.choice(
                     (b"\0" * length, b"\xff" * length, rng.randbytes(length))
                 )
-        elif how == 5:
+        elif draw == 5:
             del changed[at:]
-        elif how == 6 and size:
+        elif draw == 6 and size:
             start = rng.randrange(size)
             part = bytes(changed[start : start + rng.choice((8, 64, 4_096))])
             changed[at : at + (len(part) if rng.random() < 0.5 else 0)] = part
@@ -324,11 +324,11 @@ def _holds(field: FieldDescriptor, message_name: str) -> bool:
 def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:
     count = rng.choice((1, 1, 2, 300))
     if field.type == FieldDescriptor.TYPE_MESSAGE:
-        how = rng.random()
-        if how < 0.3 and len(values) > 1:
+        draw = rng.random()
+        if draw < 0.3 and len(values) > 1:
             target, source = rng.sample(range(len(values)), 2)
             values[target].CopyFrom(values[source])
-        elif how < 0.5 and len(values):
+        elif draw < 0.5 and len(values):
             del values[rng.randrange(len(values))]
         else:
             first = rng.choice(values) if len(values) else values.add()

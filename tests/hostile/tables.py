@@ -238,12 +238,12 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     """Damage a manifest. Base paths may point anywhere, so they stay."""
     result = decode(data, "m")
     proto, index = result.to_proto(), result.index_section
-    how = rng.random()
-    if how < 0.25 and index:
+    draw = rng.random()
+    if draw < 0.25 and index:
         section = table_pb2.IndexSection.FromString(index)
         worsen(section, rng)
         index = section.SerializeToString()
-    elif how < 0.4:
+    elif draw < 0.4:
         worse_fields(proto.fields, rng)
     else:
         for _ in range(rng.choice((1, 1, 2))):

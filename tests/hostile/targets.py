@@ -203,12 +203,12 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
         return worse_bytes(data, rng)
     result = manifest_file.decode(data, "m")
     proto, index, done = result.to_proto(), result.index_section, result.transaction_section
-    how = rng.random()
-    if how < 0.2 and index:
+    draw = rng.random()
+    if draw < 0.2 and index:
         index = worse_message(table_pb2.IndexSection)(index, rng)
-    elif how < 0.35 and done:
+    elif draw < 0.35 and done:
         done = worse_message(transaction_pb2.Transaction)(done, rng)
-    elif how < 0.5:
+    elif draw < 0.5:
         worse_fields(proto.fields, rng)
     else:
         for _ in range(rng.choice((1, 1, 2))):
