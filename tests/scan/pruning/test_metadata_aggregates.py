@@ -141,13 +141,13 @@ def test_every_type(path: Path, column: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 class TestChanges:
     """Changes after the index was built: aggregates are right, and known where possible."""
 
     @pytest.fixture
-    def dataset(self, kind: str, stable: bool, tmp_path: Path) -> lance.LanceDataset:
+    def dataset(self, index_type: str, stable: bool, tmp_path: Path) -> lance.LanceDataset:
         values = table(np.arange(ROWS)).select(["id", "sparse", "nan", "s"])
         dataset = lance.write_dataset(
             values,
@@ -156,23 +156,23 @@ class TestChanges:
             enable_stable_row_ids=stable,
         )
         for name in values.column_names:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
         return dataset
 
     def known(self, dataset: lance.LanceDataset) -> list[tuple[bool, bool]]:
         return [check(Path(dataset.uri), name) for name in ("id", "sparse", "nan", "s")]
 
-    def test_deletions(self, dataset: lance.LanceDataset, kind: str) -> None:
+    def test_deletions(self, dataset: lance.LanceDataset, index_type: str) -> None:
         dataset.delete("id < 100 OR id > 19900 OR id % 10 = 4")
-        zoned = kind == "ZONEMAP"
+        zoned = index_type == "ZONEMAP"
         known = self.known(dataset)
         assert [minimum_known for minimum_known, _ in known] == [zoned] * 4
         # The number of nulls among the deleted rows is unknown.
         assert [count for _, count in known] == [zoned, False, zoned, zoned]
 
-    def test_whole_zones_deleted(self, dataset: lance.LanceDataset, kind: str) -> None:
+    def test_whole_zones_deleted(self, dataset: lance.LanceDataset, index_type: str) -> None:
         dataset.delete("id < 8500 OR id > 18000")
-        assert check(Path(dataset.uri), "id") == (kind == "ZONEMAP",) * 2
+        assert check(Path(dataset.uri), "id") == (index_type == "ZONEMAP",) * 2
 
     def test_all_deleted(self, dataset: lance.LanceDataset) -> None:
         dataset.delete("id >= 0")
@@ -207,7 +207,7 @@ class TestChanges:
 
     @pytest.mark.parametrize("deferred", [False, True])
     def test_compaction(
-        self, dataset: lance.LanceDataset, kind: str, stable: bool, deferred: bool
+        self, dataset: lance.LanceDataset, index_type: str, stable: bool, deferred: bool
     ) -> None:
         if stable and deferred:
             pytest.skip("pylance does not support it")
@@ -215,7 +215,7 @@ class TestChanges:
         dataset.optimize.compact_files(target_rows_per_fragment=50_000, defer_index_remap=deferred)
         assert len(dataset.get_fragments()) == 1
         known = self.known(dataset)
-        if kind == "BTREE" and not deferred:
+        if index_type == "BTREE" and not deferred:
             assert known == [(True, True)] * 4
         # Merged zone maps keep bounds of deleted rows.
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
@@ -294,17 +294,17 @@ def test_pages_of_nulls_and_values(tmp_path: Path) -> None:
         assert check(path, name) == (True, True)
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 class TestNewValues:
     """New values of an indexed column in existing fragments."""
 
     @pytest.fixture
-    def path(self, kind: str, tmp_path: Path) -> Path:
+    def path(self, index_type: str, tmp_path: Path) -> Path:
         path = tmp_path / "t.lance"
         values = pa.table({"number": np.arange(200), "other": np.arange(200)})
         dataset = lance.write_dataset(values, str(path), max_rows_per_file=100)
         for name in values.column_names:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
         return path
 
     def test_overlay(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ class TestNewValues:
         assert check(path, "number") == (True, True)
 
     def test_a_missing_index_file_is_ignored(
-        self, path: Path, kind: str, caplog: pytest.LogCaptureFixture
+        self, path: Path, index_type: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         for file in path.glob("_indices/*/*"):
             file.unlink()
